@@ -1,0 +1,3 @@
+//! `ledger` runs deep-learning experiments, keeps what they did, and answers which configuration is best.
+//!
+//! The rooms, each listed after those that it may import (`docs/architecture.md` has the table, a test holds it).
