@@ -1,3 +1,5 @@
 //! `ledger` runs deep-learning experiments, keeps what they did, and answers which configuration is best.
 //!
 //! The rooms, each listed after those that it may import (`docs/architecture.md` has the table, a test holds it).
+
+pub mod record;

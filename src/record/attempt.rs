@@ -1,0 +1,182 @@
+//! An attempt: one execution of a run, as it is sealed.
+
+use super::digest::digest_id;
+use super::{Digest, Metric, RunId, SeriesSummary, Table, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+
+digest_id! {
+    /// Names an attempt: the hash of its sealed content.
+    AttemptId
+}
+
+/// Sixteen random bytes that name an execution before its id can be known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Nonce(pub [u8; 16]);
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did all that was asked, whatever its numbers say.
+    Finished,
+    /// It could not.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// Somebody or something stopped it.
+    Interrupted {
+        /// What stopped it.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// `finished`, `failed` or `interrupted`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed { .. } => "failed",
+            Self::Interrupted { .. } => "interrupted",
+        }
+    }
+
+    /// Why it did not finish; none if it did.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Finished => None,
+            Self::Failed { reason } | Self::Interrupted { reason } => Some(reason),
+        }
+    }
+}
+
+/// How the worker's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// The last words of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Tail {
+    /// The end of its standard error.
+    pub stderr: String,
+    /// The end of its standard output.
+    pub stdout: String,
+    /// Its last events, as they came.
+    pub events: Vec<String>,
+}
+
+/// One execution of a run, sealed: it never changes again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// The run that was executed.
+    pub run: RunId,
+    /// Names the execution; a journal that is found twice is sealed once.
+    pub nonce: Nonce,
+    /// Milliseconds since the Unix epoch, by the host's clock, which may jump; durations do not come from it.
+    pub started_unix_ms: i64,
+    /// From the worker's start to its end, by the monotonic clock.
+    pub wall_ns: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How the process ended; none if it was never started or nobody saw it end.
+    pub exit: Option<Exit>,
+    /// The numbers that it is judged by.
+    pub metrics: BTreeMap<String, Metric>,
+    /// What a rerun has to meet: digests of the final weights and of the data as generated.
+    pub digests: BTreeMap<String, Digest>,
+    /// The cell's fields that do not enter the identity.
+    pub settings: Table,
+    /// What else was seen: host, versions, git, own cost. Recorded, never hashed into a run's id.
+    pub facts: Table,
+    /// What a reader of the numbers must know.
+    pub warnings: Vec<String>,
+    /// Kept where the attempt did not finish.
+    pub tail: Tail,
+    /// The series that are kept beside this record, in the order of their names.
+    pub series: Vec<SeriesSummary>,
+    /// The hash of the phases that are kept beside this record (see [`Phase::digest_all`](super::Phase::digest_all)).
+    pub phases: Digest,
+}
+
+impl Attempt {
+    /// The hash of the whole content as a value.
+    pub fn id(&self) -> AttemptId {
+        AttemptId(Digest::of_pieces("ledger attempt v1", &[&self.to_value().digest().0]))
+    }
+
+    /// The value of a metric, if it was measured.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name).and_then(|metric| metric.value)
+    }
+
+    /// The whole content as one value, for hashing and for output.
+    pub fn to_value(&self) -> Value {
+        let mut table = Table::new();
+        let mut put = |key: &str, value: Value| {
+            table.insert(key.to_owned(), value);
+        };
+        put("run", self.run.to_string().into());
+        put("nonce", self.nonce.to_string().into());
+        put("started_unix_ms", self.started_unix_ms.into());
+        put("wall_ns", self.wall_ns.into());
+        put("outcome", self.outcome.name().into());
+        if let Some(reason) = self.outcome.reason() {
+            put("reason", reason.into());
+        }
+        match self.exit {
+            Some(Exit::Code(code)) => put("exit_code", i64::from(code).into()),
+            Some(Exit::Signal(signal)) => put("exit_signal", i64::from(signal).into()),
+            None => {}
+        }
+        put("metrics", named(&self.metrics, metric_value));
+        put("digests", named(&self.digests, |digest| digest.to_string().into()));
+        put("settings", self.settings.clone().into());
+        put("facts", self.facts.clone().into());
+        put("warnings", self.warnings.clone().into());
+        put("stderr_tail", self.tail.stderr.as_str().into());
+        put("stdout_tail", self.tail.stdout.as_str().into());
+        put("last_events", self.tail.events.clone().into());
+        put("series", Value::List(self.series.iter().map(series_value).collect()));
+        put("phases_digest", self.phases.to_string().into());
+        table.into()
+    }
+}
+
+fn named<T>(map: &BTreeMap<String, T>, value: impl Fn(&T) -> Value) -> Value {
+    Value::Table(map.iter().map(|(key, item)| (key.clone(), value(item))).collect())
+}
+
+fn metric_value(metric: &Metric) -> Value {
+    let mut table: Table = [("unit".to_owned(), metric.unit.as_str().into())].into();
+    if let Some(value) = metric.value {
+        table.insert("value".to_owned(), value.into());
+    }
+    if let Some(reason) = &metric.reason {
+        table.insert("reason".to_owned(), reason.as_str().into());
+    }
+    table.into()
+}
+
+fn series_value(series: &SeriesSummary) -> Value {
+    Value::Table(
+        [
+            ("name".to_owned(), series.name.as_str().into()),
+            ("unit".to_owned(), series.unit.as_str().into()),
+            ("axis".to_owned(), series.axis.name().into()),
+            ("len".to_owned(), series.len.into()),
+            ("digest".to_owned(), series.digest.to_string().into()),
+        ]
+        .into(),
+    )
+}

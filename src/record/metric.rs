@@ -1,0 +1,81 @@
+//! Metrics: one number that an attempt is judged by.
+
+/// A measured number, or the reason why there is none. Non-finite values are values: a diverged loss is a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// The value; none where it could not be measured.
+    pub value: Option<f64>,
+    /// The unit; empty for a pure number.
+    pub unit: String,
+    /// Why there is no value.
+    pub reason: Option<String>,
+}
+
+impl Metric {
+    /// A measured value.
+    pub fn new(value: f64, unit: impl Into<String>) -> Self {
+        Self { value: Some(value), unit: unit.into(), reason: None }
+    }
+
+    /// A missing value and why it is missing.
+    pub fn missing(unit: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { value: None, unit: unit.into(), reason: Some(reason.into()) }
+    }
+}
+
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// Smaller is better: time, energy, loss.
+    Minimize,
+    /// Larger is better: accuracy, throughput.
+    Maximize,
+}
+
+impl Direction {
+    /// The name used in manifests and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Minimize => "minimize",
+            Self::Maximize => "maximize",
+        }
+    }
+}
+
+/// What is known of a metric by its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricInfo {
+    /// The name.
+    pub name: &'static str,
+    /// The unit; empty for a pure number.
+    pub unit: &'static str,
+    /// Which way it is better.
+    pub direction: Direction,
+    /// What it is, in one line.
+    pub meaning: &'static str,
+}
+
+const fn info(name: &'static str, unit: &'static str, direction: Direction, meaning: &'static str) -> MetricInfo {
+    MetricInfo { name, unit, direction, meaning }
+}
+
+use Direction::{Maximize, Minimize};
+
+/// Every metric that the house itself records.
+pub const KNOWN_METRICS: &[MetricInfo] = &[
+    info("accuracy", "", Maximize, "share of right answers on the evaluation data, at the end"),
+    info("cpu_time", "s", Minimize, "processor time of the worker, user and system, all threads"),
+    info("epoch_time", "s", Minimize, "median time of one epoch's training steps, evaluation left out"),
+    info("eval_loss", "", Minimize, "mean loss on the evaluation data, at the end"),
+    info("inference_time", "s", Minimize, "median time to answer one batch of evaluation data"),
+    info("loss", "", Minimize, "training loss at the last step"),
+    info("step_time", "s", Minimize, "median time of one training step after warm-up"),
+    info("throughput", "samples/s", Maximize, "training samples a second after warm-up: samples a step / step_time"),
+    info("train_time", "s", Minimize, "time of all training epochs, evaluation left out"),
+    info("wall_time", "s", Minimize, "from the worker's start to its end"),
+];
+
+/// Looks a metric up by name.
+pub fn known_metric(name: &str) -> Option<&'static MetricInfo> {
+    KNOWN_METRICS.iter().find(|metric| metric.name == name)
+}

@@ -1,0 +1,27 @@
+//! The words of the house as plain data: ids, parts, cells, attempts, events, series, metrics.
+//!
+//! Knows how each of them is hashed and nothing of how any is stored, sent, measured or shown. No I/O and no clock.
+
+mod attempt;
+mod check;
+mod digest;
+mod entry;
+mod event;
+mod log;
+mod metric;
+mod run;
+mod sealed;
+mod series;
+mod value;
+
+pub use attempt::{Attempt, AttemptId, Exit, Nonce, Outcome, Tail};
+pub use check::{Check, CheckState};
+pub use digest::{Digest, DigestParseError, DigestWriter};
+pub use entry::Entry;
+pub use event::{Event, EventKind, PhaseEdge};
+pub use log::{Change, LogEntry, Row, Target};
+pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, known_metric};
+pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
+pub use sealed::{Inconsistency, Sealed};
+pub use series::{Axis, Phase, Series, SeriesSummary};
+pub use value::{Table, Value};

@@ -1,0 +1,245 @@
+//! A run: a cell bound to an environment, and the id that is the hash of exactly that.
+
+use super::digest::digest_id;
+use super::{Digest, Table, Value};
+use std::fmt;
+use std::str::FromStr;
+
+digest_id! {
+    /// Names a run: the hash of its seven parts and of nothing else.
+    RunId
+}
+
+digest_id! {
+    /// Names the runs that differ in their seed alone: their attempts are repetitions of one measurement.
+    GroupId
+}
+
+/// One point of a manifest's grid, every default written out.
+///
+/// Fields have dotted names (`training.learning_rate`). Whatever is in `config` enters the identity; `settings` are recorded only.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Cell {
+    /// Hashed fields.
+    pub config: Table,
+    /// Fields that do not change what is computed: the experiment's name, limits, telemetry, where data lies.
+    pub settings: Table,
+    /// Seeds every random draw of the run.
+    pub seed: u64,
+}
+
+impl Cell {
+    /// The field of that dotted name, hashed or not.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.config.get(field).or_else(|| self.settings.get(field))
+    }
+
+    /// The text of a field.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.get(field).and_then(Value::as_str)
+    }
+
+    /// The whole number of a field.
+    pub fn int(&self, field: &str) -> Option<i64> {
+        self.get(field).and_then(Value::as_int)
+    }
+
+    /// The number of a field, whole or real.
+    pub fn float(&self, field: &str) -> Option<f64> {
+        self.get(field).and_then(Value::as_float)
+    }
+}
+
+/// What a run's id is made of, in the order in which it is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The resolved cell.
+    Config,
+    /// What executes it.
+    Program,
+    /// The container image's digest, or `host`.
+    Container,
+    /// CUDA driver API, NVRTC and NCCL versions, or `none`.
+    Cuda,
+    /// NVIDIA driver version, or `none`.
+    Driver,
+    /// Product names by rank.
+    Device,
+    /// The seed.
+    Seed,
+}
+
+impl Part {
+    /// Every part, in hashing order. Frozen.
+    pub const ALL: [Self; 7] =
+        [Self::Config, Self::Program, Self::Container, Self::Cuda, Self::Driver, Self::Device, Self::Seed];
+
+    /// The name that is hashed and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Program => "program",
+            Self::Container => "container",
+            Self::Cuda => "cuda",
+            Self::Driver => "driver",
+            Self::Device => "device",
+            Self::Seed => "seed",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The values of the seven parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// See [`Part::Config`].
+    pub config: Value,
+    /// See [`Part::Program`].
+    pub program: Value,
+    /// See [`Part::Container`].
+    pub container: Value,
+    /// See [`Part::Cuda`].
+    pub cuda: Value,
+    /// See [`Part::Driver`].
+    pub driver: Value,
+    /// See [`Part::Device`].
+    pub device: Value,
+    /// See [`Part::Seed`].
+    pub seed: u64,
+}
+
+impl Parts {
+    /// The value of a part; the seed is given as decimal text, since it may exceed `i64`.
+    pub fn value(&self, part: Part) -> Value {
+        match part {
+            Part::Config => self.config.clone(),
+            Part::Program => self.program.clone(),
+            Part::Container => self.container.clone(),
+            Part::Cuda => self.cuda.clone(),
+            Part::Driver => self.driver.clone(),
+            Part::Device => self.device.clone(),
+            Part::Seed => Value::Str(self.seed.to_string()),
+        }
+    }
+
+    /// The digest of a part's value.
+    pub fn digest(&self, part: Part) -> Digest {
+        match part {
+            Part::Config => self.config.digest(),
+            Part::Program => self.program.digest(),
+            Part::Container => self.container.digest(),
+            Part::Cuda => self.cuda.digest(),
+            Part::Driver => self.driver.digest(),
+            Part::Device => self.device.digest(),
+            Part::Seed => Value::Str(self.seed.to_string()).digest(),
+        }
+    }
+
+    /// `BLAKE3("ledger run v1" ‖ for each part in order: name, digest)`, every piece length-prefixed.
+    pub fn run_id(&self) -> RunId {
+        RunId(self.hash("ledger run v1", &Part::ALL))
+    }
+
+    /// As [`run_id`](Self::run_id), without the seed.
+    pub fn group_id(&self) -> GroupId {
+        GroupId(self.hash("ledger group v1", &Part::ALL[..6]))
+    }
+
+    fn hash(&self, domain: &str, parts: &[Part]) -> Digest {
+        let digests: Vec<_> = parts.iter().map(|part| (part.name(), self.digest(*part))).collect();
+        let pieces: Vec<&[u8]> =
+            digests.iter().flat_map(|(name, digest)| [name.as_bytes(), digest.0.as_slice()]).collect();
+        Digest::of_pieces(domain, &pieces)
+    }
+}
+
+/// A cell bound to an environment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The hash of `parts`.
+    pub id: RunId,
+    /// What the id is made of.
+    pub parts: Parts,
+}
+
+impl Run {
+    /// Binds the parts to their id.
+    pub fn new(parts: Parts) -> Self {
+        Self { id: parts.run_id(), parts }
+    }
+
+    /// The hashed fields by dotted name.
+    pub fn config(&self) -> &Table {
+        static EMPTY: Table = Table::new();
+        self.parts.config.as_table().unwrap_or(&EMPTY)
+    }
+
+    /// The model's name, or `program` for a run that names none.
+    pub fn model(&self) -> &str {
+        self.config().get("model.name").and_then(Value::as_str).unwrap_or("program")
+    }
+}
+
+/// The process that executes an attempt, named so that another process can tell whether it still lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Host name.
+    pub host: String,
+    /// Changes with every boot of the host.
+    pub boot_id: String,
+    /// Process id.
+    pub pid: u32,
+    /// Start time of that process in clock ticks after boot, since pids are used again.
+    pub start_ticks: u64,
+}
+
+impl FromStr for Part {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|part| part.name() == name).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(seed: u64) -> Parts {
+        Parts {
+            config: Value::Table([("model.name".to_owned(), "linear".into())].into()),
+            program: "p".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed,
+        }
+    }
+
+    #[test]
+    fn each_part_changes_the_id_and_only_the_seed_keeps_the_group() {
+        let base = parts(1);
+        assert_eq!(parts(2).group_id(), base.group_id());
+        assert_ne!(parts(2).run_id(), base.run_id());
+        for part in &Part::ALL[..6] {
+            let mut other = base.clone();
+            let slot = match part {
+                Part::Config => &mut other.config,
+                Part::Program => &mut other.program,
+                Part::Container => &mut other.container,
+                Part::Cuda => &mut other.cuda,
+                Part::Driver => &mut other.driver,
+                Part::Device | Part::Seed => &mut other.device,
+            };
+            *slot = "another".into();
+            assert_ne!(other.run_id(), base.run_id(), "{part}");
+            assert_ne!(other.group_id(), base.group_id(), "{part}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! All that is kept of one attempt.
+
+use super::{Attempt, Phase, Run, Series};
+
+/// An attempt with its run, its series and its phases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sealed {
+    /// The run that was executed.
+    pub run: Run,
+    /// What happened.
+    pub attempt: Attempt,
+    /// Every series that the attempt lists, in that order.
+    pub series: Vec<Series>,
+    /// Every phase, in the order of their starts.
+    pub phases: Vec<Phase>,
+}
+
+/// Pieces that do not belong together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Inconsistency {
+    /// The attempt is of another run.
+    #[error("the attempt is of another run than the one beside it")]
+    Run,
+    /// There are more or fewer series than the attempt lists.
+    #[error("the number of series differs from the attempt's list")]
+    SeriesCount,
+    /// A series is not the one that the attempt lists.
+    #[error("series `{0}` does not match its digest")]
+    Series(String),
+    /// The phases are not those of the attempt.
+    #[error("the phases do not match their digest")]
+    Phases,
+}
+
+impl Sealed {
+    /// Checks that run, attempt, series and phases belong together, by their digests.
+    pub fn check(&self) -> Result<(), Inconsistency> {
+        if self.attempt.run != self.run.id {
+            return Err(Inconsistency::Run);
+        }
+        if self.attempt.series.len() != self.series.len() {
+            return Err(Inconsistency::SeriesCount);
+        }
+        for (summary, series) in self.attempt.series.iter().zip(&self.series) {
+            if *summary != series.summary() {
+                return Err(Inconsistency::Series(summary.name.clone()));
+            }
+        }
+        if self.attempt.phases != Phase::digest_all(&self.phases) {
+            return Err(Inconsistency::Phases);
+        }
+        Ok(())
+    }
+}

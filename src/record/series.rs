@@ -1,0 +1,130 @@
+//! Values over steps or over time.
+
+use super::Digest;
+use super::digest::length;
+
+/// What a series' positions count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// Optimiser steps, from 1.
+    Step,
+    /// Nanoseconds since the attempt's start, by the host's monotonic clock.
+    TimeNs,
+}
+
+impl Axis {
+    /// The name that is stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::TimeNs => "time_ns",
+        }
+    }
+}
+
+/// All values of one quantity of one attempt. `positions` and `values` have equal length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What is measured, with its unit where it has one: `loss`, `power_w.0`.
+    pub name: String,
+    /// The unit; empty for a pure number.
+    pub unit: String,
+    /// What `positions` count.
+    pub axis: Axis,
+    /// Where each value lies; never descending.
+    pub positions: Vec<u64>,
+    /// The values, bit for bit.
+    pub values: Vec<f64>,
+}
+
+impl Series {
+    /// An empty series.
+    pub fn new(name: impl Into<String>, unit: impl Into<String>, axis: Axis) -> Self {
+        Self { name: name.into(), unit: unit.into(), axis, positions: Vec::new(), values: Vec::new() }
+    }
+
+    /// Appends one value.
+    pub fn push(&mut self, position: u64, value: f64) {
+        self.positions.push(position);
+        self.values.push(value);
+    }
+
+    /// Hashes name, unit, axis and every bit of every point, whatever the encoding in which it is kept.
+    pub fn digest(&self) -> Digest {
+        let mut bytes = Vec::with_capacity(64 + 16 * self.values.len());
+        bytes.extend_from_slice(b"ledger series v1");
+        for text in [self.name.as_str(), self.unit.as_str(), self.axis.name()] {
+            bytes.extend_from_slice(&length(text.len()));
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        bytes.extend_from_slice(&length(self.values.len()));
+        self.positions.iter().for_each(|position| bytes.extend_from_slice(&position.to_le_bytes()));
+        self.values.iter().for_each(|value| bytes.extend_from_slice(&value.to_bits().to_le_bytes()));
+        Digest::of(&bytes)
+    }
+
+    /// What an attempt's record says of this series.
+    pub fn summary(&self) -> SeriesSummary {
+        SeriesSummary {
+            name: self.name.clone(),
+            unit: self.unit.clone(),
+            axis: self.axis,
+            len: self.values.len() as u64,
+            digest: self.digest(),
+        }
+    }
+}
+
+/// A series as its attempt's record lists it; the points are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesSummary {
+    /// See [`Series::name`].
+    pub name: String,
+    /// See [`Series::unit`].
+    pub unit: String,
+    /// See [`Series::axis`].
+    pub axis: Axis,
+    /// Number of points.
+    pub len: u64,
+    /// See [`Series::digest`].
+    pub digest: Digest,
+}
+
+/// A stretch of time in which a worker did one named thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// `epoch`, `step`, `eval` and the like.
+    pub name: String,
+    /// Which one: the epoch's number, for example.
+    pub index: u64,
+    /// The rank that said so.
+    pub rank: u32,
+    /// Nanoseconds since the attempt's start.
+    pub start_ns: u64,
+    /// Nanoseconds since the attempt's start; none where the attempt ended first.
+    pub stop_ns: Option<u64>,
+}
+
+impl Phase {
+    /// Hashes a list of phases: every field of each, in order.
+    pub fn digest_all(phases: &[Self]) -> Digest {
+        let mut bytes = Vec::with_capacity(32 + 48 * phases.len());
+        bytes.extend_from_slice(b"ledger phases v1");
+        bytes.extend_from_slice(&length(phases.len()));
+        for phase in phases {
+            bytes.extend_from_slice(&length(phase.name.len()));
+            bytes.extend_from_slice(phase.name.as_bytes());
+            bytes.extend_from_slice(&phase.index.to_le_bytes());
+            bytes.extend_from_slice(&phase.rank.to_le_bytes());
+            bytes.extend_from_slice(&phase.start_ns.to_le_bytes());
+            match phase.stop_ns {
+                Some(stop_ns) => {
+                    bytes.push(1);
+                    bytes.extend_from_slice(&stop_ns.to_le_bytes());
+                }
+                None => bytes.push(0),
+            }
+        }
+        Digest::of(&bytes)
+    }
+}
