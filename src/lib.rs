@@ -3,3 +3,5 @@
 //! The rooms, each listed after those that it may import (`docs/architecture.md` has the table, a test holds it).
 
 pub mod record;
+
+pub mod wire;

@@ -1,0 +1,303 @@
+//! Series and phases as compressed chunks, format 1.
+//!
+//! A chunk is kept apart from its attempt's record, so that listing attempts never reads it. Values are bit-exact: each column
+//! takes the tightest of a few forms that give every bit back.
+
+use super::v1::{WireError, axis_code, axis_of, decode, encode};
+use crate::record::{Phase, Series};
+use bincode::{Decode, Encode};
+use pco::ChunkConfig;
+use pco::data_types::Number;
+
+/// A chunk that does not encode or decode.
+#[derive(Debug, thiserror::Error)]
+pub enum ChunkError {
+    /// The frame around the columns.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A compressed column.
+    #[error("a compressed column is damaged: {0}")]
+    Column(#[from] pco::errors::PcoError),
+    /// A column is shorter or longer than the chunk says.
+    #[error("a column has {found} values, but the chunk says {expected}")]
+    Length {
+        /// Values found.
+        found: usize,
+        /// Values promised.
+        expected: u64,
+    },
+    /// More points than any attempt has.
+    #[error("a chunk of {0} values is refused (at most {MAX_POINTS})")]
+    TooLong(u64),
+}
+
+/// At 100 Hz this is more than five days of one series.
+const MAX_POINTS: u64 = 50_000_000;
+
+#[derive(Encode, Decode)]
+enum PositionsV1 {
+    /// `start + i * stride`.
+    Regular {
+        start: u64,
+        stride: u64,
+    },
+    Pco(Vec<u8>),
+}
+
+#[derive(Encode, Decode)]
+enum ValuesV1 {
+    /// One bit pattern throughout.
+    Constant(u64),
+    /// Whole numbers below 2^53.
+    Int(Vec<u8>),
+    /// Every value is an `f32`.
+    F32(Vec<u8>),
+    F64(Vec<u8>),
+}
+
+#[derive(Encode, Decode)]
+struct SeriesV1 {
+    name: String,
+    unit: String,
+    axis: u8,
+    len: u64,
+    positions: PositionsV1,
+    values: ValuesV1,
+}
+
+fn compress<T: Number>(values: &[T]) -> Result<Vec<u8>, ChunkError> {
+    Ok(pco::standalone::simple_compress(values, &ChunkConfig::default())?)
+}
+
+fn decompress<T: Number + Default>(bytes: &[u8], len: u64) -> Result<Vec<T>, ChunkError> {
+    let expected = usize::try_from(len.min(MAX_POINTS)).unwrap_or(0);
+    let mut values = vec![T::default(); expected];
+    let progress = pco::standalone::simple_decompress_into(bytes, &mut values)?;
+    if progress.n_processed == expected && progress.finished {
+        Ok(values)
+    } else {
+        Err(ChunkError::Length { found: progress.n_processed, expected: len })
+    }
+}
+
+fn regular(positions: &[u64]) -> Option<PositionsV1> {
+    let start = *positions.first()?;
+    let stride = positions.get(1).map_or(Some(0), |second| second.checked_sub(start))?;
+    positions
+        .windows(2)
+        .all(|pair| pair[1].checked_sub(pair[0]) == Some(stride))
+        .then_some(PositionsV1::Regular { start, stride })
+}
+
+/// The whole number that has exactly these bits as an `f64`.
+fn whole(value: f64) -> Option<i64> {
+    const LIMIT: f64 = 9_007_199_254_740_992.0;
+    if value.abs() >= LIMIT || value.is_nan() {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the bits are compared below")]
+    let int = value as i64;
+    (real(int).to_bits() == value.to_bits()).then_some(int)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only numbers below 2^53 come here")]
+fn real(int: i64) -> f64 {
+    int as f64
+}
+
+fn single(value: f64) -> Option<f32> {
+    #[expect(clippy::cast_possible_truncation, reason = "the bits are compared below")]
+    let single = value as f32;
+    (f64::from(single).to_bits() == value.to_bits()).then_some(single)
+}
+
+fn values_form(values: &[f64]) -> Result<ValuesV1, ChunkError> {
+    let first = values.first().map_or(0, |value| value.to_bits());
+    if values.iter().all(|value| value.to_bits() == first) {
+        return Ok(ValuesV1::Constant(first));
+    }
+    if let Some(ints) = values.iter().map(|value| whole(*value)).collect::<Option<Vec<_>>>() {
+        return Ok(ValuesV1::Int(compress(&ints)?));
+    }
+    if let Some(singles) = values.iter().map(|value| single(*value)).collect::<Option<Vec<_>>>() {
+        return Ok(ValuesV1::F32(compress(&singles)?));
+    }
+    Ok(ValuesV1::F64(compress(values)?))
+}
+
+/// Encodes a series.
+pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
+    let positions = match regular(&series.positions) {
+        Some(form) => form,
+        None => PositionsV1::Pco(compress(&series.positions)?),
+    };
+    let wire = SeriesV1 {
+        name: series.name.clone(),
+        unit: series.unit.clone(),
+        axis: axis_code(series.axis),
+        len: series.values.len() as u64,
+        positions,
+        values: values_form(&series.values)?,
+    };
+    Ok(encode("series", &wire)?)
+}
+
+/// Decodes a series, bit for bit as it was encoded.
+pub fn decode_series(bytes: &[u8]) -> Result<Series, ChunkError> {
+    let wire: SeriesV1 = decode("series", bytes)?;
+    if wire.len > MAX_POINTS {
+        return Err(ChunkError::TooLong(wire.len));
+    }
+    let positions = match wire.positions {
+        PositionsV1::Regular { start, stride } => {
+            (0..wire.len).map(|i| start.wrapping_add(stride.wrapping_mul(i))).collect()
+        }
+        PositionsV1::Pco(bytes) => decompress(&bytes, wire.len)?,
+    };
+    let values = match wire.values {
+        ValuesV1::Constant(bits) => (0..wire.len).map(|_| f64::from_bits(bits)).collect(),
+        ValuesV1::Int(bytes) => decompress(&bytes, wire.len)?.into_iter().map(real).collect(),
+        ValuesV1::F32(bytes) => decompress(&bytes, wire.len)?.into_iter().map(|v: f32| f64::from(v)).collect(),
+        ValuesV1::F64(bytes) => decompress(&bytes, wire.len)?,
+    };
+    Ok(Series { name: wire.name, unit: wire.unit, axis: axis_of(wire.axis)?, positions, values })
+}
+
+#[derive(Encode, Decode)]
+struct PhasesV1 {
+    names: Vec<String>,
+    len: u64,
+    name: Vec<u8>,
+    index: Vec<u8>,
+    rank: Vec<u8>,
+    start_ns: Vec<u8>,
+    /// Duration in nanoseconds plus one; 0 where the phase never stopped.
+    duration: Vec<u8>,
+}
+
+/// Encodes the phases of an attempt.
+pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
+    let mut names: Vec<String> = Vec::new();
+    let mut name = Vec::with_capacity(phases.len());
+    for phase in phases {
+        let at = names.iter().position(|known| *known == phase.name).unwrap_or_else(|| {
+            names.push(phase.name.clone());
+            names.len() - 1
+        });
+        name.push(at as u64);
+    }
+    let duration =
+        |phase: &Phase| phase.stop_ns.map_or(0, |stop_ns| stop_ns.wrapping_sub(phase.start_ns).wrapping_add(1));
+    let wire = PhasesV1 {
+        names,
+        len: phases.len() as u64,
+        name: compress(&name)?,
+        index: compress(&phases.iter().map(|phase| phase.index).collect::<Vec<_>>())?,
+        rank: compress(&phases.iter().map(|phase| u64::from(phase.rank)).collect::<Vec<_>>())?,
+        start_ns: compress(&phases.iter().map(|phase| phase.start_ns).collect::<Vec<_>>())?,
+        duration: compress(&phases.iter().map(duration).collect::<Vec<_>>())?,
+    };
+    Ok(encode("phases", &wire)?)
+}
+
+/// Decodes the phases of an attempt.
+pub fn decode_phases(bytes: &[u8]) -> Result<Vec<Phase>, ChunkError> {
+    let wire: PhasesV1 = decode("phases", bytes)?;
+    if wire.len > MAX_POINTS {
+        return Err(ChunkError::TooLong(wire.len));
+    }
+    let column = |bytes: &[u8]| decompress::<u64>(bytes, wire.len);
+    let (name, index, rank) = (column(&wire.name)?, column(&wire.index)?, column(&wire.rank)?);
+    let (start, duration) = (column(&wire.start_ns)?, column(&wire.duration)?);
+    let misshapen = |fault| WireError::Shape { what: "phases", fault };
+    (0..name.len())
+        .map(|i| {
+            let at = usize::try_from(name[i]).unwrap_or(usize::MAX);
+            Ok(Phase {
+                name: wire.names.get(at).cloned().ok_or_else(|| misshapen("a name is missing"))?,
+                index: index[i],
+                rank: u32::try_from(rank[i]).map_err(|_| misshapen("a rank is too large"))?,
+                start_ns: start[i],
+                stop_ns: (duration[i] > 0).then(|| start[i].wrapping_add(duration[i] - 1)),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Axis;
+    use proptest::prelude::*;
+
+    fn bits(series: &Series) -> Vec<u64> {
+        series.values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_series_comes_back_bit_for_bit(points in prop::collection::vec((any::<u32>(), any::<u64>()), 0..300)) {
+            let mut series = Series::new("loss", "", Axis::Step);
+            let mut position = 0;
+            for (step, value) in points {
+                position += u64::from(step);
+                series.push(position, f64::from_bits(value));
+            }
+            let back = decode_series(&encode_series(&series).unwrap()).unwrap();
+            prop_assert_eq!(&back.positions, &series.positions);
+            prop_assert_eq!(bits(&back), bits(&series));
+            prop_assert_eq!(back.digest(), series.digest());
+        }
+
+        #[test]
+        fn any_phases_come_back(
+            items in prop::collection::vec(("[a-c]{1,2}", any::<u64>(), any::<u32>(), any::<u32>(), any::<Option<u32>>()), 0..100)
+        ) {
+            let phases: Vec<Phase> = items
+                .into_iter()
+                .map(|(name, index, rank, start, length)| Phase {
+                    name,
+                    index,
+                    rank,
+                    start_ns: u64::from(start),
+                    stop_ns: length.map(|length| u64::from(start) + u64::from(length)),
+                })
+                .collect();
+            prop_assert_eq!(decode_phases(&encode_phases(&phases).unwrap()).unwrap(), phases);
+        }
+
+        #[test]
+        fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_series(&bytes);
+            let _ = decode_phases(&bytes);
+        }
+
+        #[test]
+        fn damage_never_panics(at in any::<prop::sample::Index>(), flip in 1u8..) {
+            let mut series = Series::new("power_w", "W", Axis::TimeNs);
+            (0..100u32).for_each(|i| series.push(u64::from(i * i), f64::from(i) * 0.37));
+            let mut bytes = encode_series(&series).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            let _ = decode_series(&bytes);
+        }
+    }
+
+    #[test]
+    fn whole_numbers_singles_and_constants_take_little_room() {
+        let mut ints = Series::new("clock", "MHz", Axis::TimeNs);
+        let mut singles = Series::new("loss", "", Axis::Step);
+        let mut constant = Series::new("limit", "W", Axis::TimeNs);
+        for i in 0..6000u16 {
+            ints.push(u64::from(i) * 100, f64::from(1700 + i % 16));
+            singles.push(u64::from(i), f64::from(1.0f32 / (f32::from(i) + 1.0)));
+            constant.push(u64::from(i) * 100, 700.0);
+        }
+        assert!(encode_series(&ints).unwrap().len() < 6000);
+        assert!(encode_series(&singles).unwrap().len() < 6000 * 4);
+        assert!(encode_series(&constant).unwrap().len() < 64);
+        let negative_zero =
+            Series { values: vec![-0.0, 1.0], positions: vec![0, 1], ..Series::new("z", "", Axis::Step) };
+        assert_eq!(bits(&decode_series(&encode_series(&negative_zero).unwrap()).unwrap()), bits(&negative_zero));
+    }
+}

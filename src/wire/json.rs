@@ -1,0 +1,118 @@
+//! Values as JSON and back.
+
+use crate::record::{Table, Value};
+use serde_json::{Map, Number, Value as Json};
+
+/// JSON that has no counterpart among our values.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonFault {
+    /// The text is no JSON.
+    #[error("{0}")]
+    Syntax(#[from] serde_json::Error),
+    /// `null`, or a number beyond `i64` and `f64`.
+    #[error("`{0}` is not a value (text, numbers, true, false, lists and tables are)")]
+    NoValue(String),
+}
+
+/// Turns a value into JSON. Non-finite numbers become the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
+pub fn to_json(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => Json::Bool(*value),
+        Value::Int(value) => Json::Number((*value).into()),
+        Value::Float(value) => float_json(*value),
+        Value::Str(value) => Json::String(value.clone()),
+        Value::List(items) => Json::Array(items.iter().map(to_json).collect()),
+        Value::Table(table) => Json::Object(table.iter().map(|(key, value)| (key.clone(), to_json(value))).collect()),
+    }
+}
+
+pub(super) fn float_json(value: f64) -> Json {
+    Number::from_f64(value).map_or_else(|| Json::String(non_finite_name(value).to_owned()), Json::Number)
+}
+
+fn non_finite_name(value: f64) -> &'static str {
+    if value.is_nan() {
+        "NaN"
+    } else if value > 0.0 {
+        "Infinity"
+    } else {
+        "-Infinity"
+    }
+}
+
+/// Indented JSON text, ending in a line break.
+pub fn to_json_text(value: &Value) -> String {
+    format!("{:#}\n", to_json(value))
+}
+
+/// JSON text on one line, without a line break.
+pub fn to_json_line(value: &Value) -> String {
+    to_json(value).to_string()
+}
+
+/// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real.
+pub fn from_json(text: &str) -> Result<Value, JsonFault> {
+    convert(serde_json::from_str(text)?)
+}
+
+fn convert(json: Json) -> Result<Value, JsonFault> {
+    Ok(match json {
+        Json::Bool(value) => Value::Bool(value),
+        Json::String(value) => Value::Str(value),
+        Json::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
+        Json::Object(map) => Value::Table(object(map)?),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(int), _) => Value::Int(int),
+            (None, Some(float)) => Value::Float(float),
+            (None, None) => return Err(JsonFault::NoValue(number.to_string())),
+        },
+        Json::Null => return Err(JsonFault::NoValue("null".to_owned())),
+    })
+}
+
+fn object(map: Map<String, Json>) -> Result<Table, JsonFault> {
+    map.into_iter().map(|(key, value)| Ok((key, convert(value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Value::Bool),
+            any::<i64>().prop_map(Value::Int),
+            prop::num::f64::NORMAL.prop_map(Value::Float),
+            ".{0,8}".prop_map(Value::Str),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::List),
+                prop::collection::btree_map(".{0,4}", inner, 0..4).prop_map(Value::Table),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn finite_values_round_trip(value in value()) {
+            prop_assert_eq!(from_json(&to_json_line(&value)).unwrap().digest(), value.digest());
+            prop_assert_eq!(from_json(&to_json_text(&value)).unwrap(), value);
+        }
+
+        #[test]
+        fn rubbish_never_panics(text in ".{0,60}") {
+            let _ = from_json(&text);
+        }
+    }
+
+    #[test]
+    fn kinds_of_numbers_are_kept_and_non_finite_ones_have_names() {
+        assert_eq!(from_json("1").unwrap(), Value::Int(1));
+        assert_eq!(from_json("1.0").unwrap(), Value::Float(1.0));
+        assert_eq!(to_json_line(&Value::Float(f64::NEG_INFINITY)), "\"-Infinity\"");
+        assert!(from_json("null").is_err());
+        assert!(from_json(&"[".repeat(100_000)).is_err());
+    }
+}

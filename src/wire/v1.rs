@@ -1,0 +1,367 @@
+//! Format 1 of runs and attempts, in bincode (standard configuration: little-endian, variable-length integers).
+
+use crate::record::{
+    Attempt, Axis, Digest, Exit, Metric, Nonce, Outcome, Parts, Run, RunId, SeriesSummary, Table, Tail, Value,
+};
+use bincode::{Decode, Encode};
+
+/// Bytes that do not decode.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// bincode refused them.
+    #[error("{what} does not decode: {source}")]
+    Decode {
+        /// What was to be decoded.
+        what: &'static str,
+        /// The cause.
+        source: Box<bincode::error::DecodeError>,
+    },
+    /// They decode, but mean nothing.
+    #[error("{what} is not well formed: {fault}")]
+    Shape {
+        /// What was decoded.
+        what: &'static str,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// bincode could not encode.
+    #[error("{what} does not encode: {source}")]
+    Encode {
+        /// What was to be encoded.
+        what: &'static str,
+        /// The cause.
+        source: Box<bincode::error::EncodeError>,
+    },
+}
+
+/// No single record is larger; a decoder allocates no more than this on the word of its input.
+const LIMIT_BYTES: usize = 64 << 20;
+
+/// Tables and lists lie inside each other no deeper than this.
+const MAX_DEPTH: usize = 64;
+
+fn config() -> impl bincode::config::Config {
+    bincode::config::standard().with_limit::<LIMIT_BYTES>()
+}
+
+pub(super) fn encode<T: Encode>(what: &'static str, value: &T) -> Result<Vec<u8>, WireError> {
+    bincode::encode_to_vec(value, config()).map_err(|source| WireError::Encode { what, source: Box::new(source) })
+}
+
+pub(super) fn decode<T: Decode<()>>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
+    let (value, used) = bincode::decode_from_slice(bytes, config())
+        .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
+    if used == bytes.len() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
+}
+
+/// A value as a list of tokens, so that decoding never recurses on the word of its input.
+#[derive(Encode, Decode)]
+enum Token {
+    Bool(bool),
+    Int(i64),
+    Float(u64),
+    Str(String),
+    List(u32),
+    Table(u32),
+}
+
+#[derive(Encode, Decode)]
+pub(super) struct ValueV1(Vec<Token>);
+
+impl ValueV1 {
+    pub(super) fn new(value: &Value) -> Self {
+        fn walk(value: &Value, out: &mut Vec<Token>) {
+            match value {
+                Value::Bool(value) => out.push(Token::Bool(*value)),
+                Value::Int(value) => out.push(Token::Int(*value)),
+                Value::Float(value) => out.push(Token::Float(value.to_bits())),
+                Value::Str(value) => out.push(Token::Str(value.clone())),
+                Value::List(items) => {
+                    out.push(Token::List(count(items.len())));
+                    items.iter().for_each(|item| walk(item, out));
+                }
+                Value::Table(table) => {
+                    out.push(Token::Table(count(table.len())));
+                    for (key, value) in table {
+                        out.push(Token::Str(key.clone()));
+                        walk(value, out);
+                    }
+                }
+            }
+        }
+        let mut tokens = Vec::new();
+        walk(value, &mut tokens);
+        Self(tokens)
+    }
+
+    pub(super) fn table(table: &Table) -> Self {
+        Self::new(&Value::Table(table.clone()))
+    }
+
+    pub(super) fn into_value(self) -> Result<Value, WireError> {
+        let mut tokens = self.0.into_iter();
+        let value = read_value(&mut tokens, 0)?;
+        if tokens.next().is_some() { Err(misshapen("tokens follow its end")) } else { Ok(value) }
+    }
+
+    pub(super) fn into_table(self) -> Result<Table, WireError> {
+        match self.into_value()? {
+            Value::Table(table) => Ok(table),
+            _ => Err(misshapen("it is no table")),
+        }
+    }
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn misshapen(fault: &'static str) -> WireError {
+    WireError::Shape { what: "value", fault }
+}
+
+fn read_value(tokens: &mut std::vec::IntoIter<Token>, depth: usize) -> Result<Value, WireError> {
+    if depth > MAX_DEPTH {
+        return Err(misshapen("it is nested too deep"));
+    }
+    Ok(match tokens.next().ok_or_else(|| misshapen("it ends early"))? {
+        Token::Bool(value) => Value::Bool(value),
+        Token::Int(value) => Value::Int(value),
+        Token::Float(bits) => Value::Float(f64::from_bits(bits)),
+        Token::Str(value) => Value::Str(value),
+        Token::List(len) => {
+            let mut items = Vec::new();
+            for _ in 0..len {
+                items.push(read_value(tokens, depth + 1)?);
+            }
+            Value::List(items)
+        }
+        Token::Table(len) => {
+            let mut table = Table::new();
+            for _ in 0..len {
+                let Some(Token::Str(key)) = tokens.next() else { return Err(misshapen("a key is missing")) };
+                table.insert(key, read_value(tokens, depth + 1)?);
+            }
+            Value::Table(table)
+        }
+    })
+}
+
+#[derive(Encode, Decode)]
+pub(super) struct RunV1 {
+    config: ValueV1,
+    program: ValueV1,
+    container: ValueV1,
+    cuda: ValueV1,
+    driver: ValueV1,
+    device: ValueV1,
+    seed: u64,
+}
+
+impl RunV1 {
+    pub(super) fn new(run: &Run) -> Self {
+        let Parts { config, program, container, cuda, driver, device, seed } = &run.parts;
+        Self {
+            config: ValueV1::new(config),
+            program: ValueV1::new(program),
+            container: ValueV1::new(container),
+            cuda: ValueV1::new(cuda),
+            driver: ValueV1::new(driver),
+            device: ValueV1::new(device),
+            seed: *seed,
+        }
+    }
+
+    pub(super) fn into_run(self) -> Result<Run, WireError> {
+        Ok(Run::new(Parts {
+            config: self.config.into_value()?,
+            program: self.program.into_value()?,
+            container: self.container.into_value()?,
+            cuda: self.cuda.into_value()?,
+            driver: self.driver.into_value()?,
+            device: self.device.into_value()?,
+            seed: self.seed,
+        }))
+    }
+}
+
+#[derive(Encode, Decode)]
+pub(super) enum OutcomeV1 {
+    Finished,
+    Failed(String),
+    Interrupted(String),
+}
+
+impl OutcomeV1 {
+    pub(super) fn new(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Finished => Self::Finished,
+            Outcome::Failed { reason } => Self::Failed(reason.clone()),
+            Outcome::Interrupted { reason } => Self::Interrupted(reason.clone()),
+        }
+    }
+
+    pub(super) fn into_outcome(self) -> Outcome {
+        match self {
+            Self::Finished => Outcome::Finished,
+            Self::Failed(reason) => Outcome::Failed { reason },
+            Self::Interrupted(reason) => Outcome::Interrupted { reason },
+        }
+    }
+}
+
+#[derive(Encode, Decode)]
+pub(super) enum ExitV1 {
+    Code(i32),
+    Signal(i32),
+}
+
+impl ExitV1 {
+    pub(super) fn new(exit: Exit) -> Self {
+        match exit {
+            Exit::Code(code) => Self::Code(code),
+            Exit::Signal(signal) => Self::Signal(signal),
+        }
+    }
+
+    pub(super) fn into_exit(self) -> Exit {
+        match self {
+            Self::Code(code) => Exit::Code(code),
+            Self::Signal(signal) => Exit::Signal(signal),
+        }
+    }
+}
+
+#[derive(Encode, Decode)]
+struct MetricV1 {
+    name: String,
+    value: Option<u64>,
+    unit: String,
+    reason: Option<String>,
+}
+
+#[derive(Encode, Decode)]
+struct SeriesV1 {
+    name: String,
+    unit: String,
+    axis: u8,
+    len: u64,
+    digest: [u8; 32],
+}
+
+#[derive(Encode, Decode)]
+struct AttemptV1 {
+    run: [u8; 32],
+    nonce: [u8; 16],
+    started_unix_ms: i64,
+    wall_ns: u64,
+    outcome: OutcomeV1,
+    exit: Option<ExitV1>,
+    metrics: Vec<MetricV1>,
+    digests: Vec<(String, [u8; 32])>,
+    settings: ValueV1,
+    facts: ValueV1,
+    warnings: Vec<String>,
+    stderr_tail: String,
+    stdout_tail: String,
+    last_events: Vec<String>,
+    series: Vec<SeriesV1>,
+    phases: [u8; 32],
+}
+
+pub(super) fn axis_code(axis: Axis) -> u8 {
+    match axis {
+        Axis::Step => 0,
+        Axis::TimeNs => 1,
+    }
+}
+
+pub(super) fn axis_of(code: u8) -> Result<Axis, WireError> {
+    match code {
+        0 => Ok(Axis::Step),
+        1 => Ok(Axis::TimeNs),
+        _ => Err(WireError::Shape { what: "series", fault: "its axis is unknown" }),
+    }
+}
+
+/// Encodes a run; its id is not stored, since it is the hash of what is.
+pub fn encode_run(run: &Run) -> Result<Vec<u8>, WireError> {
+    encode("run", &RunV1::new(run))
+}
+
+/// Decodes a run and computes its id anew.
+pub fn decode_run(bytes: &[u8]) -> Result<Run, WireError> {
+    decode::<RunV1>("run", bytes)?.into_run()
+}
+
+/// Encodes an attempt's record, without its series and phases.
+pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
+    let metrics = attempt.metrics.iter().map(|(name, metric)| MetricV1 {
+        name: name.clone(),
+        value: metric.value.map(f64::to_bits),
+        unit: metric.unit.clone(),
+        reason: metric.reason.clone(),
+    });
+    let series = attempt.series.iter().map(|series| SeriesV1 {
+        name: series.name.clone(),
+        unit: series.unit.clone(),
+        axis: axis_code(series.axis),
+        len: series.len,
+        digest: series.digest.0,
+    });
+    encode(
+        "attempt",
+        &AttemptV1 {
+            run: attempt.run.0.0,
+            nonce: attempt.nonce.0,
+            started_unix_ms: attempt.started_unix_ms,
+            wall_ns: attempt.wall_ns,
+            outcome: OutcomeV1::new(&attempt.outcome),
+            exit: attempt.exit.map(ExitV1::new),
+            metrics: metrics.collect(),
+            digests: attempt.digests.iter().map(|(name, digest)| (name.clone(), digest.0)).collect(),
+            settings: ValueV1::table(&attempt.settings),
+            facts: ValueV1::table(&attempt.facts),
+            warnings: attempt.warnings.clone(),
+            stderr_tail: attempt.tail.stderr.clone(),
+            stdout_tail: attempt.tail.stdout.clone(),
+            last_events: attempt.tail.events.clone(),
+            series: series.collect(),
+            phases: attempt.phases.0,
+        },
+    )
+}
+
+/// Decodes an attempt's record.
+pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
+    let wire: AttemptV1 = decode("attempt", bytes)?;
+    let series = wire.series.into_iter().map(|series| {
+        Ok(SeriesSummary {
+            name: series.name,
+            unit: series.unit,
+            axis: axis_of(series.axis)?,
+            len: series.len,
+            digest: Digest(series.digest),
+        })
+    });
+    Ok(Attempt {
+        run: RunId(Digest(wire.run)),
+        nonce: Nonce(wire.nonce),
+        started_unix_ms: wire.started_unix_ms,
+        wall_ns: wire.wall_ns,
+        outcome: wire.outcome.into_outcome(),
+        exit: wire.exit.map(ExitV1::into_exit),
+        metrics: wire
+            .metrics
+            .into_iter()
+            .map(|m| (m.name, Metric { value: m.value.map(f64::from_bits), unit: m.unit, reason: m.reason }))
+            .collect(),
+        digests: wire.digests.into_iter().map(|(name, digest)| (name, Digest(digest))).collect(),
+        settings: wire.settings.into_table()?,
+        facts: wire.facts.into_table()?,
+        warnings: wire.warnings,
+        tail: Tail { stderr: wire.stderr_tail, stdout: wire.stdout_tail, events: wire.last_events },
+        series: series.collect::<Result<_, WireError>>()?,
+        phases: Digest(wire.phases),
+    })
+}
