@@ -5,3 +5,5 @@
 pub mod record;
 
 pub mod wire;
+
+pub mod manifest;

@@ -1,0 +1,172 @@
+//! One value against one field: its type, its range, its canonical form.
+
+use super::document::{Content, Node};
+use super::fault::{nearest, shown};
+use super::field::{Kind, choices};
+use super::table::{FIELDS, sections};
+use crate::record::Value;
+
+/// What the checks of single values have to know of the whole manifest.
+#[derive(Clone, Copy)]
+pub(super) struct Checker<'a> {
+    /// The manifest's text, to show what was found as it was written.
+    pub(super) text: &'a str,
+    /// Whether `[program]` brings a program, so that names of models and data are free.
+    pub(super) program: bool,
+}
+
+impl Checker<'_> {
+    /// The value in the form that the field's kind gives it, or what is wrong with it.
+    ///
+    /// Equal meanings become equal values: `1` for a real number is `1.0`, a seed is its decimal digits, `-0.0` is `0.0`.
+    pub(super) fn scalar(&self, name: &str, kind: Kind, node: &Node) -> Result<Value, String> {
+        let wrong = || Err(format!("{name} is {} (it must be {kind})", self.found(node)));
+        match (kind, &node.content) {
+            (Kind::Text { max, lines }, Content::Text(text)) => text_fault(text, max, lines)
+                .map_or_else(|| Ok(text.as_str().into()), |fault| Err(format!("{name} {fault} (it must be {kind})"))),
+            (Kind::Known(_), Content::Text(word)) if self.program => {
+                if is_name(word) {
+                    Ok(word.as_str().into())
+                } else {
+                    Err(format!("{name} is {} (a name is made of a-z, 0-9, `_`, `.` and `-`)", self.found(node)))
+                }
+            }
+            (Kind::Choice(words) | Kind::Known(words), Content::Text(word)) => {
+                if words.contains(&word.as_str()) {
+                    return Ok(word.as_str().into());
+                }
+                let meant = nearest(word, words.iter().copied());
+                let hint = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+                let other =
+                    if name == "model.name" && meant.is_none() { "; other models run by [program]" } else { "" };
+                Err(format!("{name} is {} (it must be {}{hint}{other})", self.found(node), choices(words, "or")))
+            }
+            (Kind::Int { min, max }, Content::Int(number)) => match number.map(i64::try_from) {
+                Some(Ok(number)) if number < min => {
+                    Err(format!("{name} is {} (it must be at least {min})", self.found(node)))
+                }
+                Some(Ok(number)) if number <= max => Ok(Value::Int(number)),
+                _ if number.is_some_and(|number| number < 0) => {
+                    Err(format!("{name} is {} (it must be at least {min})", self.found(node)))
+                }
+                _ => Err(format!("{name} is {} (it must be at most {max})", self.found(node))),
+            },
+            (Kind::OneOf(numbers), Content::Int(number)) => match number.map(i64::try_from) {
+                Some(Ok(number)) if numbers.contains(&number) => Ok(Value::Int(number)),
+                _ => wrong(),
+            },
+            (Kind::Real(interval), Content::Int(_) | Content::Float(_)) => match real(&node.content) {
+                Some(number) if interval.contains(number) => Ok(Value::Float(number)),
+                _ => wrong(),
+            },
+            (Kind::Seed, Content::Int(Some(number))) => {
+                u64::try_from(*number).map_or_else(|_| wrong(), |seed| Ok(seed.to_string().into()))
+            }
+            (Kind::Seed, Content::Text(digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse::<u64>().map_or_else(|_| wrong(), |seed| Ok(seed.to_string().into()))
+            }
+            (Kind::Scalar, Content::Bool(value)) => Ok(Value::Bool(*value)),
+            (Kind::Scalar, Content::Int(Some(number))) => {
+                i64::try_from(*number).map_or_else(|_| wrong(), |number| Ok(Value::Int(number)))
+            }
+            (Kind::Scalar, Content::Float(number)) if number.is_finite() => Ok(Value::Float(number + 0.0)),
+            (Kind::Scalar, Content::Text(text)) => text_fault(text, 100_000, true)
+                .map_or_else(|| Ok(text.as_str().into()), |fault| Err(format!("{name} {fault} (it must be {kind})"))),
+            _ => wrong(),
+        }
+    }
+
+    /// A list of texts, each with its node; none may be empty where `filled` says so.
+    pub(super) fn texts<'n>(&self, name: &str, node: &'n Node) -> Result<Vec<(&'n str, &'n Node)>, (usize, String)> {
+        let Content::List(items) = &node.content else {
+            return Err((node.span.start, format!("{name} is {} (it must be a list of texts)", self.found(node))));
+        };
+        items
+            .iter()
+            .map(|item| match &item.content {
+                Content::Text(text) if !text.contains('\0') => Ok((text.as_str(), item)),
+                _ => Err((item.span.start, format!("{name} holds {} (each item must be text)", self.found(item)))),
+            })
+            .collect()
+    }
+
+    /// What was found, as it was written where that is short.
+    pub(super) fn found(&self, node: &Node) -> String {
+        let written = self.text.get(node.span.clone()).unwrap_or_default();
+        match node.content {
+            Content::List(_) | Content::Table(_) => node.describe().to_owned(),
+            Content::Text(_) if written.contains('\n') => "a text of several lines".to_owned(),
+            Content::Text(_) => format!("the text {}", shown(written)),
+            _ => shown(written),
+        }
+    }
+}
+
+/// The number as a real one; none where it cannot be held exactly enough to mean what was written.
+fn real(content: &Content) -> Option<f64> {
+    const EXACT: i64 = 1 << 53;
+    match content {
+        // Adding zero turns -0.0 into 0.0.
+        Content::Float(number) => Some(number + 0.0),
+        Content::Int(Some(number)) => {
+            i64::try_from(*number).ok().filter(|number| (-EXACT..=EXACT).contains(number)).map(Value::Int)?.as_float()
+        }
+        _ => None,
+    }
+}
+
+fn text_fault(text: &str, max: usize, lines: bool) -> Option<String> {
+    if text.chars().any(|c| c.is_control() && !(lines && matches!(c, '\n' | '\r' | '\t'))) {
+        Some("holds a control character".to_owned())
+    } else if text.chars().count() > max {
+        Some(format!("has {} characters", text.chars().count()))
+    } else if text.trim().is_empty() && !lines {
+        Some("is empty".to_owned())
+    } else {
+        None
+    }
+}
+
+/// Whether the word can name a model or data of a program.
+fn is_name(word: &str) -> bool {
+    !word.is_empty()
+        && word.len() <= 200
+        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte))
+}
+
+/// Says that a key is unknown and which was probably meant; gives that one's dotted name too, if there is one.
+pub(super) fn unknown_key(path: &str) -> (String, Option<&'static str>) {
+    let writable = || FIELDS.iter().filter(|field| field.is_writable() && field.key != "params.*");
+    let (section, leaf) = path.split_once('.').unwrap_or(("", path));
+    let known_section = section.is_empty() || sections().contains(&section);
+    let siblings = || {
+        writable()
+            .filter(move |field| field.section() == section)
+            .map(|field| field.key.rsplit('.').next().unwrap_or(""))
+    };
+    let tables = sections();
+    let here = if known_section { nearest(leaf, siblings()) } else { None };
+    let elsewhere = writable().find(|field| !leaf.is_empty() && field.key.rsplit('.').next() == Some(leaf));
+    let table = if section.is_empty() { nearest(leaf, tables.iter().copied()) } else { None };
+    let by_table = if known_section { None } else { nearest(section, tables.iter().copied()) };
+
+    let meant = if let Some(here) = here {
+        let key = writable()
+            .find(|field| field.section() == section && field.key.rsplit('.').next() == Some(here))
+            .map(|field| field.key);
+        return (format!("unknown key `{}` (did you mean `{here}`?)", shown(path)), key);
+    } else if let Some(elsewhere) = elsewhere {
+        return (format!("unknown key `{}` (did you mean `{}`?)", shown(path), elsewhere.key), Some(elsewhere.key));
+    } else if let Some(table) = table {
+        format!("did you mean the table `[{table}]`?")
+    } else if let Some(table) = by_table {
+        format!("did you mean the table `[{table}]`?")
+    } else if section.is_empty() || !known_section {
+        let keys: Vec<_> = writable().filter(|field| field.section().is_empty()).map(|field| field.key).collect();
+        let tables: Vec<_> = tables.iter().map(|table| format!("[{table}]")).collect();
+        format!("known keys: {}, {}", keys.join(", "), tables.join(", "))
+    } else {
+        format!("known keys: {}", siblings().collect::<Vec<_>>().join(", "))
+    };
+    (format!("unknown key `{}` ({meant})", shown(path)), None)
+}

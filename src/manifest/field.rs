@@ -1,0 +1,289 @@
+//! What a manifest's key may hold: its type, its default, and when it applies.
+//!
+//! Knows nothing of TOML and of single fields; those are rows of [`FIELDS`](super::table::FIELDS).
+
+use crate::record::Value;
+use std::fmt;
+
+/// One key of the manifest.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its dotted name in the manifest: `training.learning_rate`.
+    pub key: &'static str,
+    /// Its dotted name in a cell; the same but for the keys outside any table.
+    pub cell: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// What stands in a cell where the manifest says nothing.
+    pub preset: Preset,
+    /// Where it applies; nothing means everywhere.
+    pub when: Option<When>,
+    /// Where it goes.
+    pub role: Role,
+    /// Whether a list of values makes it an axis of the grid.
+    pub axis: bool,
+    /// What it is, in one line.
+    pub meaning: &'static str,
+}
+
+impl Field {
+    /// A field that enters the identity.
+    pub(super) const fn hashed(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Self { key, cell: key, kind, preset: Preset::None, when: None, role: Role::Config, axis: true, meaning }
+    }
+
+    /// A field that is recorded only and has one value for the whole manifest.
+    pub(super) const fn setting(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Self { role: Role::Setting, axis: false, ..Self::hashed(key, kind, meaning) }
+    }
+
+    /// A key that shapes the grid or the work, and is no field of a cell.
+    pub(super) const fn shape(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Self { role: Role::Shape, axis: false, ..Self::hashed(key, kind, meaning) }
+    }
+
+    pub(super) const fn called(mut self, cell: &'static str) -> Self {
+        self.cell = cell;
+        self
+    }
+
+    pub(super) const fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    pub(super) const fn preset(mut self, preset: Preset) -> Self {
+        self.preset = preset;
+        self
+    }
+
+    pub(super) const fn int(self, value: i64) -> Self {
+        self.preset(Preset::Is(Constant::Int(value)))
+    }
+
+    pub(super) const fn real(self, value: f64) -> Self {
+        self.preset(Preset::Is(Constant::Real(value)))
+    }
+
+    pub(super) const fn text(self, value: &'static str) -> Self {
+        self.preset(Preset::Is(Constant::Text(value)))
+    }
+
+    pub(super) const fn required(self) -> Self {
+        self.preset(Preset::Required)
+    }
+
+    pub(super) const fn when(mut self, field: &'static str, is: &'static [&'static str]) -> Self {
+        self.when = Some(When { field, is });
+        self
+    }
+
+    /// The table that the key stands in; empty for a key outside any.
+    pub fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// Whether it describes the built-in trainer's work: such keys have no defaults where `[program]` brings its own.
+    pub(super) fn is_training_work(&self) -> bool {
+        matches!(self.section(), "model" | "data" | "training")
+    }
+
+    /// Whether a person may write it.
+    pub(super) fn is_writable(&self) -> bool {
+        self.role != Role::Constant
+    }
+
+    /// Whether it is resolved for each cell.
+    pub(super) fn is_of_cell(&self) -> bool {
+        self.axis || self.role == Role::Constant
+    }
+}
+
+/// Where a field goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Into the cell's configuration, which is hashed.
+    Config,
+    /// As `Config`, but fixed: nobody writes it.
+    Constant,
+    /// Into the cell's settings, which are recorded only.
+    Setting,
+    /// Into the seed, a part of the identity of its own.
+    Seed,
+    /// Into the program part of the identity.
+    Program,
+    /// Into the cell's settings; what it names is hashed as the container part.
+    Container,
+    /// Nowhere: it shapes the grid or how often it is run.
+    Shape,
+}
+
+impl Role {
+    /// What the reference says of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Config | Self::Constant => "hashed (config)",
+            Self::Setting => "recorded",
+            Self::Seed => "hashed (seed)",
+            Self::Program => "hashed (program)",
+            Self::Container => "hashed (container, by what it names)",
+            Self::Shape => "not recorded",
+        }
+    }
+}
+
+/// A condition on another field: it has one of these values.
+#[derive(Clone, Copy, Debug)]
+pub struct When {
+    /// The dotted name of the other field.
+    pub field: &'static str,
+    /// Its values.
+    pub is: &'static [&'static str],
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}", self.field, choices(self.is, "or"))
+    }
+}
+
+/// What stands in a cell where the manifest says nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Preset {
+    /// Nothing.
+    None,
+    /// The key must be given.
+    Required,
+    /// This value.
+    Is(Constant),
+    /// The value of the first condition that holds.
+    By(&'static [(When, Constant)]),
+    /// A value that is worked out, described in words.
+    Stated(&'static str),
+}
+
+/// A value that can stand in the field table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Constant {
+    /// A whole number.
+    Int(i64),
+    /// A real number.
+    Real(f64),
+    /// Text.
+    Text(&'static str),
+}
+
+impl From<Constant> for Value {
+    fn from(constant: Constant) -> Self {
+        match constant {
+            Constant::Int(value) => Self::Int(value),
+            Constant::Real(value) => Self::Float(value),
+            Constant::Text(value) => Self::from(value),
+        }
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Text without control characters, at most `max` characters; `lines` allows line breaks.
+    Text {
+        /// The greatest length in characters.
+        max: usize,
+        /// Whether line breaks are allowed.
+        lines: bool,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// One of these words for the built-in trainer; with `[program]` any name of `a-z 0-9 _ . -`.
+    Known(&'static [&'static str]),
+    /// A whole number within limits, both included.
+    Int {
+        /// The least.
+        min: i64,
+        /// The greatest.
+        max: i64,
+    },
+    /// One of these whole numbers.
+    OneOf(&'static [i64]),
+    /// A finite number within an interval.
+    Real(Interval),
+    /// A whole number of 64 bits without sign, or its decimal digits as text.
+    Seed,
+    /// A list of texts.
+    Texts,
+    /// A part of the grid, in words.
+    Grid(&'static str),
+    /// True, false, a number or text.
+    Scalar,
+}
+
+/// A stretch of the real numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Interval {
+    /// Every finite number.
+    Any,
+    /// Above 0.
+    Positive,
+    /// Above 0, at most this.
+    UpTo(f64),
+    /// From 0, below this.
+    Below(f64),
+}
+
+impl Interval {
+    pub(super) fn contains(self, value: f64) -> bool {
+        value.is_finite()
+            && match self {
+                Self::Any => true,
+                Self::Positive => value > 0.0,
+                Self::UpTo(top) => value > 0.0 && value <= top,
+                Self::Below(top) => value >= 0.0 && value < top,
+            }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("a finite number"),
+            Self::Positive => f.write_str("a finite number above 0"),
+            Self::UpTo(top) => write!(f, "a number above 0 and at most {top}"),
+            Self::Below(top) => write!(f, "a number from 0 and below {top}"),
+        }
+    }
+}
+
+/// Says what is allowed, so that it fits after "it must be".
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text { max, lines: true } => write!(f, "text of at most {max} characters"),
+            Self::Text { max, lines: false } => write!(f, "one line of text, 1 to {max} characters"),
+            Self::Choice(words) | Self::Known(words) => f.write_str(&choices(words, "or")),
+            Self::Int { min, max: i64::MAX } => write!(f, "a whole number from {min}"),
+            Self::Int { min, max } => write!(f, "a whole number from {min} to {max}"),
+            Self::OneOf(numbers) => {
+                let words: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+                f.write_str(&choices(&words, "or"))
+            }
+            Self::Real(interval) => interval.fmt(f),
+            Self::Seed => write!(f, "a whole number from 0 to {}", u64::MAX),
+            Self::Texts => f.write_str("a list of texts"),
+            Self::Grid(words) => f.write_str(words),
+            Self::Scalar => f.write_str("true, false, a finite number or text"),
+        }
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+pub(super) fn choices(words: &[impl AsRef<str>], last: &str) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.as_ref().to_owned(),
+        [most @ .., end] => {
+            let most: Vec<_> = most.iter().map(AsRef::as_ref).collect();
+            format!("{} {last} {}", most.join(", "), end.as_ref())
+        }
+    }
+}

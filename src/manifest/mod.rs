@@ -1,0 +1,253 @@
+//! Manifests: a TOML file becomes checked cells, or a list of everything that is wrong with it.
+//!
+//! Knows every key, its type, default and range, and how lists of values span a grid. Must not know what a machine has, where
+//! results lie, or how a cell is trained. A file passes through `document` (TOML with places), `draft` (each key checked alone),
+//! `grid` and `resolve` (points become cells), and `expand` (what only the whole grid can show).
+
+mod availability;
+mod check;
+mod document;
+mod draft;
+mod expand;
+mod fault;
+mod field;
+mod grid;
+mod program;
+mod reference;
+mod resolve;
+mod schema;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, ManifestError};
+pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
+pub use program::{ArgvError, Program};
+pub use reference::reference_markdown;
+pub use schema::schema;
+
+use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};
+use draft::Draft;
+use fault::{Faults, shown};
+use field::Preset as P;
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The greatest length of a manifest in bytes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// One experiment: what to run, how often, and what decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The experiment's name.
+    pub name: String,
+    /// What it asks, for people.
+    pub description: Option<String>,
+    /// Every point of the grid, each once, later axes varying faster and the seed fastest.
+    pub cells: Vec<Cell>,
+    /// The fields in which the cells differ, by dotted name, `seed` among them.
+    pub axes: Vec<String>,
+    /// How many finished attempts each run shall have.
+    pub repeats: u32,
+    /// What decides which run is best, if the manifest says so.
+    pub objective: Option<Objective>,
+    /// The program that runs instead of the built-in trainer.
+    pub program: Option<Program>,
+    /// Where relative paths of the manifest start.
+    pub directory: PathBuf,
+    /// The hash of the file's bytes; recorded only.
+    pub source: Digest,
+}
+
+/// The number that decides which run is best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objective {
+    /// The metric's name.
+    pub metric: String,
+    /// Which way it is better.
+    pub direction: Direction,
+}
+
+impl Manifest {
+    /// A path of the manifest, made relative to the manifest's folder where it is not absolute.
+    pub fn resolve_path(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+
+    /// Where the cell's data lies, if it reads files; the cell itself keeps the path as it was written.
+    pub fn data_path(&self, cell: &Cell) -> Option<PathBuf> {
+        cell.text("data.path").map(|path| self.resolve_path(path))
+    }
+}
+
+/// The table of every key, in the order in which axes vary.
+pub fn fields() -> &'static [Field] {
+    table::FIELDS
+}
+
+/// Reads and checks a manifest file.
+///
+/// # Errors
+/// The file is missing, a directory, unreadable or longer than 1 MiB, or its contents are wrong: then every fault is listed.
+pub fn load(path: &Path) -> Result<Manifest, ManifestError> {
+    let unreadable = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::NotFound => ManifestError::Missing { path: path.to_owned() },
+        std::io::ErrorKind::IsADirectory => ManifestError::Directory { path: path.to_owned() },
+        _ => ManifestError::Unreadable { path: path.to_owned(), source },
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX) + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
+    let origin = path.display().to_string();
+    match String::from_utf8(bytes) {
+        Ok(text) => build(&text, &origin, path),
+        Err(error) if error.as_bytes().len() > MOST_BYTES => Err(ManifestError::TooLarge { origin, max: MOST_BYTES }),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
+            let mut faults = Faults::default();
+            faults.add(valid, "this is not UTF-8 text (a manifest is a TOML file)");
+            Err(ManifestError::Invalid { faults: faults.placed(&origin, &text) })
+        }
+    }
+}
+
+/// Checks the text of a manifest; `origin` names it in faults and is the path at whose folder relative paths start.
+///
+/// # Errors
+/// The text is longer than 1 MiB, or wrong: then every fault is listed.
+pub fn parse(text: &str, origin: &str) -> Result<Manifest, ManifestError> {
+    build(text, origin, Path::new(origin))
+}
+
+fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestError> {
+    if text.len() > MOST_BYTES {
+        return Err(ManifestError::TooLarge { origin: origin.to_owned(), max: MOST_BYTES });
+    }
+    let mut faults = Faults::default();
+    let root = match text.find('\0').map_or_else(|| document::parse(text), |at| Err((at..at, "a zero byte".to_owned())))
+    {
+        Ok(root) => root,
+        Err((span, message)) => {
+            faults.add(span.start, format!("this is not TOML: {message}"));
+            return Err(ManifestError::Invalid { faults: faults.placed(origin, text) });
+        }
+    };
+    let draft = draft::read(&root, text, &mut faults);
+    let objective = objective(&draft, &mut faults);
+    let program = program(&draft, &mut faults);
+    let shared = shared(&draft, path, objective.as_ref());
+    let cells =
+        if draft.shapeless { Vec::new() } else { expand::cells(&draft, &shared, program.as_ref(), &mut faults) };
+    if !faults.is_empty() {
+        return Err(ManifestError::Invalid { faults: faults.placed(origin, text) });
+    }
+    let words = |key: &str| shared.get(key).and_then(Value::as_str).map(str::to_owned);
+    let repeats = draft.single("repeats").and_then(|(value, _)| u32::try_from(value.as_int()?).ok());
+    Ok(Manifest {
+        name: words("experiment.name").unwrap_or_default(),
+        description: words("experiment.description"),
+        axes: axes(&cells),
+        cells,
+        repeats: repeats.unwrap_or(1),
+        objective,
+        program,
+        directory: path.parent().unwrap_or(Path::new("")).to_owned(),
+        source: Digest::of(text.as_bytes()),
+    })
+}
+
+/// The settings that every cell shares.
+fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
+    let mut settings = Table::new();
+    for field in table::FIELDS.iter().filter(|field| field.role == Role::Setting && !field.is_of_cell()) {
+        let value = match (draft.single(field.key), field.preset) {
+            (Some((value, _)), _) => value.clone(),
+            (None, P::Is(constant)) => constant.into(),
+            (None, _) => continue,
+        };
+        settings.insert(field.cell.to_owned(), value);
+    }
+    let stem = path.file_stem().map_or_else(|| "experiment".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    settings.entry("experiment.name".to_owned()).or_insert_with(|| stem.into());
+    if let Some(objective) = objective {
+        settings.insert("objective.direction".to_owned(), objective.direction.name().into());
+    }
+    settings
+}
+
+fn objective(draft: &Draft, faults: &mut Faults) -> Option<Objective> {
+    let section = draft.sections.get("objective")?;
+    let Some((metric, at)) = draft.single("objective.metric") else {
+        if draft.base_of("objective.metric").is_none() {
+            faults.add(*section, "objective.metric is missing (name the metric that decides)");
+        }
+        return None;
+    };
+    let metric = metric.as_str()?.to_owned();
+    let direction = match draft.single("objective.direction") {
+        Some((word, _)) if word.as_str() == Some("maximize") => Direction::Maximize,
+        Some(_) => Direction::Minimize,
+        None if draft.base_of("objective.direction").is_some() => return None,
+        None => {
+            match known_metric(&metric) {
+                Some(known) => known.direction,
+                None => {
+                    let name = shown(&metric);
+                    faults.add(
+                    at,
+                    format!("objective.direction is missing: `{name}` has none that is known (give minimize or maximize)"),
+                );
+                    return None;
+                }
+            }
+        }
+    };
+    Some(Objective { metric, direction })
+}
+
+fn program(draft: &Draft, faults: &mut Faults) -> Option<Program> {
+    let text = draft.program.as_ref()?;
+    let command = text.command.iter().map(|(item, _)| item.clone()).collect();
+    match Program::new(command, text.files.clone()) {
+        Ok(program) => Some(program),
+        Err((item, message)) => {
+            faults.add(text.command.get(item).map_or(0, |(_, at)| *at), message);
+            None
+        }
+    }
+}
+
+/// The fields that do not have one and the same value in all cells.
+fn axes(cells: &[Cell]) -> Vec<String> {
+    let Some((first, rest)) = cells.split_first() else { return Vec::new() };
+    let mut names = BTreeSet::new();
+    for cell in rest {
+        differing(&first.config, &cell.config, &mut names);
+        differing(&first.settings, &cell.settings, &mut names);
+    }
+    let mut axes: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    if rest.iter().any(|cell| cell.seed != first.seed) {
+        axes.push("seed".to_owned());
+    }
+    axes
+}
+
+/// Adds the names that one of the tables lacks, or whose values differ: one walk over both, since grids can be large.
+fn differing<'a>(one: &'a Table, two: &'a Table, names: &mut BTreeSet<&'a str>) {
+    let (mut one, mut two) = (one.iter().peekable(), two.iter().peekable());
+    loop {
+        let name = match (one.peek(), two.peek()) {
+            (None, None) => return,
+            (Some((a, _)), Some((b, _))) => (*a).min(*b),
+            (Some((name, _)), None) | (None, Some((name, _))) => *name,
+        };
+        let of_one = one.next_if(|(key, _)| *key == name).map(|(_, value)| value);
+        let of_two = two.next_if(|(key, _)| *key == name).map(|(_, value)| value);
+        if of_one != of_two {
+            names.insert(name.as_str());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The reference of every key as a Markdown table, made from the field table.
+
+use super::availability::refused_key;
+use super::field::{Constant, Field, Kind, Preset};
+use super::table::FIELDS;
+use crate::record::Value;
+
+/// The table of every key of the manifest, in Markdown; `docs/manifest.md` holds it.
+pub fn reference_markdown() -> String {
+    let mut out = String::from(
+        "| key | value | list | default | applies where | meaning | identity |\n|---|---|---|---|---|---|---|\n",
+    );
+    for field in FIELDS {
+        let key = if field.is_writable() { format!("`{}`", field.key) } else { format!("`{}` (fixed)", field.key) };
+        let list = if field.axis && field.is_writable() { "axis" } else { "" };
+        let when = field.when.map_or_else(String::new, |when| when.to_string());
+        let meaning = match refused_key(field.key) {
+            Some(_) => format!("{}; not available in this version", field.meaning),
+            None => field.meaning.to_owned(),
+        };
+        let cells = [&key, &kind(field), list, &preset(field), &when, &meaning, field.role.name()];
+        out.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    out
+}
+
+fn kind(field: &Field) -> String {
+    match field.kind {
+        Kind::Known(_) => format!("{}; with `[program]` any name", field.kind),
+        kind => kind.to_string(),
+    }
+}
+
+fn preset(field: &Field) -> String {
+    let shown = |constant: Constant| format!("`{}`", Value::from(constant));
+    match field.preset {
+        Preset::None => "–".to_owned(),
+        Preset::Required => "required".to_owned(),
+        Preset::Is(constant) => shown(constant),
+        Preset::By(choices) => choices
+            .iter()
+            .map(|(when, constant)| format!("{} where {when}", shown(*constant)))
+            .collect::<Vec<_>>()
+            .join("; "),
+        Preset::Stated(words) => words.to_owned(),
+    }
+}

@@ -1,0 +1,218 @@
+//! One point of the grid as a cell: what applies, which defaults stand in, which combinations cannot be.
+
+use super::availability::refused_values;
+use super::draft::{Draft, Item};
+use super::field::{Field, Kind, Preset, Role, When};
+use super::grid::Point;
+use super::table::{FIELDS, IMAGE_MODELS, LINE_SAMPLES, field};
+use crate::record::{Cell, Table, Value};
+use std::collections::BTreeSet;
+
+/// A cell and what was learnt while it was made.
+pub(super) struct Resolved<'a> {
+    pub(super) cell: Cell,
+    /// Fields whose value is faulty or missing: nothing more is said of them.
+    pub(super) unknown: BTreeSet<&'a str>,
+    /// The keys that have a place in the cell, by their place in the draft.
+    pub(super) used: Vec<usize>,
+    /// Byte offsets and messages.
+    pub(super) faults: Vec<(usize, String)>,
+}
+
+/// Makes cells from points.
+pub(super) struct Resolver<'a> {
+    pub(super) draft: &'a Draft,
+    /// The settings that every cell shares.
+    pub(super) shared: &'a Table,
+}
+
+#[derive(PartialEq)]
+enum Truth {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn resolve(&self, point: &Point) -> Resolved<'a> {
+        let cell = Cell { settings: self.shared.clone(), ..Cell::default() };
+        let mut out = Resolved { cell, unknown: BTreeSet::new(), used: Vec::new(), faults: Vec::new() };
+        for (row, field) in FIELDS.iter().enumerate() {
+            if !field.is_of_cell() || field.key == "params.*" {
+                continue;
+            }
+            let given = point.fields[row];
+            match field.when.map_or(Truth::Yes, |when| self.holds(when, &out)) {
+                Truth::No => {}
+                Truth::Unknown => {
+                    out.used.extend(given.map(|(place, _)| place));
+                    out.unknown.insert(field.key);
+                }
+                Truth::Yes => match given {
+                    Some((place, number)) => {
+                        out.used.push(place);
+                        out.put(field, field.cell, &self.draft.given[place].items[number]);
+                    }
+                    None => self.stand_in(field, &mut out),
+                },
+            }
+        }
+        for (place, number) in &point.params {
+            let given = &self.draft.given[*place];
+            out.used.push(*place);
+            out.put(given.field, &given.name, &given.items[*number]);
+        }
+        self.combine(point, &mut out);
+        out
+    }
+
+    fn holds(&self, when: When, out: &Resolved<'_>) -> Truth {
+        if out.unknown.contains(when.field) {
+            return Truth::Unknown;
+        }
+        let value = out.cell.text(when.field);
+        let free = self.draft.program.is_some()
+            && match (value, field(when.field).map(|field| field.kind)) {
+                (None, _) => true,
+                (Some(word), Some(Kind::Known(words))) => !words.contains(&word),
+                _ => false,
+            };
+        if free || value.is_some_and(|value| when.is.contains(&value)) { Truth::Yes } else { Truth::No }
+    }
+
+    /// What stands in a cell where the manifest says nothing.
+    fn stand_in(&self, field: &'static Field, out: &mut Resolved<'_>) {
+        if self.draft.program.is_some() && field.is_training_work() {
+            return;
+        }
+        match field.preset {
+            Preset::None | Preset::Stated(_) => {}
+            Preset::Is(constant) => out.insert(field, field.cell, constant.into()),
+            Preset::By(choices) => {
+                for (when, constant) in choices {
+                    match self.holds(*when, out) {
+                        Truth::Yes => return out.insert(field, field.cell, (*constant).into()),
+                        Truth::No => {}
+                        Truth::Unknown => {
+                            out.unknown.insert(field.key);
+                            return;
+                        }
+                    }
+                }
+            }
+            Preset::Required => {
+                let because = field.when.map_or_else(String::new, |when| format!("{when}: "));
+                let other = if field.key == "model.name" { "; or give [program]" } else { "" };
+                let at = self.draft.sections.get(field.section()).copied().unwrap_or(0);
+                out.fault(at, format!("{} is missing ({because}it must be {}{other})", field.key, field.kind));
+                out.unknown.insert(field.key);
+            }
+        }
+    }
+
+    /// The rules that span several fields.
+    fn combine(&self, point: &Point, out: &mut Resolved<'_>) {
+        let at = |key: &str| self.place(point, key);
+        let gpus = out.cell.int("hardware.gpus").unwrap_or(1);
+        let parallelism = out.cell.text("hardware.parallelism").unwrap_or("none").to_owned();
+        if self.draft.program.is_none() {
+            self.combine_built_in(point, out);
+        }
+        let known = !out.unknown.contains("hardware.gpus") && !out.unknown.contains("hardware.parallelism");
+        if known && gpus > 1 && parallelism == "none" {
+            let rule =
+                format!("hardware.gpus is {gpus}, but hardware.parallelism is none (it must be data or pipeline)");
+            out.fault(at("hardware.gpus"), rule);
+        } else if known && gpus == 1 && parallelism != "none" {
+            let rule = format!("hardware.parallelism is {parallelism}, but hardware.gpus is not 2 or 4 (add gpus)");
+            out.fault(at("hardware.parallelism"), rule);
+        }
+    }
+
+    fn combine_built_in(&self, point: &Point, out: &mut Resolved<'_>) {
+        let at = |key: &str| self.place(point, key);
+        let faulty = ["training.epochs", "training.steps"].iter().any(|key| out.unknown.contains(key));
+        match (out.cell.get("training.epochs").is_some(), out.cell.get("training.steps").is_some()) {
+            _ if faulty => {}
+            (true, true) => {
+                let later = at("training.epochs").max(at("training.steps"));
+                out.fault(later, "training has both epochs and steps (give one of them)".to_owned());
+            }
+            (false, false) => {
+                let section = self.draft.sections.get("training").copied().unwrap_or(0);
+                out.fault(section, "training has neither epochs nor steps (give one of them)".to_owned());
+            }
+            _ => {}
+        }
+        let Some(model) = out.cell.text("model.name").map(str::to_owned) else { return };
+        if let Some(data) = out.cell.text("data.name").map(str::to_owned) {
+            let images = IMAGE_MODELS.contains(&model.as_str());
+            if images == (data == "line") {
+                let fit = if images { "digits or idx" } else { "line" };
+                out.fault(at("data.name"), format!("`{data}` cannot be learned by `{model}` (use {fit})"));
+            }
+        }
+        let batch = out.cell.int("training.batch_size");
+        if model == "linear" && batch.is_some_and(|batch| batch != LINE_SAMPLES) {
+            let found = batch.unwrap_or_default();
+            let rule = format!("training.batch_size is {found}, but `linear` learns its 4 samples together (use 4)");
+            out.fault(at("training.batch_size"), rule);
+        } else if let (Some(batch), Some(samples)) = (batch, out.cell.int("data.train_count"))
+            && batch > samples
+        {
+            let rule = format!(
+                "training.batch_size is {batch}, but data.train_count is {samples} (a batch must fit into the data)"
+            );
+            out.fault(at("training.batch_size"), rule);
+        }
+        for (key, message) in refused_values(&out.cell.config, &model) {
+            out.fault(at(key), message);
+            out.unknown.insert(key);
+        }
+    }
+
+    /// Where the value of a field stands, or its table, or the beginning.
+    fn place(&self, point: &Point, key: &str) -> usize {
+        let row = FIELDS.iter().position(|field| field.key == key);
+        let given = row.and_then(|row| point.fields[row]);
+        given.map_or_else(
+            || key.split_once('.').and_then(|(section, _)| self.draft.sections.get(section)).copied().unwrap_or(0),
+            |(place, number)| self.draft.given[place].items[number].at,
+        )
+    }
+}
+
+impl<'a> Resolved<'a> {
+    fn put(&mut self, field: &Field, name: &str, item: &Item) {
+        match &item.value {
+            Some(value) => self.insert(field, name, value.clone()),
+            None => {
+                self.unknown.insert(field.key);
+            }
+        }
+    }
+
+    fn insert(&mut self, field: &Field, name: &str, value: Value) {
+        match field.role {
+            Role::Seed => self.cell.seed = seed(&value),
+            Role::Setting | Role::Container => {
+                self.cell.settings.insert(name.to_owned(), value);
+            }
+            _ => {
+                self.cell.config.insert(name.to_owned(), value);
+            }
+        }
+    }
+
+    fn fault(&mut self, at: usize, message: String) {
+        self.faults.push((at, message));
+    }
+}
+
+/// The seed of its checked value: decimal digits, or the number of a default.
+fn seed(value: &Value) -> u64 {
+    match value {
+        Value::Int(number) => u64::try_from(*number).unwrap_or_default(),
+        other => other.as_str().and_then(|digits| digits.parse().ok()).unwrap_or_default(),
+    }
+}

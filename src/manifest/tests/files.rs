@@ -1,0 +1,87 @@
+use super::*;
+
+const BEGIN: &str = "<!-- every key: begin (generated from the field table; a test compares) -->\n";
+const END: &str = "<!-- every key: end -->";
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_committed_manifest_expands() {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(repository().join("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert!(manifest.objective.is_some(), "{}", path.display());
+        found.push(format!("{} {}", manifest.name, manifest.cells.len()));
+    }
+    found.sort();
+    let expected = ["external 6", "mnist-accuracy 1", "optimizers-linear 27", "optimizers-mnist 32", "quickstart 9"];
+    for line in expected {
+        assert!(found.iter().any(|found| found == line), "{line} is not among {found:?}");
+    }
+}
+
+#[test]
+fn the_reference_is_the_one_in_the_docs() {
+    let path = repository().join("docs/manifest.md");
+    let docs = std::fs::read_to_string(&path).unwrap();
+    let begin = docs.find(BEGIN).unwrap() + BEGIN.len();
+    let end = docs.find(END).unwrap();
+    assert!(
+        docs[begin..end] == reference_markdown(),
+        "the table in {} is not that of the fields (put this there):\n{}",
+        path.display(),
+        reference_markdown()
+    );
+}
+
+#[test]
+fn the_examples_of_the_docs_are_right() {
+    let docs = std::fs::read_to_string(repository().join("docs/manifest.md")).unwrap();
+    let examples: Vec<_> = docs.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let cells: Vec<_> = examples.iter().map(|text| read(text).cells.len()).collect();
+    assert_eq!(cells, [1, 18, 5, 2, 1]);
+}
+
+#[test]
+fn the_schema_has_every_key_that_can_be_used() {
+    let schema = schema();
+    let properties = |schema: &Value| schema.as_table().unwrap()["properties"].as_table().unwrap().clone();
+    let top = properties(&schema);
+    for field in fields() {
+        let usable = field.is_writable() && availability::refused_key(field.key).is_none() && field.key != "params.*";
+        let present = match field.key.split_once('.') {
+            None => top.contains_key(field.key),
+            Some(("params", _)) => false,
+            Some((section, leaf)) => properties(&top[section]).contains_key(leaf),
+        };
+        assert_eq!(present, usable, "{}", field.key);
+    }
+}
+
+#[test]
+fn the_table_of_fields_is_sound() {
+    let mut keys = BTreeSet::new();
+    for (row, field) in fields().iter().enumerate() {
+        assert!(keys.insert(field.key), "{} stands twice", field.key);
+        assert!(!field.meaning.ends_with('.') && !field.meaning.contains('|'), "{}", field.key);
+        if let Some(when) = field.when.filter(|when| when.field != "[program]") {
+            let other = fields().iter().position(|other| other.key == when.field).unwrap();
+            assert!(other < row, "{} depends on a later field", field.key);
+            let (Kind::Choice(words) | Kind::Known(words)) = fields()[other].kind else { panic!("{}", field.key) };
+            assert!(when.is.iter().all(|word| words.contains(word)), "{}", field.key);
+        }
+        if let Preset::Is(constant) = field.preset {
+            let fits = match (field.kind, constant) {
+                (Kind::Int { min, max }, Constant::Int(value)) => (min..=max).contains(&value),
+                (Kind::Real(interval), Constant::Real(value)) => interval.contains(value),
+                (Kind::Choice(words), Constant::Text(word)) => words.contains(&word),
+                (Kind::Text { .. }, Constant::Text(_)) | (Kind::Seed, Constant::Int(_)) => true,
+                _ => false,
+            };
+            assert!(fits, "the default of {} does not fit", field.key);
+        }
+    }
+}
