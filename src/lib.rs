@@ -7,3 +7,5 @@ pub mod record;
 pub mod wire;
 
 pub mod manifest;
+
+pub mod host;

@@ -1,0 +1,223 @@
+//! The processor: its product name, its cores, how much of it this process may use.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+/// Arm's implementer and part numbers of server processors, which have no product name in `/proc/cpuinfo`.
+/// From `lscpu`'s tables (util-linux, `sys-utils/lscpu-arm.c`).
+const ARM: &[(u32, u32, &str)] = &[
+    (0x41, 0xd08, "Arm Cortex-A72"),
+    (0x41, 0xd0b, "Arm Cortex-A76"),
+    (0x41, 0xd0c, "Arm Neoverse-N1"),
+    (0x41, 0xd40, "Arm Neoverse-V1"),
+    (0x41, 0xd49, "Arm Neoverse-N2"),
+    (0x41, 0xd4f, "Arm Neoverse-V2"),
+    (0x41, 0xd83, "Arm Neoverse-V3"),
+    (0x41, 0xd84, "Arm Neoverse-V3"),
+    (0x41, 0xd8e, "Arm Neoverse-N3"),
+    (0x46, 0x001, "Fujitsu A64FX"),
+    (0x48, 0xd01, "HiSilicon Kunpeng-920"),
+    (0x4e, 0x004, "NVIDIA Carmel"),
+    (0x4e, 0x010, "NVIDIA Olympus"),
+    (0xc0, 0xac3, "Ampere-1"),
+    (0xc0, 0xac4, "Ampere-1a"),
+];
+
+/// The processor's product name, with single spaces; `unknown cpu` where the machine does not say.
+///
+/// Reads only the first processor's lines, so that it costs the same on a machine of 2 cores and of 256.
+pub fn cpu_name() -> String {
+    let mut text = Vec::with_capacity(4096);
+    if let Ok(file) = File::open("/proc/cpuinfo") {
+        // What could not be read is an unknown name, which is an answer.
+        let _ = file.take(4096).read_to_end(&mut text);
+    }
+    name_of(&String::from_utf8_lossy(&text))
+}
+
+fn name_of(cpuinfo: &str) -> String {
+    let value = |wanted: &[&str]| {
+        let pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let mut values = pairs.filter(|(key, _)| wanted.contains(&key.trim())).map(|(_, value)| value.trim());
+        values.find(|value| !value.is_empty())
+    };
+    let hex = |key| u32::from_str_radix(value(&[key])?.strip_prefix("0x")?, 16).ok();
+    // `cpu` and `machine` are what POWER has; a bare number, as some kernels give, names no product.
+    let named = value(&["model name", "cpu", "cpu model"]).filter(|name| name.contains(char::is_alphabetic));
+    if let Some(name) = named {
+        return name.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    match (hex("CPU implementer"), hex("CPU part")) {
+        (Some(implementer), Some(part)) => match ARM.iter().find(|known| (known.0, known.1) == (implementer, part)) {
+            Some((_, _, name)) => (*name).to_owned(),
+            None => format!("Arm implementer {implementer:#04x} part {part:#05x}"),
+        },
+        _ => "unknown cpu".to_owned(),
+    }
+}
+
+/// How many processors the kernel runs, each hardware thread counted.
+pub fn logical_cores() -> Option<usize> {
+    range_len(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+}
+
+/// How many processors this process may use at once: its affinity and its control group's quota counted.
+pub fn available_cores() -> Option<usize> {
+    std::thread::available_parallelism().ok().map(usize::from)
+}
+
+/// How many cores there are, hardware threads of one core counted once.
+pub fn physical_cores() -> Option<usize> {
+    let threads = numbered(Path::new("/sys/devices/system/cpu"), "cpu").into_iter();
+    let cores: BTreeSet<String> =
+        threads.filter_map(|cpu| fs::read_to_string(cpu.join("topology/thread_siblings_list")).ok()).collect();
+    (!cores.is_empty()).then_some(cores.len())
+}
+
+/// How many NUMA nodes there are.
+pub fn numa_nodes() -> Option<usize> {
+    let nodes = numbered(Path::new("/sys/devices/system/node"), "node").len();
+    (nodes > 0).then_some(nodes)
+}
+
+/// The processors' worth of time that this process's control groups allow it; none where nothing limits it.
+pub fn cgroup_quota_cores() -> Option<f64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    quota_under(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// Both hierarchies are asked, and in each every group from this process's up to the root: the tightest one counts.
+fn quota_under(root: &Path, groups: &str) -> Option<f64> {
+    let mut tightest: Option<f64> = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let hierarchy = if controllers.is_empty() {
+            root.to_owned()
+        } else if controllers.split(',').any(|controller| controller == "cpu") {
+            root.join(controllers)
+        } else {
+            continue;
+        };
+        for above in Path::new(group).ancestors() {
+            let directory = hierarchy.join(above.strip_prefix("/").unwrap_or(above));
+            let quota = if controllers.is_empty() { quota_v2(&directory) } else { quota_v1(&directory) };
+            tightest = [tightest, quota].into_iter().flatten().reduce(f64::min);
+        }
+    }
+    tightest
+}
+
+/// `cpu.max` holds `max 100000` or `150000 100000`: microseconds of time in each period.
+fn quota_v2(group: &Path) -> Option<f64> {
+    let text = fs::read_to_string(group.join("cpu.max")).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    ratio(quota, period)
+}
+
+fn quota_v1(group: &Path) -> Option<f64> {
+    let read = |name| fs::read_to_string(group.join(name)).ok();
+    ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
+}
+
+fn ratio(quota: &str, period: &str) -> Option<f64> {
+    let quota: f64 = quota.trim().parse().ok()?;
+    let period: f64 = period.trim().parse().ok()?;
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+/// The number of numbers in a list such as `0-3,8,10-11`.
+fn range_len(list: &str) -> Option<usize> {
+    let mut len = 0;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        len += last.checked_sub(first)? + 1;
+    }
+    Some(len)
+}
+
+fn numbered(directory: &Path, prefix: &str) -> Vec<std::path::PathBuf> {
+    let is_numbered = |name: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_numbered)).map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_processors() {
+        let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R)  Xeon(R) Platinum 8480+ \n";
+        assert_eq!(name_of(intel), "Intel(R) Xeon(R) Platinum 8480+");
+        let grace =
+            "processor\t: 0\nBogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd4f\n";
+        assert_eq!(name_of(grace), "Arm Neoverse-V2");
+        let strange = "CPU implementer\t: 0x7f\nCPU part\t: 0x12\n";
+        assert_eq!(name_of(strange), "Arm implementer 0x7f part 0x012");
+        assert_eq!(name_of("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n"), "POWER9, altivec supported");
+        assert_eq!(name_of(""), "unknown cpu");
+        assert_eq!(name_of("model name\t:\ncpu model\t: 12\n"), "unknown cpu");
+    }
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(range_len("0-3,8,10-11\n"), Some(7));
+        assert_eq!(range_len("0"), Some(1));
+        assert_eq!(range_len("3-1"), None);
+        assert_eq!(range_len(""), None);
+    }
+
+    #[test]
+    fn the_tightest_quota_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let groups = "5:cpu,cpuacct:/slurm/job\n3:memory:/other\n0::/a/b\n";
+        assert_eq!(quota_under(root.path(), groups), None);
+        write("cpu.max", "max 100000\n");
+        write("a/cpu.max", "150000 100000\n");
+        write("a/b/cpu.max", "400000 100000\n");
+        assert_eq!(quota_under(root.path(), groups), Some(1.5));
+        write("cpu,cpuacct/slurm/job/cpu.cfs_quota_us", "-1\n");
+        write("cpu,cpuacct/slurm/job/cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota_under(root.path(), groups), Some(1.5));
+        write("cpu,cpuacct/slurm/job/cpu.cfs_quota_us", "50000\n");
+        assert_eq!(quota_under(root.path(), groups), Some(0.5));
+    }
+
+    #[test]
+    fn this_machine_has_a_processor() {
+        assert!(!cpu_name().is_empty());
+        let logical = logical_cores().unwrap();
+        assert!(logical >= 1);
+        assert!(available_cores().unwrap() <= logical);
+        if let Some(physical) = physical_cores() {
+            assert!((1..=logical).contains(&physical));
+        }
+    }
+
+    #[test]
+    #[ignore = "a measurement: prints what naming this process and its processor costs"]
+    fn cost() {
+        let start = std::time::Instant::now();
+        for _ in 0..100 {
+            std::hint::black_box(crate::host::this_owner().unwrap());
+        }
+        let owner = start.elapsed() / 100;
+        let start = std::time::Instant::now();
+        for _ in 0..100 {
+            std::hint::black_box(cpu_name());
+        }
+        let text = format!("this_owner {owner:?}, cpu_name {:?}\n", start.elapsed() / 100);
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,207 @@
+//! Files: digests of what they hold, pipes with a name, and getting them safely onto the disk.
+
+use super::HostError;
+use crate::record::{Digest, DigestWriter, Nonce};
+use flate2::bufread::MultiGzDecoder;
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::Path;
+
+/// Large enough that reading is not what a digest waits for.
+const BUFFER: usize = 1 << 18;
+
+/// The two bytes with which every gzip stream begins (RFC 1952, section 2.3.1).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// The digest of a file's bytes, read as a stream.
+///
+/// # Errors
+/// If the file cannot be read, or is a directory.
+pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
+    let failed = |source| unreadable(path, source);
+    digest_stream(File::open(path).map_err(failed)?).map_err(failed)
+}
+
+/// The digest of what a file holds: of the unpacked bytes where the file is a gzip stream, else of its bytes.
+///
+/// `data` and `data.gz` of the same content have the same digest.
+///
+/// # Errors
+/// If the file cannot be read, is a directory, or is a damaged gzip stream.
+pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
+    let failed = |source| unreadable(path, source);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut magic = Vec::with_capacity(2);
+    file.by_ref().take(2).read_to_end(&mut magic).map_err(failed)?;
+    let whole = magic.as_slice().chain(file);
+    if magic == GZIP_MAGIC {
+        digest_stream(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, whole))).map_err(failed)
+    } else {
+        digest_stream(whole).map_err(failed)
+    }
+}
+
+fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
+    let mut writer = DigestWriter::new();
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(writer.finish()),
+            Ok(read) => writer.write(&buffer[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes a pipe with a name, which only this user may open.
+///
+/// # Errors
+/// If something of that name is there already, or the directory cannot be written.
+pub fn fifo(path: &Path) -> Result<(), HostError> {
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).map_err(|source| HostError::File {
+        action: "make the named pipe",
+        path: path.to_owned(),
+        remedy: "its directory must be writable, on a file system that has named pipes, and hold nothing of that name",
+        source: source.into(),
+    })
+}
+
+/// Waits until the names in a directory are on the disk: what was made, renamed or removed in it survives a crash.
+///
+/// # Errors
+/// If the directory cannot be opened or the disk reports an error.
+pub fn fsync_dir(path: &Path) -> Result<(), HostError> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(|source| HostError::File {
+        action: "sync the directory",
+        path: path.to_owned(),
+        remedy: "it must exist and its disk must be sound",
+        source,
+    })
+}
+
+/// Sixteen bytes that no other execution has, from the kernel's random source.
+///
+/// # Errors
+/// If the kernel has no random source, as under some sandboxes.
+pub fn random_nonce() -> Result<Nonce, HostError> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(read) => filled += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(source) => {
+                let (action, remedy) = ("draw random bytes", "the system call `getrandom` must be allowed");
+                return Err(HostError::System { action, remedy, source: source.into() });
+            }
+        }
+    }
+    Ok(Nonce(bytes))
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> HostError {
+    let remedy = match source.kind() {
+        ErrorKind::NotFound => "check the path",
+        ErrorKind::IsADirectory => "name a file, not a directory",
+        ErrorKind::PermissionDenied => "make it readable for this user",
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            "the gzip stream is damaged or cut; fetch the file again"
+        }
+        _ => "the disk or the file system reported an error",
+    };
+    HostError::File { action: "read", path: path.to_owned(), remedy, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_bytes_whatever_their_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for len in [0, 1, 2, BUFFER - 1, BUFFER, 2 * BUFFER + 3] {
+            let bytes: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(digest_file(&path).unwrap(), Digest::of(&bytes), "{len}");
+            assert_eq!(digest_content(&path).unwrap(), Digest::of(&bytes), "{len}");
+        }
+    }
+
+    #[test]
+    fn packed_or_not_the_content_has_one_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut packed = gzip(b"first");
+        packed.extend(gzip(b" second"));
+        fs::write(&path, &packed).unwrap();
+        assert_eq!(digest_content(&path).unwrap(), Digest::of(b"first second"));
+        assert_eq!(digest_file(&path).unwrap(), Digest::of(&packed));
+        fs::write(&path, &packed[..packed.len() - 3]).unwrap();
+        let error = digest_content(&path).unwrap_err();
+        assert!(error.to_string().ends_with("(the gzip stream is damaged or cut; fetch the file again)"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_path_and_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("missing");
+        let error = digest_file(&path).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot read `{}` (check the path)", path.display()));
+        let error = digest_content(dir.path()).unwrap_err();
+        assert!(error.to_string().ends_with("(name a file, not a directory)"), "{error}");
+    }
+
+    #[test]
+    fn a_named_pipe_is_ours_alone_and_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events");
+        fifo(&path).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert!(metadata.file_type().is_fifo());
+        assert_eq!(metadata.permissions().mode() & 0o077, 0);
+        assert!(fifo(&path).is_err());
+        fsync_dir(dir.path()).unwrap();
+        assert!(fsync_dir(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn nonces_differ() {
+        assert_ne!(random_nonce().unwrap(), random_nonce().unwrap());
+    }
+
+    #[test]
+    #[ignore = "a measurement: prints the speed of digests"]
+    fn speed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let bytes: Vec<u8> =
+            (0..256_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0]).collect();
+        fs::write(&path, &bytes).unwrap();
+        let mut report = String::new();
+        for name in ["file", "content"] {
+            let start = std::time::Instant::now();
+            let digest = if name == "file" { digest_file(&path) } else { digest_content(&path) };
+            assert_eq!(digest.unwrap(), Digest::of(&bytes));
+            report += &format!("{name}: {:?} for 256 MiB, checked against the whole\n", start.elapsed());
+            let start = std::time::Instant::now();
+            digest_file(&path).unwrap();
+            report += &format!("  once more: {:?}\n", start.elapsed());
+        }
+        std::io::stderr().write_all(report.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,134 @@
+//! Who executes an attempt, and whether that process still lives.
+
+use super::HostError;
+use super::procfs::Stat;
+use crate::record::Owner;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use std::path::Path;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const SELF_STAT: &str = "/proc/self/stat";
+
+/// Whether the process that an [`Owner`] names still lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs on this host.
+    Alive,
+    /// It ended, or this host was booted since.
+    Gone,
+    /// It ran on another host, which only that host can answer for.
+    Elsewhere,
+}
+
+/// This host's name, as `uname -n` gives it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Names the calling process.
+///
+/// # Errors
+/// If the kernel's files under `/proc` cannot be read.
+pub fn this_owner() -> Result<Owner, HostError> {
+    let form = |what| HostError::Form { path: SELF_STAT.into(), what };
+    let stat = Stat::of(std::process::id()).map_err(|source| unreadable(SELF_STAT, source))?;
+    Ok(Owner {
+        host: host_name(),
+        boot_id: boot_id()?,
+        pid: std::process::id(),
+        start_ticks: stat.ok_or_else(|| form("start time"))?.start_ticks,
+    })
+}
+
+/// Tells whether the process still lives.
+///
+/// A process that has ended and was not yet waited for is gone; so is one whose id another process has by now.
+///
+/// # Errors
+/// If the kernel's files under `/proc` cannot be read, so that nothing can be said.
+pub fn liveness(owner: &Owner) -> Result<Liveness, HostError> {
+    if owner.host != host_name() {
+        return Ok(Liveness::Elsewhere);
+    }
+    if owner.boot_id != boot_id()? {
+        return Ok(Liveness::Gone);
+    }
+    let path = || format!("/proc/{}/stat", owner.pid);
+    match Stat::of(owner.pid).map_err(|source| unreadable(&path(), source))? {
+        Some(stat) if matches!(stat.state, 'Z' | 'X' | 'x') => Ok(Liveness::Gone),
+        Some(stat) if stat.start_ticks != owner.start_ticks => Ok(Liveness::Gone),
+        Some(_) => Ok(Liveness::Alive),
+        None => Ok(hidden_or_gone(owner.pid)),
+    }
+}
+
+/// With `/proc` mounted `hidepid=2`, processes of other users have no directory there. Such a one counts as alive: sealing
+/// the journal of a living process would be worse than waiting for a dead one.
+fn hidden_or_gone(pid: u32) -> Liveness {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match pid.map(test_kill_process) {
+        Some(Err(Errno::PERM)) => Liveness::Alive,
+        _ => Liveness::Gone,
+    }
+}
+
+fn boot_id() -> Result<String, HostError> {
+    let text = std::fs::read_to_string(BOOT_ID).map_err(|source| unreadable(BOOT_ID, source))?;
+    Ok(text.trim().to_owned())
+}
+
+fn unreadable(path: &str, source: std::io::Error) -> HostError {
+    let remedy = "/proc must be mounted and readable";
+    HostError::File { action: "read", path: Path::new(path).to_owned(), remedy, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn owner_of(pid: u32) -> Owner {
+        Owner { pid, start_ticks: Stat::of(pid).unwrap().unwrap().start_ticks, ..this_owner().unwrap() }
+    }
+
+    #[test]
+    fn this_process_lives() {
+        let owner = this_owner().unwrap();
+        assert!(!owner.host.is_empty());
+        assert_eq!(owner.boot_id.len(), 36);
+        assert_eq!(owner, this_owner().unwrap());
+        assert_eq!(liveness(&owner).unwrap(), Liveness::Alive);
+    }
+
+    #[test]
+    fn another_host_another_boot_and_another_start() {
+        let owner = this_owner().unwrap();
+        let elsewhere = Owner { host: "another".into(), ..owner.clone() };
+        assert_eq!(liveness(&elsewhere).unwrap(), Liveness::Elsewhere);
+        let booted = Owner { boot_id: "another".into(), ..owner.clone() };
+        assert_eq!(liveness(&booted).unwrap(), Liveness::Gone);
+        let reused = Owner { start_ticks: owner.start_ticks + 1, ..owner };
+        assert_eq!(liveness(&reused).unwrap(), Liveness::Gone);
+    }
+
+    #[test]
+    fn a_child_lives_until_it_ends_even_before_it_is_waited_for() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let owner = owner_of(child.id());
+        assert_eq!(liveness(&owner).unwrap(), Liveness::Alive);
+        drop(child.stdin.take());
+        crate::host::process::await_end(child.id()).unwrap();
+        assert_eq!(liveness(&owner).unwrap(), Liveness::Gone);
+        child.wait().unwrap();
+        assert_eq!(liveness(&owner).unwrap(), Liveness::Gone);
+    }
+
+    #[test]
+    fn impossible_ids_are_gone() {
+        for pid in [0, 4_194_305, u32::MAX] {
+            let owner = Owner { pid, ..this_owner().unwrap() };
+            assert_eq!(liveness(&owner).unwrap(), Liveness::Gone, "{pid}");
+        }
+    }
+}

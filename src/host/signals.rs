@@ -1,0 +1,201 @@
+//! Ctrl-C and its kin, as numbers that a loop can look at.
+
+use signal_hook::SigId;
+use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::{flag, low_level};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+
+/// How many [`Interrupts`] there are, and the flag that says that there are none.
+///
+/// A handler of `signal-hook` cannot be taken off again: once there are no [`Interrupts`] any more, it plays the default
+/// behaviour instead.
+struct Installed {
+    number: usize,
+    none: Option<Arc<AtomicBool>>,
+}
+
+static INSTALLED: Mutex<Installed> = Mutex::new(Installed { number: 0, none: None });
+
+fn installed() -> MutexGuard<'static, Installed> {
+    INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts `SIGINT` and `SIGTERM` from its making to its dropping, in place of the process ending by them.
+///
+/// No thread is started: each signal writes a byte into a socket of its own process. A process that is started meanwhile gets
+/// the default behaviour back when it executes its program; it sees a Ctrl-C of the terminal too unless it has a process
+/// group of its own.
+#[derive(Debug)]
+pub struct Interrupts {
+    arrivals: UnixStream,
+    count: AtomicU32,
+    terminated: Arc<AtomicBool>,
+    actions: Vec<SigId>,
+}
+
+impl Interrupts {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// If the system has no more file descriptors or refuses the handlers.
+    pub fn install() -> io::Result<Self> {
+        let (arrivals, sender) = UnixStream::pair()?;
+        arrivals.set_nonblocking(true)?;
+        let mut installed = installed();
+        let none = match installed.none.take() {
+            Some(none) => none,
+            None => {
+                let none = Arc::new(AtomicBool::new(false));
+                for signal in SIGNALS {
+                    flag::register_conditional_default(signal, Arc::clone(&none))?;
+                }
+                none
+            }
+        };
+        none.store(false, Ordering::SeqCst);
+        installed.none = Some(none);
+        installed.number += 1;
+        drop(installed);
+
+        let terminated = Arc::new(AtomicBool::new(false));
+        let mut made = Self { arrivals, count: AtomicU32::new(0), terminated, actions: Vec::new() };
+        for signal in SIGNALS {
+            made.actions.push(low_level::pipe::register(signal, sender.try_clone()?)?);
+        }
+        made.actions.push(flag::register(SIGTERM, Arc::clone(&made.terminated))?);
+        Ok(made)
+    }
+
+    /// How many of the two signals have come so far.
+    pub fn count(&self) -> u32 {
+        let mut bytes = [0; 64];
+        loop {
+            match (&self.arrivals).read(&mut bytes) {
+                Ok(0) => break,
+                Ok(read) => {
+                    self.count.fetch_add(u32::try_from(read).unwrap_or(u32::MAX), Ordering::SeqCst);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Whether one of them was `SIGTERM`.
+    pub fn terminated(&self) -> bool {
+        self.terminated.load(Ordering::SeqCst)
+    }
+}
+
+/// Readable when a signal has come that [`Interrupts::count`] has not counted yet.
+impl AsFd for Interrupts {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        let mut installed = installed();
+        installed.number = installed.number.saturating_sub(1);
+        if let (0, Some(none)) = (installed.number, &installed.none) {
+            none.store(true, Ordering::SeqCst);
+        }
+        for action in self.actions.drain(..) {
+            low_level::unregister(action);
+        }
+    }
+}
+
+/// Makes writing to a closed pipe the quiet end of this process (`SIGPIPE`), as `ledger ls | head` needs it.
+///
+/// For commands that only answer. One that supervises a worker must not end by it and handles
+/// [`ErrorKind::BrokenPipe`] instead: Rust's run time ignores the signal until this is called, and nothing undoes the call.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn end_on_closed_pipe() -> io::Result<()> {
+    flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true))).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::process::exit_of;
+    use crate::record::Exit;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    /// Runs one of the ignored tests below in a process of its own, since signals concern a whole process.
+    fn alone(body: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", &format!("host::signals::tests::{body}"), "--test-threads=1"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn every_interrupt_is_counted() {
+        let output = alone("counting").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
+    #[ignore = "the body of `every_interrupt_is_counted`"]
+    fn counting() {
+        drop(Interrupts::install().unwrap());
+        let interrupts = Interrupts::install().unwrap();
+        assert_eq!((interrupts.count(), interrupts.terminated()), (0, false));
+        low_level::raise(SIGINT).unwrap();
+        assert_eq!((interrupts.count(), interrupts.terminated()), (1, false));
+        low_level::raise(SIGINT).unwrap();
+        low_level::raise(SIGTERM).unwrap();
+        assert_eq!((interrupts.count(), interrupts.terminated()), (3, true));
+        assert_eq!(interrupts.count(), 3);
+
+        let second = Interrupts::install().unwrap();
+        low_level::raise(SIGINT).unwrap();
+        assert_eq!((second.count(), interrupts.count()), (1, 4));
+        drop(interrupts);
+        low_level::raise(SIGINT).unwrap();
+        assert_eq!((second.count(), second.terminated()), (2, false));
+    }
+
+    #[test]
+    fn after_the_last_one_is_dropped_the_default_is_back() {
+        let output = alone("default").output().unwrap();
+        assert_eq!(exit_of(output.status), Exit::Signal(SIGINT));
+    }
+
+    #[test]
+    #[ignore = "the body of `after_the_last_one_is_dropped_the_default_is_back`"]
+    fn default() {
+        let interrupts = Interrupts::install().unwrap();
+        low_level::raise(SIGINT).unwrap();
+        drop(interrupts);
+        low_level::raise(SIGINT).unwrap();
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_quietly() {
+        let output = alone("writing").output().unwrap();
+        assert_eq!(exit_of(output.status), Exit::Signal(SIGPIPE));
+    }
+
+    #[test]
+    #[ignore = "the body of `a_closed_pipe_ends_quietly`"]
+    fn writing() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+        end_on_closed_pipe().unwrap();
+        let _ = writer.write(b"x");
+    }
+}
