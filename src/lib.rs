@@ -9,3 +9,5 @@ pub mod wire;
 pub mod manifest;
 
 pub mod host;
+
+pub mod gpu;

@@ -1,0 +1,200 @@
+//! What `doctor` says of the GPUs and of what training on them needs.
+
+use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
+use super::{GpuInfo, Gpus, visible};
+use crate::record::Check;
+use std::error::Error;
+use std::path::Path;
+
+const CPU: &str = "runs use the CPU";
+
+/// Looks at the build, the driver, the visible GPUs and the libraries and headers of CUDA.
+///
+/// `library` is the path of NVML where it is not the usual one. On a machine without GPUs everything is missing and nothing is
+/// alarming: runs use the CPU.
+pub fn checks(library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Option<&str>) -> Vec<Check> {
+    let gpus = Gpus::load(library);
+    let found = survey(env);
+    let mut checks = vec![build(cfg!(feature = "cuda"))];
+    match &gpus {
+        Ok(gpus) => {
+            checks.push(driver(gpus));
+            checks.push(devices(gpus, cuda_visible_devices));
+        }
+        Err(error) => {
+            let (what, fix) = split_remedy(&chain(error));
+            checks.push(Check::missing("driver", what, CPU, fix));
+            let fix = "see `driver`";
+            checks.push(Check::missing("GPUs", "unknown without the driver", CPU, fix));
+        }
+    }
+    checks.extend(libraries(&found));
+    checks
+}
+
+fn build(cuda: bool) -> Check {
+    if cuda {
+        return Check::ok("build", "with CUDA");
+    }
+    Check::missing("build", "without CUDA", CPU, "build with the default features: `cargo build --release`")
+}
+
+fn driver(gpus: &Gpus) -> Check {
+    match (gpus.driver_version(), gpus.cuda_driver_version()) {
+        (Ok(driver), Ok((major, minor))) => Check::ok("driver", format!("{driver}, CUDA {major}.{minor}")),
+        (Err(error), _) | (_, Err(error)) => {
+            let (what, fix) = split_remedy(&chain(&error));
+            Check::warning("driver", what, "the version is not part of a run's identity", fix)
+        }
+    }
+}
+
+fn devices(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Check {
+    match gpus.devices() {
+        Ok(devices) => seen(&devices, cuda_visible_devices),
+        Err(error) => {
+            let (what, fix) = split_remedy(&chain(&error));
+            Check::warning("GPUs", what, "runs on a GPU that does not answer fail", fix)
+        }
+    }
+}
+
+fn seen(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Check {
+    const NAME: &str = "GPUs";
+    if devices.is_empty() {
+        return Check::missing(NAME, "the driver runs none", CPU, "hand the GPUs to this machine, container or job");
+    }
+    let chosen = match visible(devices, cuda_visible_devices) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            let (what, fix) = split_remedy(&error.to_string());
+            return Check::warning(NAME, what, "runs on these GPUs are refused", fix);
+        }
+    };
+    let variable = cuda_visible_devices.unwrap_or_default();
+    if chosen.is_empty() {
+        let found = format!("none of {}, by CUDA_VISIBLE_DEVICES=\"{variable}\"", devices.len());
+        return Check::missing(NAME, found, CPU, "unset CUDA_VISIBLE_DEVICES, or name GPUs that exist");
+    }
+    let list: Vec<String> = chosen.iter().map(describe).collect();
+    let left_out = devices.len() - chosen.len();
+    let rest = if left_out > 0 { format!(" ({left_out} more hidden by CUDA_VISIBLE_DEVICES)") } else { String::new() };
+    let found = format!("{}{rest}", list.join(", "));
+    let asked = cuda_visible_devices.map_or(chosen.len(), |list| list.split(',').count());
+    if asked > chosen.len() {
+        let consequence = "entries from the first invalid one on have no effect";
+        return Check::warning(NAME, found, consequence, format!("correct CUDA_VISIBLE_DEVICES=\"{variable}\""));
+    }
+    Check::ok(NAME, found)
+}
+
+fn describe(gpu: &GpuInfo) -> String {
+    format!("{} {} ({} GiB)", gpu.index, gpu.name, gpu.memory_total_bytes >> 30)
+}
+
+fn libraries(survey: &LibrarySurvey) -> Vec<Check> {
+    let nvrtc = survey.nvrtc_version.map(|(major, minor)| format!(" {major}.{minor}")).unwrap_or_default();
+    let nccl = survey.nccl_version.map(|(major, minor, patch)| format!(" {major}.{minor}.{patch}")).unwrap_or_default();
+    let single = "runs use one GPU at most; on a machine without GPUs, the CPU";
+    vec![
+        item("libcuda", &survey.libcuda, "", CPU),
+        item("NVRTC", &survey.nvrtc, &nvrtc, CPU),
+        item("cuda_fp16.h", &survey.cuda_fp16, "", CPU),
+        item("mma.h", &survey.mma, "", CPU),
+        item("NCCL", &survey.nccl, &nccl, single),
+    ]
+}
+
+fn item(name: &'static str, item: &Item, version: &str, consequence: &str) -> Check {
+    match item {
+        Item::Found { path } => Check::ok(name, format!("{}{version}", path.display())),
+        Item::Missing { looked_in, fix } => {
+            Check::missing(name, format!("not found: {looked_in}"), consequence, fix.as_str())
+        }
+    }
+}
+
+/// An error with its causes, the remedy last.
+fn chain(error: &dyn Error) -> String {
+    let (mut what, fix) = split_remedy(&error.to_string());
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Some errors of other crates repeat their cause in their own text.
+        let text = error.to_string();
+        if !what.contains(&text) {
+            what = format!("{what}: {text}");
+        }
+        cause = error.source();
+    }
+    format!("{what} ({fix})")
+}
+
+/// Messages of the house end in their remedy, in parentheses.
+fn split_remedy(message: &str) -> (String, String) {
+    match message.strip_suffix(')').and_then(|message| message.rsplit_once(" (")) {
+        Some((what, fix)) => (what.to_owned(), fix.to_owned()),
+        None => (message.to_owned(), "`nvidia-smi` shows whether the GPU is well".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::CheckState::{Missing, Ok, Warning};
+
+    fn gpus(number: u32) -> Vec<GpuInfo> {
+        let gpu = |index| GpuInfo {
+            index,
+            name: "NVIDIA H200".into(),
+            uuid: format!("GPU-{index}"),
+            memory_total_bytes: 139 << 30,
+            mig: false,
+            pci_bus_id: String::new(),
+        };
+        (0..number).map(gpu).collect()
+    }
+
+    #[test]
+    fn a_machine_without_anything_uses_the_cpu() {
+        let root = tempfile::tempdir().unwrap();
+        let env = LibraryEnv {
+            library_path: vec![root.path().into()],
+            cuda_path: Some(root.path().into()),
+            cuda_roots: vec![],
+            ask_loader: false,
+        };
+        let checks = checks(Some(&root.path().join("libnvidia-ml.so.1")), &env, None);
+        let names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        assert_eq!(names, ["build", "driver", "GPUs", "libcuda", "NVRTC", "cuda_fp16.h", "mma.h", "NCCL"]);
+        for check in checks.iter().skip(1) {
+            assert_eq!(check.state, Missing, "{check:?}");
+            assert!(check.consequence.contains("CPU"), "{check:?}");
+            assert!(!check.fix.is_empty() && !check.found.is_empty(), "{check:?}");
+        }
+        assert!(checks[1].fix.starts_with("install the NVIDIA driver"), "{:?}", checks[1]);
+        assert_eq!(checks[1].found.matches("No such file").count(), 1, "{:?}", checks[1]);
+    }
+
+    #[test]
+    fn visible_gpus_are_told() {
+        let cases = [
+            (0, None, Missing, "the driver runs none"),
+            (1, None, Ok, "0 NVIDIA H200 (139 GiB)"),
+            (2, Some("1"), Ok, "1 NVIDIA H200 (139 GiB) (1 more hidden by CUDA_VISIBLE_DEVICES)"),
+            (2, Some(""), Missing, "none of 2, by CUDA_VISIBLE_DEVICES=\"\""),
+            (1, Some("0,5"), Warning, "0 NVIDIA H200 (139 GiB)"),
+            (1, Some("MIG-1"), Warning, "CUDA_VISIBLE_DEVICES names the MIG instance `MIG-1`"),
+        ];
+        for (number, list, state, found) in cases {
+            let check = seen(&gpus(number), list);
+            assert_eq!((check.state, check.found.as_str()), (state, found), "{list:?}");
+            assert_eq!(check.fix.is_empty(), state == Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn remedies_are_taken_from_the_message() {
+        assert_eq!(split_remedy("a (b) c (do d)"), ("a (b) c".into(), "do d".into()));
+        assert_eq!(split_remedy("plain").0, "plain");
+    }
+}

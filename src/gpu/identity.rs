@@ -1,0 +1,88 @@
+//! The parts of a run's identity that tell of the GPUs.
+
+use super::GpuInfo;
+use crate::record::{Table, Value};
+
+/// What stands where there is no GPU.
+const NONE: &str = "none";
+
+/// The versions of the CUDA libraries that a run meets; none where a library is absent or does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CudaVersions {
+    /// The newest CUDA version that the driver serves.
+    pub driver_api: Option<(u32, u32)>,
+    /// The run-time compiler's, which makes the kernels. It tells no patch level.
+    pub nvrtc: Option<(u32, u32)>,
+    /// The library's for several GPUs.
+    pub nccl: Option<(u32, u32, u32)>,
+}
+
+/// The `cuda` part: `{driver_api = "13.0", nvrtc = "13.0"}`, with `nccl` where several GPUs take part; `none` for a run
+/// without GPUs. A version that is not known is left out, so that learning it later makes another run.
+pub fn cuda_part(versions: &CudaVersions, gpus: usize) -> Value {
+    if gpus == 0 {
+        return NONE.into();
+    }
+    let two = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    let nccl = versions.nccl.filter(|_| gpus > 1);
+    let fields = [
+        ("driver_api", versions.driver_api.map(two)),
+        ("nvrtc", versions.nvrtc.map(two)),
+        ("nccl", nccl.map(|(major, minor, patch)| format!("{major}.{minor}.{patch}"))),
+    ];
+    let known = fields.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version?.into())));
+    known.collect::<Table>().into()
+}
+
+/// The `driver` part: the NVIDIA driver's version; `none` for a run without GPUs.
+pub fn driver_part(driver_version: Option<&str>) -> Value {
+    driver_version.unwrap_or(NONE).into()
+}
+
+/// The `device` part: the product names by rank; the processor's, once, for a run without GPUs.
+pub fn device_part(gpus: &[GpuInfo], cpu_name: &str) -> Value {
+    if gpus.is_empty() {
+        return vec![cpu_name].into();
+    }
+    gpus.iter().map(|gpu| gpu.name.as_str()).collect::<Vec<_>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(name: &str, uuid: &str) -> GpuInfo {
+        GpuInfo {
+            index: 0,
+            name: name.into(),
+            uuid: uuid.into(),
+            memory_total_bytes: 1,
+            mig: false,
+            pci_bus_id: String::new(),
+        }
+    }
+
+    #[test]
+    fn without_gpus_nothing_of_cuda_enters() {
+        let versions = CudaVersions { driver_api: Some((13, 0)), nvrtc: Some((13, 0)), nccl: Some((2, 28, 3)) };
+        assert_eq!(cuda_part(&versions, 0), "none".into());
+        assert_eq!(driver_part(None), "none".into());
+        assert_eq!(device_part(&[], "A CPU"), vec!["A CPU"].into());
+    }
+
+    #[test]
+    fn nccl_counts_only_for_several() {
+        let versions = CudaVersions { driver_api: Some((13, 0)), nvrtc: Some((12, 9)), nccl: Some((2, 28, 3)) };
+        assert_eq!(cuda_part(&versions, 1).to_string(), "{driver_api = 13.0, nvrtc = 12.9}");
+        assert_eq!(cuda_part(&versions, 2).to_string(), "{driver_api = 13.0, nccl = 2.28.3, nvrtc = 12.9}");
+        assert_eq!(cuda_part(&CudaVersions::default(), 2).to_string(), "{}");
+    }
+
+    #[test]
+    fn devices_are_products_in_order_and_nothing_more() {
+        let one = device_part(&[gpu("H200", "GPU-1"), gpu("A100", "GPU-2")], "");
+        assert_eq!(one, device_part(&[gpu("H200", "GPU-3"), gpu("A100", "GPU-4")], "cpu"));
+        assert_ne!(one, device_part(&[gpu("A100", "GPU-2"), gpu("H200", "GPU-1")], ""));
+        assert_eq!(driver_part(Some("580.159.04")), "580.159.04".into());
+    }
+}

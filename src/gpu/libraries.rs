@@ -1,0 +1,303 @@
+//! The files that training through CUDA needs besides the driver's kernel part, and where they were found.
+
+use super::loader::Loaded;
+use super::{CudaVersions, Gpus};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// The CUDA major version whose bindings are compiled in; see `CUDARC_CUDA_VERSION` in `.cargo/config.toml`.
+const BOUND_MAJOR: u32 = 13;
+
+/// Where libraries and headers are looked for, as the environment has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryEnv {
+    /// The directories of `LD_LIBRARY_PATH`, which the dynamic loader searches first.
+    pub library_path: Vec<PathBuf>,
+    /// `CUDA_PATH`. Where it is set, headers are looked for nowhere else.
+    pub cuda_path: Option<PathBuf>,
+    /// The directories in which CUDA is usually installed, in the order in which they are tried.
+    pub cuda_roots: Vec<PathBuf>,
+    /// Whether the dynamic loader is asked too, which searches the system's directories.
+    pub ask_loader: bool,
+}
+
+impl LibraryEnv {
+    /// The usual places, with these values of `LD_LIBRARY_PATH` and `CUDA_PATH`.
+    pub fn usual(ld_library_path: Option<&OsStr>, cuda_path: Option<&OsStr>) -> Self {
+        let directories = ld_library_path.map(std::env::split_paths).into_iter().flatten();
+        let mut cuda_roots: Vec<PathBuf> = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from).into();
+        if Path::new("/usr/bin/nvcc").exists() {
+            cuda_roots.push("/usr".into());
+        }
+        Self {
+            library_path: directories.filter(|directory| !directory.as_os_str().is_empty()).collect(),
+            cuda_path: cuda_path.map(PathBuf::from),
+            cuda_roots,
+            ask_loader: true,
+        }
+    }
+
+    /// CUDA's directory, chosen as Burn's CUDA backend chooses it: `CUDA_PATH`, there or not, or the first root that exists.
+    fn cuda_root(&self) -> Option<&Path> {
+        self.cuda_path.as_deref().or_else(|| self.cuda_roots.iter().map(PathBuf::as_path).find(|root| root.exists()))
+    }
+}
+
+/// One thing that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// It is there.
+    Found {
+        /// The file; for a library that the dynamic loader found, the file behind its name.
+        path: PathBuf,
+    },
+    /// It is not there.
+    Missing {
+        /// Where it was looked for, for people.
+        looked_in: String,
+        /// What to do.
+        fix: String,
+    },
+}
+
+impl Item {
+    /// The file, if it is there.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Found { path } => Some(path),
+            Self::Missing { .. } => None,
+        }
+    }
+}
+
+/// What was found of the files that training through CUDA needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibrarySurvey {
+    /// The driver's library, `libcuda.so.1`.
+    pub libcuda: Item,
+    /// The run-time compiler, `libnvrtc.so`.
+    pub nvrtc: Item,
+    /// Its version, major and minor.
+    pub nvrtc_version: Option<(u32, u32)>,
+    /// The header of half-precision numbers, `cuda_fp16.h`.
+    pub cuda_fp16: Item,
+    /// The header of the matrix units, `mma.h`.
+    pub mma: Item,
+    /// The library for several GPUs, `libnccl.so`.
+    pub nccl: Item,
+    /// Its version, major, minor and patch.
+    pub nccl_version: Option<(u32, u32, u32)>,
+}
+
+impl LibrarySurvey {
+    /// The versions that enter a run's identity.
+    pub fn versions(&self, gpus: Option<&Gpus>) -> CudaVersions {
+        CudaVersions {
+            driver_api: gpus.and_then(|gpus| gpus.cuda_driver_version().ok()),
+            nvrtc: self.nvrtc_version,
+            nccl: self.nccl_version,
+        }
+    }
+}
+
+/// Looks for everything, and loads NVRTC and NCCL for a moment to ask their versions. No GPU is touched.
+pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
+    let (libcuda, _) = library(env, "cuda", "install the NVIDIA driver, or start the container with the GPUs");
+    let fix = "install CUDA's run-time compiler (package cuda-nvrtc-13-0, or pip's nvidia-cuda-nvrtc) and add its directory to LD_LIBRARY_PATH";
+    let (nvrtc, loaded) = library(env, "nvrtc", fix);
+    let nvrtc_version = loaded.and_then(|library| library.nvrtc_version());
+    let fix = "install NCCL's development package (libnccl-dev), which has the name libnccl.so, or link that name to libnccl.so.2 in a directory of LD_LIBRARY_PATH: libnccl.so.2 alone is not looked for";
+    let (nccl, loaded) = library(env, "nccl", fix);
+    let nccl_version = loaded.and_then(|library| library.nccl_version()).map(split_nccl);
+    LibrarySurvey {
+        libcuda,
+        nvrtc,
+        nvrtc_version,
+        cuda_fp16: header(env, "cuda_fp16.h"),
+        mma: header(env, "mma.h"),
+        nccl,
+        nccl_version,
+    }
+}
+
+/// The names by which cudarc 0.19 looks for a library, in its order (`cudarc::get_lib_name_candidates`). That `.2` is not
+/// among them is why `libnccl.so.2` alone does not do.
+fn names(stem: &str) -> Vec<String> {
+    let major = BOUND_MAJOR;
+    let infixes = [
+        String::new(),
+        "64".into(),
+        format!("64_{major}"),
+        format!("64_{major}0"),
+        format!("64_{major}0_0"),
+        "64_10".into(),
+        "64_11".into(),
+        "64_12".into(),
+        "64_9".into(),
+    ];
+    let plain = infixes.iter().map(|infix| format!("lib{stem}{infix}.so"));
+    let numbered = [major, 12, 11, 10, 9, 1].map(|number| format!("lib{stem}.so.{number}"));
+    plain.chain(numbered).collect()
+}
+
+/// Searches as the dynamic loader does: each name in the directories of `LD_LIBRARY_PATH`, then in its own places.
+fn library(env: &LibraryEnv, stem: &str, fix: &str) -> (Item, Option<Loaded>) {
+    for name in names(stem) {
+        // A file that cannot be loaded, as one for another processor, is passed over, by the loader too.
+        for path in env.library_path.iter().map(|directory| directory.join(&name)).filter(|path| path.is_file()) {
+            if let Ok(loaded) = Loaded::open(path.as_os_str()) {
+                return (Item::Found { path }, Some(loaded));
+            }
+        }
+        if env.ask_loader
+            && let Ok(loaded) = Loaded::open(OsStr::new(&name))
+        {
+            let path = Loaded::path(&name).unwrap_or_else(|| name.into());
+            return (Item::Found { path }, Some(loaded));
+        }
+    }
+    let mut places: Vec<String> = env.library_path.iter().map(|directory| directory.display().to_string()).collect();
+    if env.ask_loader {
+        places.push("the system's library directories".to_owned());
+    }
+    let looked_in = if places.is_empty() { "nowhere".to_owned() } else { places.join(", ") };
+    (Item::Missing { looked_in: format!("lib{stem}.so in {looked_in}"), fix: fix.to_owned() }, None)
+}
+
+fn header(env: &LibraryEnv, name: &str) -> Item {
+    let fix = "install CUDA's headers (packages cuda-cudart-dev-13-0 and cuda-crt-13-0) and set CUDA_PATH to the directory that holds `include`";
+    let looked_in = match env.cuda_root() {
+        Some(root) => {
+            let path = root.join("include").join(name);
+            if path.is_file() {
+                return Item::Found { path };
+            }
+            path.display().to_string()
+        }
+        None => {
+            let roots: Vec<String> =
+                env.cuda_roots.iter().map(|root| root.join("include").join(name).display().to_string()).collect();
+            roots.join(", ")
+        }
+    };
+    Item::Missing { looked_in, fix: fix.to_owned() }
+}
+
+/// From 2.9 on 10,000 times the major number counts, before that 1,000 times (`NCCL_VERSION` in nccl.h).
+fn split_nccl(version: u32) -> (u32, u32, u32) {
+    let unit = if version < 10_000 { 1000 } else { 10_000 };
+    (version / unit, version % unit / 100, version % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    fn env(root: &Path) -> LibraryEnv {
+        LibraryEnv {
+            library_path: vec![root.join("a"), root.join("b")],
+            cuda_path: None,
+            cuda_roots: vec![root.join("cuda"), root.join("opt")],
+            ask_loader: false,
+        }
+    }
+
+    fn build(path: &Path, source: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let c = path.with_extension("c");
+        fs::write(&c, source).unwrap();
+        assert!(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(path).arg(&c).status().unwrap().success());
+    }
+
+    #[test]
+    fn nothing_anywhere_is_five_times_missing_with_places_and_fixes() {
+        let root = tempfile::tempdir().unwrap();
+        let survey = survey(&env(root.path()));
+        for item in [&survey.libcuda, &survey.nvrtc, &survey.cuda_fp16, &survey.mma, &survey.nccl] {
+            let Item::Missing { looked_in, fix } = item else { panic!("{item:?}") };
+            assert!(looked_in.contains(root.path().to_str().unwrap()), "{looked_in}");
+            assert!(!fix.is_empty());
+        }
+        assert_eq!((survey.nvrtc_version, survey.nccl_version), (None, None));
+        assert_eq!(survey.versions(None), CudaVersions::default());
+    }
+
+    #[test]
+    fn libraries_are_found_in_the_loaders_order_and_asked_their_version() {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (root.path().join("a"), root.path().join("b"));
+        let version = |major| format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = 1; return 0; }}");
+        build(&a.join("libnvrtc.so.12"), &version(12));
+        build(&b.join("libnvrtc.so.13"), &version(13));
+        let found = survey(&env(root.path()));
+        assert_eq!(
+            found.nvrtc.path(),
+            Some(b.join("libnvrtc.so.13").as_path()),
+            "the name counts before the directory"
+        );
+        assert_eq!(found.nvrtc_version, Some((13, 1)));
+        fs::write(a.join("libnvrtc.so"), "no library").unwrap();
+        assert_eq!(survey(&env(root.path())), found, "what cannot be loaded is passed over");
+    }
+
+    #[test]
+    fn nccl_under_its_second_name_alone_does_not_do() {
+        let root = tempfile::tempdir().unwrap();
+        let real = root.path().join("a/libnccl.so.2");
+        build(&real, "int ncclGetVersion(int *v) { *v = 22803; return 0; }");
+        assert_eq!(survey(&env(root.path())).nccl.path(), None);
+        let link = root.path().join("a/libnccl.so");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let found = survey(&env(root.path()));
+        assert_eq!(found.nccl.path(), Some(link.as_path()));
+        assert_eq!(found.nccl_version, Some((2, 28, 3)));
+    }
+
+    #[test]
+    fn headers_are_looked_for_where_burn_looks() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        put("opt/include/mma.h");
+        put("own/include/cuda_fp16.h");
+        let mut env = env(root.path());
+        assert_eq!(survey(&env).mma.path(), Some(root.path().join("opt/include/mma.h").as_path()));
+        assert_eq!(survey(&env).cuda_fp16.path(), None);
+        // A first root that exists hides the second, whatever it lacks.
+        fs::create_dir(root.path().join("cuda")).unwrap();
+        assert_eq!(survey(&env).mma.path(), None);
+        env.cuda_path = Some(root.path().join("own"));
+        assert_eq!(survey(&env).cuda_fp16.path(), Some(root.path().join("own/include/cuda_fp16.h").as_path()));
+        assert_eq!(survey(&env).mma.path(), None);
+    }
+
+    #[test]
+    fn the_loader_is_asked_by_name() {
+        let none = LibraryEnv { library_path: vec![], cuda_path: None, cuda_roots: vec![], ask_loader: true };
+        // The maths library stands in: `libm.so` may be missing or a script of the linker, `libm.so.6` is not a name asked for.
+        let (item, _) = library(&none, "no-library-of-this-name", "fix");
+        assert_eq!(item.path(), None);
+        assert!(names("cuda").contains(&"libcuda.so.1".to_owned()));
+        assert!(!names("nccl").contains(&"libnccl.so.2".to_owned()));
+    }
+
+    #[test]
+    fn versions_of_nccl() {
+        assert_eq!(split_nccl(22803), (2, 28, 3));
+        assert_eq!(split_nccl(20900), (2, 9, 0));
+        assert_eq!(split_nccl(2804), (2, 8, 4));
+    }
+
+    #[test]
+    fn the_usual_places_follow_the_variables() {
+        let usual = LibraryEnv::usual(Some(OsStr::new("/x:/y::")), Some(OsStr::new("/cuda")));
+        assert_eq!(usual.library_path, [PathBuf::from("/x"), PathBuf::from("/y")]);
+        assert_eq!(usual.cuda_root(), Some(Path::new("/cuda")));
+        assert!(LibraryEnv::usual(None, None).library_path.is_empty());
+    }
+}

@@ -1,0 +1,168 @@
+//! NVML, the driver's own library for asking about GPUs, and what it says of the machine's.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The name under which the driver installs the library.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// NVML cannot be loaded or does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// There is no such library.
+    #[error(
+        "cannot load `{library}` (install the NVIDIA driver; in a container, start it with the GPUs: `apptainer --nv`, `docker --gpus all`)"
+    )]
+    Library {
+        /// The library's name or path.
+        library: String,
+        /// What the loader said.
+        #[source]
+        source: NvmlError,
+    },
+    /// The library is there and the driver is not.
+    #[error("the NVIDIA driver is not loaded (load it with `modprobe nvidia`, or reboot after installing it)")]
+    NoDriver {
+        /// What NVML said.
+        #[source]
+        source: NvmlError,
+    },
+    /// The library belongs to another version of the driver than the kernel runs.
+    #[error(
+        "the NVIDIA driver and its library are of different versions (reboot, so that the kernel loads the installed driver)"
+    )]
+    Mismatch {
+        /// What NVML said.
+        #[source]
+        source: NvmlError,
+    },
+    /// A call failed.
+    #[error("NVML cannot tell {what} (`nvidia-smi` shows whether the GPU is well)")]
+    Call {
+        /// What was asked for.
+        what: &'static str,
+        /// What NVML said.
+        #[source]
+        source: NvmlError,
+    },
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Its number in NVML's order, which is that of the PCI bus.
+    pub index: u32,
+    /// The product's name: `NVIDIA H200`.
+    pub name: String,
+    /// Its own name in the world: `GPU-8932f937-…`.
+    pub uuid: String,
+    /// Its memory in bytes.
+    pub memory_total_bytes: u64,
+    /// Whether it is split into MIG instances, so that CUDA sees its parts and not the whole.
+    pub mig: bool,
+    /// Where it sits: `00000000:3B:00.0`.
+    pub pci_bus_id: String,
+}
+
+/// NVML, loaded and initialised; it is shut down when this is dropped.
+#[derive(Debug)]
+pub struct Gpus {
+    nvml: Nvml,
+}
+
+impl Gpus {
+    /// Loads NVML: from this path, or by its usual name as the dynamic loader finds it.
+    ///
+    /// # Errors
+    /// If there is no such library, no driver, or the two do not fit together.
+    pub fn load(library: Option<&Path>) -> Result<Self, GpuError> {
+        let library = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
+        match Nvml::builder().lib_path(library).init() {
+            Ok(nvml) => Ok(Self { nvml }),
+            Err(source @ NvmlError::DriverNotLoaded) => Err(GpuError::NoDriver { source }),
+            Err(source @ NvmlError::LibRmVersionMismatch) => Err(GpuError::Mismatch { source }),
+            Err(source @ (NvmlError::LibloadingError(_) | NvmlError::FailedToLoadSymbol(_))) => {
+                Err(GpuError::Library { library: library.to_string_lossy().into_owned(), source })
+            }
+            Err(source) => Err(GpuError::Call { what: "anything: it does not start", source }),
+        }
+    }
+
+    /// The driver's version: `580.159.04`.
+    ///
+    /// # Errors
+    /// If NVML does not answer.
+    pub fn driver_version(&self) -> Result<String, GpuError> {
+        self.nvml.sys_driver_version().map_err(call("the driver's version"))
+    }
+
+    /// The newest CUDA version that the driver serves, major and minor.
+    ///
+    /// # Errors
+    /// If NVML does not answer.
+    pub fn cuda_driver_version(&self) -> Result<(u32, u32), GpuError> {
+        let version = self.nvml.sys_cuda_driver_version().map_err(call("the driver's CUDA version"))?;
+        let version = u32::try_from(version).unwrap_or(0);
+        Ok((version / 1000, version % 1000 / 10))
+    }
+
+    /// Every GPU of the machine, in the order of the PCI bus, visible to CUDA or not.
+    ///
+    /// # Errors
+    /// If one of them does not answer.
+    pub fn devices(&self) -> Result<Vec<GpuInfo>, GpuError> {
+        let count = self.nvml.device_count().map_err(call("the number of GPUs"))?;
+        (0..count).map(|index| self.device(index)).collect()
+    }
+
+    fn device(&self, index: u32) -> Result<GpuInfo, GpuError> {
+        let device = self.nvml.device_by_index(index).map_err(call("a GPU by its index"))?;
+        let mig = match device.mig_mode() {
+            Ok(mode) => mode.current == 1,
+            // Cards and drivers from before MIG.
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => false,
+            Err(source) => return Err(GpuError::Call { what: "whether a GPU is split (MIG)", source }),
+        };
+        Ok(GpuInfo {
+            index,
+            name: device.name().map_err(call("a GPU's name"))?,
+            uuid: device.uuid().map_err(call("a GPU's UUID"))?,
+            memory_total_bytes: device.memory_info().map_err(call("a GPU's memory"))?.total,
+            mig,
+            pci_bus_id: device.pci_info().map_err(call("a GPU's place on the PCI bus"))?.bus_id,
+        })
+    }
+}
+
+fn call(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {
+    move |source| GpuError::Call { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_an_error_with_its_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("libnvidia-ml.so.1");
+        let error = Gpus::load(Some(&path)).unwrap_err();
+        assert!(matches!(error, GpuError::Library { .. }), "{error:?}");
+        let expected = format!("cannot load `{}` (install the NVIDIA driver; ", path.display());
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_an_error_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "no library").unwrap();
+        assert!(matches!(Gpus::load(Some(file.path())), Err(GpuError::Library { .. })));
+    }
+
+    #[test]
+    fn a_library_without_nvml_is_an_error_too() {
+        assert!(matches!(Gpus::load(Some(Path::new("libc.so.6"))), Err(GpuError::Library { .. })));
+    }
+}
