@@ -11,3 +11,5 @@ pub mod manifest;
 pub mod host;
 
 pub mod gpu;
+
+pub mod journal;

@@ -1,0 +1,249 @@
+//! The append-only file in which an attempt is written while it lives.
+//!
+//! A file is eight bytes of magic and then frames: `length u32, crc32c u32, entry`. Only the tail can be torn: reading stops at
+//! the first frame that is short, does not match its checksum or does not decode, and says how many bytes were left over.
+//! This room knows files and frames; who lives, and when to sync, is decided above.
+
+use crate::record::{Entry, Nonce, RunId};
+use crate::wire::{WireError, decode_entry, encode_entry};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"ledgerJ\x01";
+const FRAME_HEAD: usize = 8;
+/// A worker's line may have a mebibyte; nothing else that is framed comes near.
+const MAX_FRAME_BYTES: usize = 8 << 20;
+const EXTENSION: &str = "journal";
+
+/// A journal that cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system refused.
+    #[error("cannot {action} `{path}`: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// It was written by a newer ledger.
+    #[error("`{path}` has journal format {format}, but this ledger reads up to 1 (use a newer ledger)")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u8,
+    },
+    /// An entry could not be encoded.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    let path = path.to_owned();
+    move |source| JournalError::Io { action, path, source }
+}
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+    buffer: Vec<u8>,
+    dirty: bool,
+    /// Bytes of whole frames that the file holds.
+    good_bytes: u64,
+}
+
+/// Room kept aside for the last entry of an attempt that filled the disk.
+const RESERVE_BYTES: usize = 64 << 10;
+const RESERVE_EXTENSION: &str = "reserve";
+
+impl Writer {
+    /// Creates the journal of an attempt with its first entry, durable when this returns.
+    pub fn create(dir: &Path, run: RunId, nonce: Nonce, opened: &Entry) -> Result<Self, JournalError> {
+        let path = dir.join(format!("{}-{nonce}.{EXTENSION}", run.0.prefix(16)));
+        let file = OpenOptions::new().append(true).create_new(true).open(&path).map_err(io_error("create", &path))?;
+        // Held until this process ends: whoever finds it held knows that the attempt lives, whatever pids look like from there.
+        file.lock().map_err(io_error("lock", &path))?;
+        let mut writer = Self { file, path, buffer: MAGIC.to_vec(), dirty: true, good_bytes: 0 };
+        let reserve = writer.path.with_extension(RESERVE_EXTENSION);
+        let started = std::fs::write(&reserve, vec![0; RESERVE_BYTES])
+            .map_err(io_error("write", &reserve))
+            .and_then(|()| writer.append(opened))
+            .and_then(|()| writer.sync());
+        if let Err(error) = started {
+            // An attempt that could not be opened leaves nothing behind; if even this fails, recovery removes the rest.
+            let _ = std::fs::remove_file(&writer.path);
+            let _ = std::fs::remove_file(&reserve);
+            return Err(error);
+        }
+        Ok(writer)
+    }
+
+    /// Takes one entry into the buffer.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let body = encode_entry(entry)?;
+        let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        self.buffer.extend_from_slice(&len.to_le_bytes());
+        self.buffer.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        self.buffer.extend_from_slice(&body);
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Hands the buffer to the system: what it holds survives the death of this process.
+    pub fn flush(&mut self) -> Result<(), JournalError> {
+        if !self.buffer.is_empty() {
+            self.file.write_all(&self.buffer).map_err(io_error("write", &self.path))?;
+            self.good_bytes += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes everything so far durable: it survives the death of the machine.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.flush()?;
+        if self.dirty {
+            self.file.sync_data().map_err(io_error("sync", &self.path))?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the last entry of an attempt whose journal could not be written any more: the reserve is given up for it, and
+    /// what was written in part is cut off.
+    pub fn end_after_fault(&mut self, ended: &Entry) -> Result<(), JournalError> {
+        let reserve = self.path.with_extension(RESERVE_EXTENSION);
+        std::fs::remove_file(&reserve).map_err(io_error("remove", &reserve))?;
+        self.file.set_len(self.good_bytes).map_err(io_error("shorten", &self.path))?;
+        self.buffer.clear();
+        self.append(ended)?;
+        self.sync()
+    }
+
+    /// Where the journal lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the journal, once its attempt is sealed.
+    pub fn remove(self) -> Result<(), JournalError> {
+        discard(&self.path)
+    }
+}
+
+/// What a journal holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contents {
+    /// The entries up to the first one that is damaged.
+    pub entries: Vec<Entry>,
+    /// Bytes after the last good entry.
+    pub torn_bytes: u64,
+}
+
+/// Reads a journal, up to its torn tail if it has one.
+pub fn read(path: &Path) -> Result<Contents, JournalError> {
+    let bytes = std::fs::read(path).map_err(io_error("read", path))?;
+    if bytes.len() >= MAGIC.len() && bytes[..7] == MAGIC[..7] && bytes[7] > MAGIC[7] {
+        return Err(JournalError::Newer { path: path.to_owned(), format: bytes[7] });
+    }
+    Ok(parse(&bytes))
+}
+
+fn parse(bytes: &[u8]) -> Contents {
+    let mut entries = Vec::new();
+    let mut rest = bytes.strip_prefix(MAGIC.as_slice()).unwrap_or_default();
+    let mut torn = if rest.is_empty() && bytes != MAGIC { bytes.len() } else { rest.len() };
+    while let Some((entry, after)) = next_frame(rest) {
+        entries.push(entry);
+        rest = after;
+        torn = rest.len();
+    }
+    Contents { entries, torn_bytes: torn as u64 }
+}
+
+fn next_frame(bytes: &[u8]) -> Option<(Entry, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(FRAME_HEAD)?;
+    let len = usize::try_from(u32::from_le_bytes(head[..4].try_into().ok()?)).ok()?;
+    let crc = u32::from_le_bytes(head[4..].try_into().ok()?);
+    if len > MAX_FRAME_BYTES {
+        return None;
+    }
+    let (body, rest) = rest.split_at_checked(len)?;
+    (crc32c::crc32c(body) == crc).then_some(())?;
+    Some((decode_entry(body).ok()?, rest))
+}
+
+/// Whether a living process on this host writes that journal, or has sealed and removed it just now.
+pub fn is_held(path: &Path) -> Result<bool, JournalError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        result => result.map_err(io_error("open", path))?,
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(io_error("lock", path)(source)),
+    }
+}
+
+/// Puts a journal that cannot be read out of the way, and says where to.
+pub fn set_aside(path: &Path) -> Result<PathBuf, JournalError> {
+    let aside = path.with_extension("damaged");
+    std::fs::rename(path, &aside).map_err(io_error("rename", path))?;
+    Ok(aside)
+}
+
+/// The journals in a directory, in the order of their names. A missing directory has none.
+pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error("list", dir)(error)),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Removes a journal whose attempt is sealed, and what lies beside it. What is gone already is no fault.
+pub fn discard(path: &Path) -> Result<(), JournalError> {
+    for extension in [RESERVE_EXTENSION, "events", EXTENSION] {
+        let path = path.with_extension(extension);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Holds the journals of a ledger still: while one lives, no other process opens, seals or removes any.
+#[derive(Debug)]
+pub struct Gate {
+    _file: File,
+}
+
+impl Gate {
+    /// Waits for its turn; the holders before take milliseconds.
+    pub fn enter(dir: &Path) -> Result<Self, JournalError> {
+        std::fs::create_dir_all(dir).map_err(io_error("create", dir))?;
+        let path = dir.join(".lock");
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
+        file.lock().map_err(io_error("lock", &path))?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests;

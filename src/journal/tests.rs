@@ -1,0 +1,138 @@
+use super::*;
+use crate::record::{Event, EventKind, Outcome, Owner, Parts, Run, Table};
+use proptest::prelude::*;
+
+fn run() -> Run {
+    let none = || "none".into();
+    Run::new(Parts {
+        config: Table::new().into(),
+        program: none(),
+        container: none(),
+        cuda: none(),
+        driver: none(),
+        device: none(),
+        seed: 1,
+    })
+}
+
+fn opened() -> Entry {
+    Entry::Opened {
+        owner: Owner { host: "h".into(), boot_id: "b".into(), pid: 1, start_ticks: 2 },
+        nonce: Nonce([7; 16]),
+        run: Box::new(run()),
+        settings: Table::new(),
+        facts: Table::new(),
+        started_unix_ms: 3,
+        started_ns: 4,
+    }
+}
+
+fn step(step: u64) -> Entry {
+    let kind = EventKind::Step { step, duration_ns: Some(9), values: vec![("loss".into(), 0.5)] };
+    Entry::Event(Event { t_ns: step, rank: 0, kind })
+}
+
+fn written(entries: &[Entry]) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(dir.path(), run().id, Nonce([7; 16]), &opened()).unwrap();
+    entries.iter().for_each(|entry| writer.append(entry).unwrap());
+    writer.sync().unwrap();
+    let path = writer.path().to_owned();
+    (dir, path)
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let ended = Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns: 9, cpu_ns: Some(1) };
+    let (dir, path) = written(&[step(1), Entry::Stderr("x".into()), ended.clone()]);
+    let contents = read(&path).unwrap();
+    assert_eq!(contents.entries, [opened(), step(1), Entry::Stderr("x".into()), ended]);
+    assert_eq!(contents.torn_bytes, 0);
+    assert_eq!(list(dir.path()).unwrap(), std::slice::from_ref(&path));
+    discard(&path).unwrap();
+    discard(&path).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert!(list(dir.path()).unwrap().is_empty());
+    assert!(list(&dir.path().join("absent")).unwrap().is_empty());
+}
+
+#[test]
+fn a_torn_tail_loses_only_itself() {
+    let (_dir, path) = written(&[step(1), step(2)]);
+    let bytes = std::fs::read(&path).unwrap();
+    let mut seen = Vec::new();
+    for cut in 0..=bytes.len() {
+        let contents = parse(&bytes[..cut]);
+        let all = [opened(), step(1), step(2)];
+        assert_eq!(contents.entries, all[..contents.entries.len()]);
+        let used = cut - usize::try_from(contents.torn_bytes).unwrap();
+        assert!(parse(&bytes[..used.max(8).min(cut)]).entries.len() == contents.entries.len());
+        seen.push(contents.entries.len());
+    }
+    assert_eq!(seen.last(), Some(&3));
+    assert!(seen.is_sorted());
+}
+
+#[test]
+fn a_journal_of_a_newer_ledger_is_refused() {
+    let (_dir, path) = written(&[]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[7] = 2;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(read(&path).unwrap_err().to_string().contains("use a newer ledger"));
+}
+
+#[test]
+fn the_last_entry_replaces_what_was_written_in_part() {
+    let (dir, _path) = written(&[]);
+    let mut writer = Writer::create(dir.path(), run().id, Nonce([8; 16]), &opened()).unwrap();
+    writer.append(&step(1)).unwrap();
+    writer.flush().unwrap();
+    OpenOptions::new().append(true).open(writer.path()).unwrap().write_all(b"half a fra").unwrap();
+    writer.append(&step(2)).unwrap();
+    let ended =
+        Entry::Ended { outcome: Outcome::Failed { reason: "full".into() }, exit: None, ended_ns: 9, cpu_ns: None };
+    writer.end_after_fault(&ended).unwrap();
+    let contents = read(writer.path()).unwrap();
+    assert_eq!(contents, Contents { entries: vec![opened(), step(1), ended], torn_bytes: 0 });
+}
+
+#[test]
+fn a_journal_is_held_for_as_long_as_its_writer_lives() {
+    let (dir, path) = written(&[]);
+    assert!(!is_held(&path).unwrap());
+    let writer = Writer::create(dir.path(), run().id, Nonce([9; 16]), &opened()).unwrap();
+    let path = writer.path().to_owned();
+    assert!(is_held(&path).unwrap());
+    drop(writer);
+    assert!(!is_held(&path).unwrap());
+    let aside = set_aside(&path).unwrap();
+    assert!(aside.exists() && !list(dir.path()).unwrap().contains(&path));
+}
+
+#[test]
+fn a_second_journal_of_one_nonce_is_refused() {
+    let (dir, _path) = written(&[]);
+    assert!(Writer::create(dir.path(), run().id, Nonce([7; 16]), &opened()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        parse(&bytes);
+        let framed: Vec<u8> = MAGIC.iter().copied().chain(bytes).collect();
+        parse(&framed);
+    }
+
+    #[test]
+    fn a_flipped_bit_never_changes_an_entry(at in any::<prop::sample::Index>(), bit in 0..8u32) {
+        let (_dir, path) = written(&[step(1), step(2)]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        let all = [opened(), step(1), step(2)];
+        let found = parse(&bytes).entries;
+        prop_assert!(found.len() < 3);
+        prop_assert_eq!(&found[..], &all[..found.len()]);
+    }
+}
