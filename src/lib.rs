@@ -13,3 +13,5 @@ pub mod host;
 pub mod gpu;
 
 pub mod journal;
+
+pub mod store;

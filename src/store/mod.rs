@@ -1,0 +1,281 @@
+//! The ledger file: tables, indexes, the chained log.
+//!
+//! redb lets one process open the file for writing and keeps every other out meanwhile. So nobody holds it open: each call opens
+//! it, does one short transaction and closes it, and waits its turn, within bounds, while another process has it. This room
+//! knows records and their encodings, and nothing of who made them or what they mean.
+
+mod index;
+mod query;
+mod rank;
+mod seal;
+mod tables;
+mod verify;
+
+use crate::record::{Digest, Inconsistency};
+use crate::wire::{ChunkError, FORMAT, WireError};
+use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use query::{Reader, ResolveError};
+pub use rank::Ranked;
+pub use seal::{Added, Writer};
+pub use verify::{Fault, Verification};
+
+/// The ledger cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no ledger.
+    #[error("there is no ledger at `{}` (`ledger run` makes one; --ledger names another place)", .0.display())]
+    Missing(PathBuf),
+    /// Another process kept it open for too long.
+    #[error("`{}` is busy: another process has had it open for {seconds} s (try again)", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// It was written by a newer ledger.
+    #[error("`{}` has format {found}, but this ledger reads up to {FORMAT} (use a newer ledger)", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Its content is damaged.
+    #[error("`{}` is damaged: {fault} (`ledger verify` says what is; keep the file, and restore a copy)", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        fault: String,
+    },
+    /// The file system refused.
+    #[error("cannot {action} `{}`: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The database refused.
+    #[error("the database refused: {0}")]
+    Database(#[from] redb::Error),
+    /// A record does not decode or encode.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A chunk does not decode or encode.
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    /// What was to be added is not consistent in itself.
+    #[error("the attempt is refused: {0}")]
+    Refused(#[from] Inconsistency),
+}
+
+macro_rules! from_redb {
+    ($($error:ty),*) => {
+        $(impl From<$error> for StoreError {
+            fn from(error: $error) -> Self {
+                Self::Database(error.into())
+            }
+        })*
+    };
+}
+from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::CommitError);
+
+/// A ledger's place on disk.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+    patience: Duration,
+}
+
+impl Store {
+    /// The ledger in that directory, which need not exist yet.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), patience: Duration::from_secs(30) }
+    }
+
+    /// Changes how long a call waits for its turn.
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The ledger's directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The ledger's file.
+    pub fn file(&self) -> PathBuf {
+        self.dir.join("ledger.redb")
+    }
+
+    /// Where the journals of living attempts lie.
+    pub fn journals(&self) -> PathBuf {
+        self.dir.join("journal")
+    }
+
+    /// Answers a question from one consistent state of the ledger.
+    pub fn read<T>(&self, question: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let file = self.file();
+        if !file.exists() {
+            return Err(StoreError::Missing(self.dir.clone()));
+        }
+        self.guarded(|| {
+            let handle = self.open_for_reading()?;
+            let txn = handle.begin_read()?;
+            self.check_format(&txn)?;
+            question(&Reader::new(&txn)?)
+        })
+    }
+
+    /// Makes one change, durable when this returns. The ledger is created if there is none.
+    pub fn write<T>(&self, change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        std::fs::create_dir_all(&self.dir).map_err(|source| StoreError::Io {
+            action: "create",
+            path: self.dir.clone(),
+            source,
+        })?;
+        self.guarded(|| {
+            let database = self.wait(|| builder().create(self.file()))?;
+            let mut txn = database.begin_write()?;
+            txn.set_quick_repair(true);
+            self.initialise(&txn)?;
+            let value = {
+                let mut writer = Writer::new(&txn)?;
+                let value = change(&mut writer)?;
+                writer.finish()?;
+                value
+            };
+            txn.commit()?;
+            Ok(value)
+        })
+    }
+
+    /// A damaged file makes redb panic in places; a panic is a fault of the file here, and no reason to end the process.
+    fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let damaged = |fault| StoreError::Damaged { path: self.file(), fault };
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Err(StoreError::Database(redb::Error::Corrupted(fault)))) => Err(damaged(fault)),
+            Ok(Err(StoreError::Database(redb::Error::Io(source)))) => {
+                Err(StoreError::Io { action: "read or write", path: self.file(), source })
+            }
+            Ok(result) => result,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                Err(damaged(text.unwrap_or_else(|| "its pages make no sense".to_owned())))
+            }
+        }
+    }
+
+    fn open_for_reading(&self) -> Result<Handle, StoreError> {
+        // After a crash the file wants a repair, which only a writer can make. It takes milliseconds, since every commit
+        // keeps what a quick repair needs.
+        match self.wait(|| builder().open_read_only(self.file())) {
+            Err(StoreError::Database(redb::Error::RepairAborted)) => {
+                Ok(Handle::Writable(self.wait(|| builder().open(self.file()))?))
+            }
+            result => Ok(Handle::ReadOnly(result?)),
+        }
+    }
+
+    fn wait<D>(&self, open: impl Fn() -> Result<D, DatabaseError>) -> Result<D, StoreError> {
+        let started = Instant::now();
+        let mut pause = Duration::from_micros(500);
+        loop {
+            match open() {
+                Ok(database) => return Ok(database),
+                Err(DatabaseError::DatabaseAlreadyOpen) if started.elapsed() < self.patience => {
+                    std::thread::sleep(pause + jitter(pause));
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+                Err(DatabaseError::DatabaseAlreadyOpen) => {
+                    return Err(StoreError::Busy { path: self.file(), seconds: self.patience.as_secs() });
+                }
+                Err(DatabaseError::UpgradeRequired(format)) => {
+                    return Err(StoreError::Damaged {
+                        path: self.file(),
+                        fault: format!("its file format {format} is not known"),
+                    });
+                }
+                Err(DatabaseError::Storage(redb::StorageError::Io(source))) => {
+                    let path = self.file();
+                    return Err(match source.kind() {
+                        std::io::ErrorKind::InvalidData => {
+                            StoreError::Damaged { path, fault: "it is no ledger file".to_owned() }
+                        }
+                        std::io::ErrorKind::UnexpectedEof => {
+                            StoreError::Damaged { path, fault: "it is cut short".to_owned() }
+                        }
+                        _ => StoreError::Io { action: "open", path, source },
+                    });
+                }
+                Err(error) => return Err(StoreError::Database(error.into())),
+            }
+        }
+    }
+
+    fn check_format(&self, txn: &ReadTransaction) -> Result<(), StoreError> {
+        let table = txn.open_table(tables::META)?;
+        let bytes = table.get("format")?;
+        self.accept(bytes.as_ref().map(|bytes| bytes.value()))
+    }
+
+    fn accept(&self, format: Option<&[u8]>) -> Result<(), StoreError> {
+        let found = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+        match found {
+            Some(found) if found > FORMAT => Err(StoreError::Newer { path: self.file(), found }),
+            Some(_) => Ok(()),
+            None => Err(StoreError::Damaged { path: self.file(), fault: "it states no format".to_owned() }),
+        }
+    }
+
+    fn initialise(&self, txn: &WriteTransaction) -> Result<(), StoreError> {
+        let mut meta = txn.open_table(tables::META)?;
+        if redb::ReadableTableMetadata::is_empty(&meta)? {
+            meta.insert("format", FORMAT.to_le_bytes().as_slice())?;
+            meta.insert("log_head", Digest([0; 32]).0.as_slice())?;
+        }
+        let format = redb::ReadableTable::get(&meta, "format")?.map(|bytes| bytes.value().to_vec());
+        self.accept(format.as_deref())
+    }
+}
+
+/// Keeps the file open while a question is answered.
+enum Handle {
+    ReadOnly(ReadOnlyDatabase),
+    Writable(Database),
+}
+
+impl Handle {
+    fn begin_read(&self) -> Result<ReadTransaction, redb::TransactionError> {
+        match self {
+            Self::ReadOnly(database) => database.begin_read(),
+            Self::Writable(database) => database.begin_read(),
+        }
+    }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(64 << 20);
+    builder
+}
+
+/// Waiters that started together drift apart.
+fn jitter(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let [byte, ..] = RandomState::new().hash_one(0u8).to_le_bytes();
+    pause.mul_f64(f64::from(byte) / 256.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Questions to the ledger, answered from one consistent state.
+
+use super::rank::{self, Ranked};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, TAGS};
+use super::{StoreError, verify};
+use crate::record::{Attempt, AttemptId, Digest, Direction, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target};
+use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ids are shown with at least this many hex digits.
+pub(super) const SHOWN_DIGITS: usize = 8;
+/// Ids are accepted with at least this many hex digits.
+const ACCEPTED_DIGITS: usize = 4;
+
+/// A text that names nothing, or more than one thing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// It names nothing.
+    #[error("no run, attempt or tag matches `{text}`{hint}")]
+    Unknown {
+        /// What was given.
+        text: String,
+        /// What there is instead.
+        hint: String,
+    },
+    /// It names several things.
+    #[error("`{text}` is ambiguous: {} (give more digits)", candidates.join(", "))]
+    Ambiguous {
+        /// What was given.
+        text: String,
+        /// What it may mean, by shortest unique prefixes.
+        candidates: Vec<String>,
+    },
+}
+
+/// One consistent state of the ledger.
+pub struct Reader<'a> {
+    txn: &'a ReadTransaction,
+    runs: ReadOnlyTable<Id, &'static [u8]>,
+    attempts: ReadOnlyTable<Id, &'static [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(txn: &'a ReadTransaction) -> Result<Self, StoreError> {
+        Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)? })
+    }
+
+    pub(super) fn txn(&self) -> &'a ReadTransaction {
+        self.txn
+    }
+
+    /// How many attempts there are.
+    pub fn attempt_count(&self) -> Result<u64, StoreError> {
+        Ok(self.attempts.len()?)
+    }
+
+    /// How many runs there are.
+    pub fn run_count(&self) -> Result<u64, StoreError> {
+        Ok(self.runs.len()?)
+    }
+
+    /// The run of that id.
+    pub fn run(&self, id: RunId) -> Result<Option<Run>, StoreError> {
+        Ok(self.runs.get(id.0.0)?.map(|bytes| decode_run(bytes.value())).transpose()?)
+    }
+
+    /// The attempt of that id.
+    pub fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        Ok(self.attempts.get(id.0.0)?.map(|bytes| decode_attempt(bytes.value())).transpose()?)
+    }
+
+    /// The attempts of a run and whether each finished, in the order of their ids.
+    pub fn attempts_of(&self, run: RunId) -> Result<Vec<(AttemptId, bool)>, StoreError> {
+        let table = self.txn.open_table(BY_RUN)?;
+        let range = table.range((run.0.0, [0; 32])..=(run.0.0, [0xff; 32]))?;
+        range
+            .map(|item| {
+                let (key, outcome) = item?;
+                Ok((AttemptId(Digest(key.value().1)), outcome.value() == 0))
+            })
+            .collect()
+    }
+
+    /// How many attempts of a run finished.
+    pub fn finished_count(&self, run: RunId) -> Result<usize, StoreError> {
+        Ok(self.attempts_of(run)?.into_iter().filter(|(_, finished)| *finished).count())
+    }
+
+    /// One series of an attempt.
+    pub fn series(&self, id: AttemptId, name: &str) -> Result<Option<Series>, StoreError> {
+        let table = self.txn.open_table(CHUNKS)?;
+        Ok(table.get((id.0.0, name))?.map(|bytes| decode_series(bytes.value())).transpose()?)
+    }
+
+    /// The phases of an attempt.
+    pub fn phases(&self, id: AttemptId) -> Result<Vec<Phase>, StoreError> {
+        let table = self.txn.open_table(CHUNKS)?;
+        Ok(table.get((id.0.0, ""))?.map(|bytes| decode_phases(bytes.value())).transpose()?.unwrap_or_default())
+    }
+
+    /// All that is kept of an attempt.
+    pub fn sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
+        let Some(attempt) = self.attempt(id)? else { return Ok(None) };
+        let Some(run) = self.run(attempt.run)? else { return Ok(None) };
+        let mut series = Vec::new();
+        for summary in &attempt.series {
+            series.extend(self.series(id, &summary.name)?);
+        }
+        Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
+    }
+
+    /// Listing rows, newest first, at most `limit`; hidden ones only if asked for.
+    pub fn recent(&self, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
+        let table = self.txn.open_table(RECENT)?;
+        let hidden = self.hidden()?;
+        let visible =
+            |attempt: &Digest, run: &Digest| with_hidden || !hidden.contains(attempt) && !hidden.contains(run);
+        let mut rows = Vec::new();
+        for item in table.iter()?.rev() {
+            if rows.len() == limit {
+                break;
+            }
+            let row = decode_row(item?.1.value())?;
+            if visible(&row.attempt.0, &row.run.0) {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Everything that is hidden.
+    pub fn hidden(&self) -> Result<BTreeSet<Digest>, StoreError> {
+        let table = self.txn.open_table(HIDDEN)?;
+        table.iter()?.map(|item| Ok(Digest(item?.0.value()))).collect()
+    }
+
+    /// The best groups of a model by a metric, best first, at most `limit`.
+    pub fn best(
+        &self,
+        model: &str,
+        metric: &str,
+        direction: Direction,
+        limit: usize,
+    ) -> Result<Vec<Ranked>, StoreError> {
+        rank::best(self.txn, model, metric, direction, limit)
+    }
+
+    /// Every model that has a ranking, with its metrics.
+    pub fn ranked_metrics(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
+        let table = self.txn.open_table(RANKING)?;
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut from = (String::new(), String::new());
+        // One look-up for each model and metric, not for each run: jump over all keys of the one just seen.
+        loop {
+            let start = (from.0.as_str(), from.1.as_str(), 0, [0; 32]);
+            let Some(item) = table.range(start..)?.next() else { return Ok(found) };
+            let (key, _) = item?;
+            let (model, metric, ..) = key.value();
+            found.entry(model.to_owned()).or_default().insert(metric.to_owned());
+            from = (model.to_owned(), format!("{metric}\0"));
+        }
+    }
+
+    /// Every tag.
+    pub fn tags(&self) -> Result<BTreeMap<String, Target>, StoreError> {
+        let table = self.txn.open_table(TAGS)?;
+        table
+            .iter()?
+            .map(|item| {
+                let (name, target) = item?;
+                Ok((name.value().to_owned(), read_target(target.value())))
+            })
+            .collect()
+    }
+
+    /// The notes on a run or an attempt, oldest first.
+    pub fn notes(&self, target: Digest) -> Result<Vec<String>, StoreError> {
+        let table = self.txn.open_table(NOTES)?;
+        let range = table.range((target.0, 0)..=(target.0, u64::MAX))?;
+        range.map(|item| Ok(item?.1.value().to_owned())).collect()
+    }
+
+    /// The head of the log.
+    pub fn log_head(&self) -> Result<Digest, StoreError> {
+        let meta = self.txn.open_table(META)?;
+        let head = meta.get("log_head")?.and_then(|bytes| bytes.value().try_into().ok()).map(Digest);
+        Ok(head.unwrap_or(Digest([0; 32])))
+    }
+
+    /// The log, oldest entry first.
+    pub fn log(&self) -> Result<Vec<LogEntry>, StoreError> {
+        let table = self.txn.open_table(LOG)?;
+        table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
+    }
+
+    /// Recomputes every id, digest, index and the chain.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<verify::Verification, StoreError> {
+        verify::verify(self, progress)
+    }
+
+    /// The shortest prefix of an id that names it alone, of at least 8 digits.
+    pub fn short(&self, id: Digest) -> Result<String, StoreError> {
+        let mut digits = SHOWN_DIGITS;
+        for table in [&self.runs, &self.attempts] {
+            let below = table.range(..id.0)?.next_back().transpose()?.map(|(key, _)| key.value());
+            let above = table.range(id.0..)?.map(|item| item.map(|(key, _)| key.value())).find(|key| match key {
+                Ok(key) => *key != id.0,
+                Err(_) => true,
+            });
+            for neighbour in [below, above.transpose()?].into_iter().flatten() {
+                digits = digits.max(common_digits(&id, &Digest(neighbour)) + 1);
+            }
+        }
+        Ok(id.prefix(digits))
+    }
+
+    /// Finds what a text names: a tag, `latest`, `latest~N`, or a prefix of an id.
+    pub fn resolve(&self, text: &str) -> Result<Result<Target, ResolveError>, StoreError> {
+        if let Some(target) = self.txn.open_table(TAGS)?.get(text)? {
+            return Ok(Ok(read_target(target.value())));
+        }
+        if let Some(back) = latest_offset(text) {
+            let rows = self.recent(back.saturating_add(1), false)?;
+            return Ok(match rows.get(back) {
+                Some(row) => Ok(Target::Attempt(row.attempt)),
+                None => Err(ResolveError::Unknown {
+                    text: text.to_owned(),
+                    hint: format!(" (there are {} attempts)", rows.len()),
+                }),
+            });
+        }
+        let Some((low, high)) = prefix_range(text) else { return Ok(Err(self.unknown(text)?)) };
+        let mut found = Vec::new();
+        for (table, make) in [
+            (&self.runs, (|id| Target::Run(RunId(id))) as fn(Digest) -> Target),
+            (&self.attempts, |id| Target::Attempt(AttemptId(id))),
+        ] {
+            for item in table.range(low..=high)?.take(6) {
+                found.push(make(Digest(item?.0.value())));
+            }
+        }
+        match found.as_slice() {
+            [] => Ok(Err(self.unknown(text)?)),
+            [one] => Ok(Ok(*one)),
+            many => {
+                let mut candidates = Vec::new();
+                for target in many {
+                    let kind = if matches!(target, Target::Run(_)) { "run" } else { "attempt" };
+                    candidates.push(format!("{kind} {}", self.short(target.digest())?));
+                }
+                Ok(Err(ResolveError::Ambiguous { text: text.to_owned(), candidates }))
+            }
+        }
+    }
+
+    fn unknown(&self, text: &str) -> Result<ResolveError, StoreError> {
+        let newest = self.recent(1, false)?;
+        let hint = match newest.first() {
+            None => " (the ledger is empty)".to_owned(),
+            Some(_) if text.len() < ACCEPTED_DIGITS && text.chars().all(|c| c.is_ascii_hexdigit()) => {
+                format!(" (give at least {ACCEPTED_DIGITS} digits)")
+            }
+            Some(row) => format!(" (the newest run is {})", self.short(row.run.0)?),
+        };
+        Ok(ResolveError::Unknown { text: text.to_owned(), hint })
+    }
+}
+
+fn read_target((kind, id): (u8, Id)) -> Target {
+    if kind == 0 { Target::Run(RunId(Digest(id))) } else { Target::Attempt(AttemptId(Digest(id))) }
+}
+
+fn latest_offset(text: &str) -> Option<usize> {
+    match text.strip_prefix("latest")? {
+        "" => Some(0),
+        rest => rest.strip_prefix('~')?.parse().ok(),
+    }
+}
+
+/// The smallest and the largest id with that prefix.
+fn prefix_range(text: &str) -> Option<(Id, Id)> {
+    if !(ACCEPTED_DIGITS..=64).contains(&text.len()) || !text.is_ascii() {
+        return None;
+    }
+    let fill = |digit: char| {
+        let full: String = text.chars().chain(std::iter::repeat_n(digit, 64 - text.len())).collect();
+        full.parse::<Digest>().ok().map(|digest| digest.0)
+    };
+    Some((fill('0')?, fill('f')?))
+}
+
+fn common_digits(a: &Digest, b: &Digest) -> usize {
+    let (a, b) = (a.to_hex(), b.to_hex());
+    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
+}

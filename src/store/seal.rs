@@ -1,0 +1,175 @@
+//! Changes to the ledger: each is one transaction and one or more entries of the log.
+
+use super::tables::{
+    ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS, VALUES,
+};
+use super::{StoreError, index, rank};
+use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, Target};
+use crate::wire::{
+    decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run, encode_series,
+};
+use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
+
+/// Whether an attempt was new to the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is kept now.
+    New(AttemptId),
+    /// It was there already.
+    Known(AttemptId),
+}
+
+impl Added {
+    /// The attempt's id.
+    pub fn id(self) -> AttemptId {
+        match self {
+            Self::New(id) | Self::Known(id) => id,
+        }
+    }
+}
+
+/// One change to the ledger, under way.
+pub struct Writer<'txn> {
+    txn: &'txn WriteTransaction,
+    head: Digest,
+    log_len: u64,
+}
+
+pub(super) fn outcome_code(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Finished => 0,
+        Outcome::Failed { .. } => 1,
+        Outcome::Interrupted { .. } => 2,
+    }
+}
+
+pub(super) fn target_key(target: Target) -> (u8, Id) {
+    match target {
+        Target::Run(id) => (0, id.0.0),
+        Target::Attempt(id) => (1, id.0.0),
+    }
+}
+
+impl<'txn> Writer<'txn> {
+    pub(super) fn new(txn: &'txn WriteTransaction) -> Result<Self, StoreError> {
+        // Readers rely on every table being there.
+        txn.open_table(RUNS)?;
+        txn.open_table(ATTEMPTS)?;
+        txn.open_table(CHUNKS)?;
+        txn.open_table(BY_RUN)?;
+        txn.open_table(NONCES)?;
+        txn.open_table(RECENT)?;
+        txn.open_table(VALUES)?;
+        txn.open_table(RANKING)?;
+        txn.open_table(GROUPS)?;
+        txn.open_table(TAGS)?;
+        txn.open_table(NOTES)?;
+        txn.open_table(HIDDEN)?;
+        let log_len = txn.open_table(LOG)?.len()?;
+        let meta = txn.open_table(META)?;
+        let head = meta.get("log_head")?.and_then(|bytes| bytes.value().try_into().ok()).map(Digest);
+        Ok(Self { txn, head: head.unwrap_or(Digest([0; 32])), log_len })
+    }
+
+    pub(super) fn finish(self) -> Result<(), StoreError> {
+        self.txn.open_table(META)?.insert("log_head", self.head.0.as_slice())?;
+        Ok(())
+    }
+
+    fn log(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
+        self.txn.open_table(LOG)?.insert(self.log_len, encode_log_entry(entry)?.as_slice())?;
+        self.head = entry.chain(self.head);
+        self.log_len += 1;
+        Ok(())
+    }
+
+    /// Seals an attempt that was executed here.
+    pub fn seal(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        self.add(sealed, unix_ms, Change::Sealed)
+    }
+
+    /// Takes in an attempt of another ledger.
+    pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        self.add(sealed, unix_ms, Change::Imported)
+    }
+
+    fn add(
+        &mut self,
+        sealed: &Sealed,
+        unix_ms: i64,
+        change: impl FnOnce(AttemptId) -> Change,
+    ) -> Result<Added, StoreError> {
+        sealed.check()?;
+        let Sealed { run, attempt, series, phases } = sealed;
+        let id = attempt.id();
+        let key = id.0.0;
+        if self.txn.open_table(ATTEMPTS)?.get(key)?.is_some() {
+            return Ok(Added::Known(id));
+        }
+        // One execution is sealed once, even if its journal is found by two processes that end it differently.
+        if let Some(known) = self.txn.open_table(NONCES)?.get(attempt.nonce.0)? {
+            return Ok(Added::Known(AttemptId(Digest(known.value()))));
+        }
+        if self.txn.open_table(RUNS)?.get(run.id.0.0)?.is_none() {
+            self.txn.open_table(RUNS)?.insert(run.id.0.0, encode_run(run)?.as_slice())?;
+        }
+        self.txn.open_table(ATTEMPTS)?.insert(key, encode_attempt(attempt)?.as_slice())?;
+        {
+            let mut chunks = self.txn.open_table(CHUNKS)?;
+            for series in series {
+                chunks.insert((key, series.name.as_str()), encode_series(series)?.as_slice())?;
+            }
+            chunks.insert((key, ""), encode_phases(phases)?.as_slice())?;
+        }
+        self.txn.open_table(BY_RUN)?.insert((run.id.0.0, key), outcome_code(&attempt.outcome))?;
+        self.txn.open_table(NONCES)?.insert(attempt.nonce.0, key)?;
+        let row = encode_row(&index::row(id, run, attempt))?;
+        self.txn.open_table(RECENT)?.insert((attempt.started_unix_ms, key), row.as_slice())?;
+        rank::insert(self.txn, run, key, attempt)?;
+        self.log(&LogEntry { unix_ms, change: change(id) })?;
+        Ok(Added::New(id))
+    }
+
+    /// Writes an entry about something that the ledger holds: a tag, a note, a hiding, a verdict.
+    pub fn note(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
+        match &entry.change {
+            Change::Sealed(_) | Change::Imported(_) => {
+                // Only attempts that are kept have such entries, and `add` writes them.
+                return Ok(());
+            }
+            Change::Tagged { name, target } => {
+                self.txn.open_table(TAGS)?.insert(name.as_str(), target_key(*target))?;
+            }
+            Change::Untagged { name } => {
+                self.txn.open_table(TAGS)?.remove(name.as_str())?;
+            }
+            Change::Noted { target, text } => {
+                self.txn.open_table(NOTES)?.insert((target.digest().0, self.log_len), text.as_str())?;
+            }
+            Change::Hidden(target) => {
+                self.txn.open_table(HIDDEN)?.insert(target.digest().0, ())?;
+                rank::refresh(self.txn, *target)?;
+            }
+            Change::Unhidden(target) => {
+                self.txn.open_table(HIDDEN)?.remove(target.digest().0)?;
+                rank::refresh(self.txn, *target)?;
+            }
+            Change::Verdict { .. } => {}
+        }
+        self.log(entry)
+    }
+
+    /// The attempt that an execution was sealed as, if it was.
+    pub fn sealed_as(&self, nonce: crate::record::Nonce) -> Result<Option<AttemptId>, StoreError> {
+        Ok(self.txn.open_table(NONCES)?.get(nonce.0)?.map(|id| AttemptId(Digest(id.value()))))
+    }
+
+    /// Whether the ledger holds that attempt, readable.
+    pub fn holds(&self, id: AttemptId) -> Result<bool, StoreError> {
+        let table = self.txn.open_table(ATTEMPTS)?;
+        match table.get(id.0.0)? {
+            Some(bytes) => Ok(decode_attempt(bytes.value()).is_ok()),
+            None => Ok(false),
+        }
+    }
+}

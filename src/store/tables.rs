@@ -1,0 +1,37 @@
+//! The tables of the ledger file. Their names and types are part of format 1.
+
+use redb::TableDefinition;
+
+pub(super) type Id = [u8; 32];
+
+/// `format`, `log_head`.
+pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+/// Run id to run.
+pub(super) const RUNS: TableDefinition<Id, &[u8]> = TableDefinition::new("runs");
+/// Attempt id to attempt.
+pub(super) const ATTEMPTS: TableDefinition<Id, &[u8]> = TableDefinition::new("attempts");
+/// Attempt id and series name to chunk; the empty name holds the phases.
+pub(super) const CHUNKS: TableDefinition<(Id, &str), &[u8]> = TableDefinition::new("chunks");
+/// Position to log entry, from 0.
+pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+
+// Everything below can be rebuilt from what is above.
+
+/// Run and attempt to the code of the attempt's outcome.
+pub(super) const BY_RUN: TableDefinition<(Id, Id), u8> = TableDefinition::new("by_run");
+/// Nonce to attempt.
+pub(super) const NONCES: TableDefinition<[u8; 16], Id> = TableDefinition::new("nonces");
+/// Start time and attempt to listing row.
+pub(super) const RECENT: TableDefinition<(i64, Id), &[u8]> = TableDefinition::new("recent");
+/// Group, metric and attempt to the metric's bits; hidden and unfinished attempts are left out.
+pub(super) const VALUES: TableDefinition<(Id, &str, Id), u64> = TableDefinition::new("values");
+/// Model, metric, ordered mean and group to the number of values in the mean.
+pub(super) const RANKING: TableDefinition<(&str, &str, u64, Id), u32> = TableDefinition::new("ranking");
+/// Group to one of its runs.
+pub(super) const GROUPS: TableDefinition<Id, Id> = TableDefinition::new("groups");
+/// Tag to target: kind byte (0 run, 1 attempt) and digest.
+pub(super) const TAGS: TableDefinition<&str, (u8, Id)> = TableDefinition::new("tags");
+/// Target and log position to note.
+pub(super) const NOTES: TableDefinition<(Id, u64), &str> = TableDefinition::new("notes");
+/// Hidden runs and attempts.
+pub(super) const HIDDEN: TableDefinition<Id, ()> = TableDefinition::new("hidden");

@@ -1,0 +1,232 @@
+use super::*;
+use crate::record::{
+    Attempt, Change, Direction, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Target, Value,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn run(x: i64, seed: u64) -> Run {
+    let config = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), Value::Int(x))];
+    Run::new(Parts {
+        config: Value::Table(config.into()),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "cpu".into(),
+        seed,
+    })
+}
+
+fn sealed(x: i64, seed: u64, number: u32, loss: f64, finished: bool) -> Sealed {
+    let run = run(x, seed);
+    let mut nonce = [0; 16];
+    nonce[..4].copy_from_slice(&number.to_le_bytes());
+    let outcome = if finished { Outcome::Finished } else { Outcome::Failed { reason: "r".into() } };
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce(nonce),
+        started_unix_ms: i64::from(number),
+        wall_ns: 1,
+        outcome,
+        exit: None,
+        metrics: BTreeMap::from([("loss".to_owned(), Metric::new(loss, ""))]),
+        digests: BTreeMap::new(),
+        settings: Table::new(),
+        facts: Table::new(),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: Vec::new(),
+        phases: Phase::digest_all(&[]),
+    };
+    Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::at(dir.path().join("ledger"));
+    (dir, store)
+}
+
+fn faults(store: &Store) -> Vec<Fault> {
+    store.read(|reader| reader.verify(&mut |_, _| {})).unwrap().faults
+}
+
+/// What `best` has to say, computed from all attempts: (x, mean, n), best first.
+fn naive(attempts: &[(i64, f64, bool, bool)], direction: Direction) -> Vec<(i64, f64, u32)> {
+    let mut groups: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for (x, loss, finished, hidden) in attempts {
+        if *finished && !*hidden {
+            groups.entry(*x).or_default().push(*loss);
+        }
+    }
+    let mut ranked: Vec<(i64, f64, u32)> = groups
+        .into_iter()
+        .map(|(x, values)| {
+            let n = u32::try_from(values.len()).unwrap();
+            (x, values.iter().sum::<f64>() / f64::from(n), n)
+        })
+        .filter(|(_, mean, _)| mean.is_finite())
+        .collect();
+    ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
+    if direction == Direction::Maximize {
+        ranked.reverse();
+    }
+    ranked
+}
+
+fn attempts() -> impl Strategy<Value = Vec<(i64, f64, bool, bool)>> {
+    // Multiples of 1/8 below 64: sums and means of a few of them are exact in any order.
+    let loss = prop_oneof![8 => (-500i32..500).prop_map(|i| f64::from(i) / 8.0), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)];
+    prop::collection::vec((0i64..4, loss, prop::bool::weighted(0.8), prop::bool::weighted(0.2)), 1..14)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn best_says_what_a_scan_of_all_attempts_says(attempts in attempts()) {
+        let (_dir, store) = store();
+        let mut ids = Vec::new();
+        for (number, (x, loss, finished, _)) in (0u32..).zip(&attempts) {
+            let one = sealed(*x, u64::from(number), number, *loss, *finished);
+            ids.push(store.write(|writer| writer.seal(&one, 0)).unwrap().id());
+        }
+        store.write(|writer| {
+            for (id, _) in ids.iter().zip(&attempts).filter(|(_, (.., hidden))| *hidden) {
+                writer.note(&LogEntry { unix_ms: 0, change: Change::Hidden(Target::Attempt(*id)) })?;
+            }
+            Ok(())
+        }).unwrap();
+        for direction in [Direction::Minimize, Direction::Maximize] {
+            let ranked = store.read(|reader| reader.best("m", "loss", direction, 10)).unwrap();
+            let expected = naive(&attempts, direction);
+            let means: Vec<(f64, u32)> = ranked.iter().map(|place| (place.mean, place.n)).collect();
+            let wanted: Vec<(f64, u32)> = expected.iter().map(|(_, mean, n)| (*mean, *n)).collect();
+            prop_assert_eq!(means.len(), wanted.len());
+            for (found, wanted) in means.iter().zip(&wanted) {
+                prop_assert_eq!(found.0, wanted.0);
+            }
+        }
+        prop_assert_eq!(faults(&store), vec![]);
+    }
+
+    #[test]
+    fn the_order_of_imports_does_not_matter(attempts in attempts(), swap in any::<prop::sample::Index>()) {
+        let all: Vec<Sealed> = (0u32..).zip(&attempts).map(|(number, (x, loss, finished, _))| {
+            sealed(*x, u64::from(number), number, *loss, *finished)
+        }).collect();
+        let mut turned = all.clone();
+        turned.rotate_left(swap.index(all.len()));
+        turned.reverse();
+        let states = [all, turned].map(|order| {
+            let (_dir, store) = store();
+            store.write(|writer| {
+                for one in order.iter().chain(&order) {
+                    writer.import(one, 0)?;
+                }
+                Ok(())
+            }).unwrap();
+            store.read(|reader| {
+                let rows = format!("{:?}", reader.recent(usize::MAX, true)?);
+                Ok((rows, reader.best("m", "loss", Direction::Minimize, 10)?, reader.attempt_count()?))
+            }).unwrap()
+        });
+        // A group may be named by another of its runs.
+        let plain = |ranked: &[Ranked]| ranked.iter().map(|place| (place.group, place.n)).collect::<Vec<_>>();
+        prop_assert_eq!(&states[0].0, &states[1].0);
+        prop_assert_eq!(plain(&states[0].1), plain(&states[1].1));
+        prop_assert_eq!(states[0].2, u64::try_from(attempts.len()).unwrap());
+    }
+}
+
+#[test]
+fn one_execution_is_sealed_once() {
+    let (_dir, store) = store();
+    let one = sealed(1, 1, 7, 0.5, true);
+    let mut other = one.clone();
+    other.attempt.warnings.push("found twice".into());
+    let added =
+        store.write(|writer| Ok([writer.seal(&one, 0)?, writer.seal(&one, 0)?, writer.seal(&other, 0)?])).unwrap();
+    let id = one.attempt.id();
+    assert_eq!(added, [Added::New(id), Added::Known(id), Added::Known(id)]);
+    assert_eq!(faults(&store), []);
+}
+
+#[test]
+fn a_group_is_named_by_a_run_that_has_a_value_in_it() {
+    let (_dir, store) = store();
+    let good = [sealed(1, 1, 1, 0.5, true), sealed(1, 2, 2, 0.25, true)];
+    let failed = sealed(1, 3, 3, 0.1, false);
+    store.write(|writer| good.iter().chain([&failed]).try_for_each(|one| writer.seal(one, 0).map(drop))).unwrap();
+    let named = || store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap()[0].run;
+    assert_eq!(named(), good[1].run.id);
+    let change = Change::Hidden(Target::Run(good[1].run.id));
+    store.write(|writer| writer.note(&LogEntry { unix_ms: 0, change })).unwrap();
+    assert_eq!(named(), good[0].run.id);
+    assert_eq!(faults(&store), []);
+}
+
+#[test]
+fn a_change_that_fails_leaves_nothing() {
+    let (_dir, store) = store();
+    let good = sealed(1, 1, 1, 0.5, true);
+    let mut bad = sealed(2, 1, 2, 0.5, true);
+    bad.run = run(3, 1);
+    assert!(matches!(
+        store.write(|writer| {
+            writer.seal(&good, 0)?;
+            writer.seal(&bad, 0)
+        }),
+        Err(StoreError::Refused(_))
+    ));
+    store.write(|_| Ok(())).unwrap();
+    assert_eq!(store.read(|reader| reader.attempt_count()).unwrap(), 0);
+}
+
+#[test]
+fn a_prefix_that_fits_several_lists_them_by_names_that_fit_one() {
+    let (_dir, store) = store();
+    store
+        .write(|writer| {
+            for number in 0..700u32 {
+                writer.seal(&sealed(i64::from(number), 1, number, 0.5, true), 0)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let ambiguous = store
+        .read(|reader| {
+            for row in reader.recent(usize::MAX, true)? {
+                let prefix = row.run.0.prefix(4);
+                if let Err(ResolveError::Ambiguous { candidates, .. }) = reader.resolve(&prefix)? {
+                    return Ok(Some((prefix, candidates)));
+                }
+            }
+            Ok(None)
+        })
+        .unwrap();
+    // 1,400 ids among 65,536 prefixes: that none collide has a chance below 1e-6, and the ids are always the same.
+    let (prefix, candidates) = ambiguous.unwrap();
+    assert!(candidates.len() > 1);
+    for candidate in candidates {
+        let id = candidate.split(' ').next_back().unwrap().to_owned();
+        assert!(id.starts_with(&prefix) && id.len() >= 8);
+        assert!(store.read(|reader| reader.resolve(&id)).unwrap().is_ok());
+    }
+}
+
+#[test]
+fn a_busy_ledger_is_waited_for_within_bounds() {
+    let (_dir, store) = store();
+    store.write(|_| Ok(())).unwrap();
+    let impatient = store.clone().with_patience(Duration::from_millis(20));
+    store
+        .write(|_| {
+            assert!(matches!(impatient.read(|reader| reader.run_count()), Err(StoreError::Busy { .. })));
+            assert!(matches!(impatient.write(|_| Ok(())), Err(StoreError::Busy { .. })));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(impatient.read(|reader| reader.run_count()).unwrap(), 0);
+}

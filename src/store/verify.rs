@@ -1,0 +1,335 @@
+//! Recomputes everything that the ledger claims: ids, digests, indexes and the chain.
+
+use super::query::Reader;
+use super::seal::{outcome_code, target_key};
+use super::tables::{
+    ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS, VALUES,
+};
+use super::{StoreError, index};
+use crate::record::{AttemptId, Change, Digest, GroupId, Outcome, Phase, Run, RunId};
+use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, encode_row};
+use redb::{ReadableTable, ReadableTableMetadata};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something in the ledger that is not what it says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Whose bytes are wrong: `attempt 1f2e…`, `series loss of attempt 1f2e…`, `log entry 7`.
+    pub owner: String,
+    /// What is wrong with them.
+    pub fault: String,
+}
+
+/// What was checked, and what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Verification {
+    /// Runs whose id was recomputed.
+    pub runs: u64,
+    /// Attempts whose id was recomputed.
+    pub attempts: u64,
+    /// Chunks whose digest was recomputed.
+    pub chunks: u64,
+    /// Log entries that were chained.
+    pub log_entries: u64,
+    /// Index entries that were compared with what they are derived from.
+    pub index_entries: u64,
+    /// Every fault, the first one first.
+    pub faults: Vec<Fault>,
+}
+
+impl Verification {
+    fn fault(&mut self, owner: impl Into<String>, fault: impl Into<String>) {
+        self.faults.push(Fault { owner: owner.into(), fault: fault.into() });
+    }
+}
+
+/// What the indexes have to hold, derived from the records.
+#[derive(Default)]
+struct Expected {
+    by_run: BTreeMap<(Id, Id), u8>,
+    nonces: BTreeMap<[u8; 16], Id>,
+    recent: BTreeMap<(i64, Id), Vec<u8>>,
+    chunks: BTreeSet<(Id, String)>,
+    groups: BTreeMap<Id, BTreeSet<Id>>,
+    finished: Vec<(Id, String, Run, BTreeMap<String, f64>)>,
+}
+
+pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
+    let mut found = Verification::default();
+    let runs = check_runs(reader, &mut found)?;
+    let expected = check_attempts(reader, &runs, &mut found, progress)?;
+    let log = check_log(reader, &mut found)?;
+    check_indexes(reader, &expected, &log, &mut found)?;
+    Ok(found)
+}
+
+fn check_runs(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeMap<Id, Run>, StoreError> {
+    let table = reader.txn().open_table(RUNS)?;
+    let mut runs = BTreeMap::new();
+    for item in table.iter()? {
+        let (key, bytes) = item?;
+        let id = RunId(Digest(key.value()));
+        found.runs += 1;
+        match decode_run(bytes.value()) {
+            Ok(run) if run.id == id => {
+                runs.insert(id.0.0, run);
+            }
+            Ok(run) => found.fault(format!("run {id}"), format!("its parts hash to {}", run.id)),
+            Err(error) => found.fault(format!("run {id}"), error.to_string()),
+        }
+    }
+    Ok(runs)
+}
+
+fn check_attempts(
+    reader: &Reader<'_>,
+    runs: &BTreeMap<Id, Run>,
+    found: &mut Verification,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Expected, StoreError> {
+    let table = reader.txn().open_table(ATTEMPTS)?;
+    let chunks = reader.txn().open_table(CHUNKS)?;
+    let total = table.len()?;
+    let mut expected = Expected::default();
+    for item in table.iter()? {
+        let (key, bytes) = item?;
+        let key = key.value();
+        let owner = format!("attempt {}", Digest(key));
+        progress(found.attempts, total);
+        found.attempts += 1;
+        let attempt = match decode_attempt(bytes.value()) {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                found.fault(owner, error.to_string());
+                continue;
+            }
+        };
+        if attempt.id().0.0 != key {
+            found.fault(&owner, format!("its content hashes to {}", attempt.id()));
+        }
+        for summary in &attempt.series {
+            let owner = format!("series `{}` of {owner}", summary.name);
+            expected.chunks.insert((key, summary.name.clone()));
+            let Some(chunk) = chunks.get((key, summary.name.as_str()))? else {
+                found.fault(owner, "it is missing");
+                continue;
+            };
+            found.chunks += 1;
+            match decode_series(chunk.value()) {
+                Ok(series) if series.summary() == *summary => {}
+                Ok(_) => found.fault(owner, "its points do not match its digest"),
+                Err(error) => found.fault(owner, error.to_string()),
+            }
+        }
+        expected.chunks.insert((key, String::new()));
+        let phases = chunks.get((key, ""))?.map(|chunk| decode_phases(chunk.value()));
+        found.chunks += 1;
+        match phases {
+            Some(Ok(phases)) if Phase::digest_all(&phases) == attempt.phases => {}
+            Some(Ok(_)) => found.fault(format!("phases of {owner}"), "they do not match their digest"),
+            Some(Err(error)) => found.fault(format!("phases of {owner}"), error.to_string()),
+            None => found.fault(format!("phases of {owner}"), "they are missing"),
+        }
+        let Some(run) = runs.get(&attempt.run.0.0) else {
+            found.fault(owner, format!("its run {} is missing or damaged", attempt.run));
+            continue;
+        };
+        expected.by_run.insert((run.id.0.0, key), outcome_code(&attempt.outcome));
+        expected.nonces.insert(attempt.nonce.0, key);
+        let row = index::row(AttemptId(Digest(key)), run, &attempt);
+        expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
+        expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);
+        if attempt.outcome == Outcome::Finished {
+            let metrics = attempt.metrics.iter().filter_map(|(name, metric)| Some((name.clone(), metric.value?)));
+            expected.finished.push((key, run.model().to_owned(), run.clone(), metrics.collect()));
+        }
+    }
+    for item in chunks.iter()? {
+        let (key, _) = item?;
+        let (attempt, name) = key.value();
+        if !expected.chunks.contains(&(attempt, name.to_owned())) {
+            found.fault(format!("chunk `{name}` of attempt {}", Digest(attempt)), "no attempt lists it");
+        }
+    }
+    Ok(expected)
+}
+
+/// What the log says of the names, notes and hidden things that there are.
+#[derive(Default)]
+struct LogState {
+    sealed: BTreeSet<Id>,
+    tags: BTreeMap<String, (u8, Id)>,
+    notes: BTreeMap<(Id, u64), String>,
+    hidden: BTreeSet<Id>,
+}
+
+fn check_log(reader: &Reader<'_>, found: &mut Verification) -> Result<LogState, StoreError> {
+    let table = reader.txn().open_table(LOG)?;
+    let mut head = Digest([0; 32]);
+    let mut state = LogState::default();
+    for (expected, item) in (0u64..).zip(table.iter()?) {
+        let (position, bytes) = item?;
+        let position = position.value();
+        if position != expected {
+            found.fault(format!("log entry {expected}"), "it is missing");
+            return Ok(state);
+        }
+        found.log_entries += 1;
+        let entry = match decode_log_entry(bytes.value()) {
+            Ok(entry) => entry,
+            Err(error) => {
+                found.fault(format!("log entry {position}"), error.to_string());
+                return Ok(state);
+            }
+        };
+        head = entry.chain(head);
+        match entry.change {
+            Change::Sealed(id) | Change::Imported(id) => {
+                state.sealed.insert(id.0.0);
+            }
+            Change::Tagged { name, target } => {
+                state.tags.insert(name, target_key(target));
+            }
+            Change::Untagged { name } => {
+                state.tags.remove(&name);
+            }
+            Change::Noted { target, text } => {
+                state.notes.insert((target.digest().0, position), text);
+            }
+            Change::Hidden(target) => {
+                state.hidden.insert(target.digest().0);
+            }
+            Change::Unhidden(target) => {
+                state.hidden.remove(&target.digest().0);
+            }
+            Change::Verdict { .. } => {}
+        }
+    }
+    let stored = reader.log_head()?;
+    if stored != head {
+        found.fault("log", format!("its entries chain to {head}, but its head is {stored}"));
+    }
+    Ok(state)
+}
+
+fn check_indexes(
+    reader: &Reader<'_>,
+    expected: &Expected,
+    log: &LogState,
+    found: &mut Verification,
+) -> Result<(), StoreError> {
+    let txn = reader.txn();
+    let attempts: BTreeSet<Id> = expected.by_run.keys().map(|(_, attempt)| *attempt).collect();
+    for id in attempts.difference(&log.sealed) {
+        found.fault(format!("attempt {}", Digest(*id)), "the log does not know it");
+    }
+    for id in log.sealed.difference(&attempts) {
+        if reader.attempt(AttemptId(Digest(*id))).ok().flatten().is_none() {
+            found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
+        }
+    }
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(BY_RUN)?.iter()? {
+        let (key, code) = item?;
+        actual.insert(key.value(), code.value());
+    }
+    compare("by_run", &actual, &expected.by_run, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(NONCES)?.iter()? {
+        let (key, id) = item?;
+        actual.insert(key.value(), id.value());
+    }
+    compare("nonces", &actual, &expected.nonces, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(RECENT)?.iter()? {
+        let (key, row) = item?;
+        actual.insert(key.value(), row.value().to_vec());
+    }
+    compare("recent", &actual, &expected.recent, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(TAGS)?.iter()? {
+        let (name, target) = item?;
+        actual.insert(name.value().to_owned(), target.value());
+    }
+    compare("tags", &actual, &log.tags, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(NOTES)?.iter()? {
+        let (key, text) = item?;
+        actual.insert(key.value(), text.value().to_owned());
+    }
+    compare("notes", &actual, &log.notes, found);
+    let mut actual = BTreeSet::new();
+    for item in txn.open_table(HIDDEN)?.iter()? {
+        actual.insert(item?.0.value());
+    }
+    if actual != log.hidden {
+        found.fault("index `hidden`", "it differs from what the log says");
+    }
+    found.index_entries += actual.len() as u64;
+    for item in txn.open_table(GROUPS)?.iter()? {
+        let (group, run) = item?;
+        found.index_entries += 1;
+        if !expected.groups.get(&group.value()).is_some_and(|runs| runs.contains(&run.value())) {
+            found.fault(format!("group {}", GroupId(Digest(group.value()))), "its run does not belong to it");
+        }
+    }
+    check_ranking(reader, expected, log, found)
+}
+
+fn check_ranking(
+    reader: &Reader<'_>,
+    expected: &Expected,
+    log: &LogState,
+    found: &mut Verification,
+) -> Result<(), StoreError> {
+    let mut values: BTreeMap<(Id, String, Id), u64> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String, Id), Vec<f64>> = BTreeMap::new();
+    for (attempt, model, run, metrics) in &expected.finished {
+        if log.hidden.contains(attempt) || log.hidden.contains(&run.id.0.0) {
+            continue;
+        }
+        let group = run.parts.group_id().0.0;
+        for (metric, value) in metrics {
+            values.insert((group, metric.clone(), *attempt), value.to_bits());
+            groups.entry((model.clone(), metric.clone(), group)).or_default().push(*value);
+        }
+    }
+    let mut ranking: BTreeMap<(String, String, u64, Id), u32> = BTreeMap::new();
+    for ((model, metric, group), values) in groups {
+        let n = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        let mean = values.iter().sum::<f64>() / f64::from(n);
+        if mean.is_finite() {
+            ranking.insert((model, metric, index::ordered(mean), group), n);
+        }
+    }
+    let mut actual = BTreeMap::new();
+    for item in reader.txn().open_table(VALUES)?.iter()? {
+        let (key, bits) = item?;
+        let (group, metric, attempt) = key.value();
+        actual.insert((group, metric.to_owned(), attempt), bits.value());
+    }
+    compare("values", &actual, &values, found);
+    let mut actual = BTreeMap::new();
+    for item in reader.txn().open_table(RANKING)?.iter()? {
+        let (key, n) = item?;
+        let (model, metric, mean, group) = key.value();
+        actual.insert((model.to_owned(), metric.to_owned(), mean, group), n.value());
+    }
+    compare("ranking", &actual, &ranking, found);
+    Ok(())
+}
+
+fn compare<K: Ord, V: PartialEq>(
+    name: &str,
+    actual: &BTreeMap<K, V>,
+    expected: &BTreeMap<K, V>,
+    found: &mut Verification,
+) {
+    found.index_entries += actual.len() as u64;
+    let missing = expected.keys().filter(|key| !actual.contains_key(key)).count();
+    let extra = actual.keys().filter(|key| !expected.contains_key(key)).count();
+    let wrong = actual.iter().filter(|(key, value)| expected.get(key).is_some_and(|other| other != *value)).count();
+    if missing + extra + wrong > 0 {
+        found.fault(format!("index `{name}`"), format!("{missing} entries missing, {extra} too many, {wrong} wrong"));
+    }
+}
