@@ -15,3 +15,6 @@ pub mod gpu;
 pub mod journal;
 
 pub mod store;
+
+#[cfg(feature = "train")]
+pub mod train;

@@ -1,0 +1,205 @@
+//! The data of a run: loaded, split, digested, and handed out in batches of float32.
+//!
+//! Knows where each kind of data comes from and nothing of models. The loader is a function of indices: no threads, no state,
+//! the same batches on every machine.
+
+use super::digits::{self, Split};
+use super::draw::{Draw, Stream};
+use super::idx::{self, IdxError, Pair};
+use super::images::{CLASSES, Images, PIXELS};
+use super::spec::DataSpec;
+use crate::record::Digest;
+
+/// The data does not suffice.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// A data file cannot be used.
+    #[error(transparent)]
+    Idx(#[from] IdxError),
+    /// Nothing is left to train on.
+    #[error("`data.validation_count` is {validation}, but there are {images} training images (hold back fewer)")]
+    Validation {
+        /// How many are to be held back.
+        validation: usize,
+        /// How many there are.
+        images: usize,
+    },
+    /// There are fewer samples than one batch has.
+    #[error(
+        "`training.batch_size` is {batch}, but there are {samples} training samples (take a smaller batch or more data)"
+    )]
+    Batch {
+        /// Samples that a step needs.
+        batch: usize,
+        /// Samples that there are.
+        samples: usize,
+    },
+}
+
+/// The abscissae of `line`.
+pub const LINE_X: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
+
+/// The ordinates of `line`.
+pub const LINE_Y: [f32; 4] = [0.0, -1.0, -2.0, -3.0];
+
+/// The data of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Four points, all of them in every batch, none for evaluation.
+    Line,
+    /// Images.
+    Images {
+        /// To train on.
+        train: Images,
+        /// To evaluate with.
+        eval: Images,
+    },
+}
+
+/// Rows of float32: inputs, and what the model should answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Number of rows.
+    pub rows: usize,
+    /// `rows` times the width of an input.
+    pub inputs: Vec<f32>,
+    /// `rows` times the width of an answer; classes as one 1 among zeros.
+    pub targets: Vec<f32>,
+}
+
+impl Data {
+    /// Loads the data and checks that a batch can be filled.
+    pub fn load(spec: &DataSpec, batch: usize, seed: u64) -> Result<Self, DataError> {
+        let data = match spec {
+            DataSpec::Line => return Ok(Self::Line),
+            DataSpec::Digits { seed, train, eval } => Self::Images {
+                train: digits::generate(*seed, Split::Train, *train),
+                eval: digits::generate(*seed, Split::Eval, *eval),
+            },
+            DataSpec::Idx { path, validation, train } => {
+                let all = idx::read(path, Pair::Train)?;
+                let (mut kept, eval) = if *validation == 0 {
+                    ((0..all.len()).collect(), idx::read(path, Pair::Test)?)
+                } else {
+                    hold_back(&all, *validation, seed)?
+                };
+                kept.truncate(train.unwrap_or(usize::MAX));
+                Self::Images { train: all.pick(&kept), eval }
+            }
+        };
+        if data.train_len() < batch {
+            return Err(DataError::Batch { batch, samples: data.train_len() });
+        }
+        Ok(data)
+    }
+
+    /// Number of training samples.
+    pub fn train_len(&self) -> usize {
+        match self {
+            Self::Line => LINE_X.len(),
+            Self::Images { train, .. } => train.len(),
+        }
+    }
+
+    /// Hashes every byte that the run trains on or evaluates with.
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Line => {
+                let bytes = |values: [f32; 4]| values.map(f32::to_le_bytes).concat();
+                Digest::of_pieces("ledger data v1", &[&bytes(LINE_X), &bytes(LINE_Y)])
+            }
+            Self::Images { train, eval } => {
+                Digest::of_pieces("ledger data v1", &[&train.pixels, &train.labels, &eval.pixels, &eval.labels])
+            }
+        }
+    }
+
+    /// The training samples of these indices; `line` gives all of its points.
+    pub fn batch(&self, indices: &[usize]) -> Batch {
+        match self {
+            Self::Line => Batch { rows: LINE_X.len(), inputs: LINE_X.to_vec(), targets: LINE_Y.to_vec() },
+            Self::Images { train, .. } => image_batch(train, indices),
+        }
+    }
+}
+
+/// What PyTorch's MNIST example takes for the mean of grey / 255.
+const MEAN: f32 = 0.1307;
+
+/// What it takes for its standard deviation.
+const DEVIATION: f32 = 0.3081;
+
+/// Images as float32, standardised with MNIST's mean and deviation, whatever the images are.
+pub fn image_batch(images: &Images, indices: &[usize]) -> Batch {
+    let mut inputs = Vec::with_capacity(indices.len() * PIXELS);
+    let mut targets = vec![0.0; indices.len() * CLASSES];
+    for (row, &index) in indices.iter().enumerate() {
+        inputs.extend(
+            images.image(index).unwrap_or_default().iter().map(|grey| (f32::from(*grey) / 255.0 - MEAN) / DEVIATION),
+        );
+        if let Some(label) = images.labels.get(index) {
+            targets[row * CLASSES + usize::from(*label)] = 1.0;
+        }
+    }
+    Batch { rows: indices.len(), inputs, targets }
+}
+
+/// Splits the training images: the indices that stay, in random order, and the images that are held back.
+fn hold_back(all: &Images, validation: usize, seed: u64) -> Result<(Vec<usize>, Images), DataError> {
+    if validation >= all.len() {
+        return Err(DataError::Validation { validation, images: all.len() });
+    }
+    let mut order = Draw::new(seed, Stream::Split, 0).permutation(all.len());
+    let kept = order.split_off(validation);
+    Ok((kept, all.pick(&order)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(len: u8) -> Images {
+        Images { pixels: (0..len).flat_map(|n| [n; PIXELS]).collect(), labels: (0..len).map(|n| n % 10).collect() }
+    }
+
+    #[test]
+    fn a_split_keeps_every_image_once_and_repeats_by_seed() {
+        let all = numbered(50);
+        let (kept, held) = hold_back(&all, 20, 5).expect("enough images");
+        let mut seen: Vec<u8> =
+            all.pick(&kept).pixels.chunks(PIXELS).chain(held.pixels.chunks(PIXELS)).map(|image| image[0]).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..50).collect::<Vec<u8>>());
+        assert_eq!(hold_back(&all, 20, 5).expect("enough images"), (kept, held.clone()));
+        assert_ne!(hold_back(&all, 20, 6).expect("enough images").1, held);
+        assert!(matches!(hold_back(&all, 50, 5), Err(DataError::Validation { .. })));
+    }
+
+    #[test]
+    fn a_batch_is_in_the_order_of_its_indices() {
+        let batch = image_batch(&numbered(20), &[13, 2]);
+        assert_eq!((batch.rows, batch.inputs.len()), (2, 2 * PIXELS));
+        let grey = |n: f32| (n / 255.0 - 0.1307) / 0.3081;
+        assert_eq!((batch.inputs[0], batch.inputs[PIXELS]), (grey(13.0), grey(2.0)));
+        let ones: Vec<usize> = (0..2 * CLASSES).filter(|spot| batch.targets[*spot] == 1.0).collect();
+        assert_eq!(ones, [3, CLASSES + 2]);
+    }
+
+    #[test]
+    fn too_few_samples_for_a_batch_are_an_error() {
+        let spec = DataSpec::Digits { seed: 0, train: 9, eval: 1 };
+        let fault = Data::load(&spec, 10, 0).expect_err("too few").to_string();
+        assert_eq!(
+            fault,
+            "`training.batch_size` is 10, but there are 9 training samples (take a smaller batch or more data)"
+        );
+    }
+
+    #[test]
+    fn the_digest_covers_both_splits() {
+        let load = |train, eval| Data::load(&DataSpec::Digits { seed: 0, train, eval }, 1, 0).expect("valid").digest();
+        assert_eq!(load(5, 5), load(5, 5));
+        assert_ne!(load(5, 5), load(6, 5));
+        assert_ne!(load(5, 5), load(5, 6));
+    }
+}

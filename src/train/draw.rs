@@ -1,0 +1,146 @@
+//! Random draws on the host: a counter-based generator whose n-th number depends only on its key and on n.
+//!
+//! Knows nothing of tensors or devices. Every draw of a run (initial values, order, dropout, data) comes from here, never from
+//! Burn's generator, which is global to the process and shared by its threads.
+//!
+//! The numbers are those of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014,
+//! with the finaliser that Stafford calls variant 13), started at a key that is itself mixed from seed, stream and index. Two
+//! keys give shifted views of one sequence of 2^64 numbers; that any two of a run's streams of up to 2^32 numbers meet has a
+//! chance below 2^-30 each.
+
+use super::number::{fraction, wide};
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is drawn. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes: frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Initial values of a parameter; the index is its place in the model.
+    Initial,
+    /// Order of an epoch's samples; the index is the epoch, from 1.
+    Order,
+    /// Dropout masks of a step; the index is the step, from 1.
+    Dropout,
+    /// Which samples are held back for evaluation.
+    Split,
+    /// A training image; the index is the image's.
+    TrainImage,
+    /// An evaluation image; the index is the image's.
+    EvalImage,
+}
+
+impl Stream {
+    fn number(self) -> u64 {
+        match self {
+            Self::Initial => 1,
+            Self::Order => 2,
+            Self::Dropout => 3,
+            Self::Split => 4,
+            Self::TrainImage => 5,
+            Self::EvalImage => 6,
+        }
+    }
+}
+
+/// A sequence of random numbers.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    state: u64,
+}
+
+impl Draw {
+    /// The sequence of a seed, a stream and an index within it.
+    pub fn new(seed: u64, stream: Stream, index: u64) -> Self {
+        let stream = stream.number().wrapping_mul(GOLDEN);
+        let key = mix(mix(mix(seed).wrapping_add(stream)).wrapping_add(index.wrapping_mul(GOLDEN)));
+        Self { state: key }
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GOLDEN);
+        mix(self.state)
+    }
+
+    /// A float32 in [0, 1), one of 2^24 equally likely ones.
+    pub fn unit(&mut self) -> f32 {
+        fraction(self.bits())
+    }
+
+    /// A float32 in [`low`, `high`).
+    pub fn range(&mut self, low: f32, high: f32) -> f32 {
+        low + (high - low) * self.unit()
+    }
+
+    /// A float32 in (-1, 1) whose density falls linearly from 0 to both sides; its variance is 1/6.
+    pub fn triangle(&mut self) -> f32 {
+        self.unit() - self.unit()
+    }
+
+    /// A whole number below `bound`, or 0 if `bound` is 0. Its bias is at most `bound` / 2^64: it multiplies and keeps the high half (Lemire 2019), without the rejection step.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let high = (u128::from(self.bits()) * u128::from(wide(bound))) >> 64;
+        usize::try_from(high).unwrap_or(0)
+    }
+
+    /// The numbers 0..`len` in random order (Fisher and Yates).
+    pub fn permutation(&mut self, len: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..len).collect();
+        for last in (1..len).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_sequence_is_that_of_splitmix64() {
+        let mut draw = Draw { state: 1_234_567 };
+        let first: Vec<u64> = (0..3).map(|_| draw.bits()).collect();
+        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn the_numbers_of_a_key_are_frozen() {
+        let mut draw = Draw::new(0, Stream::Initial, 0);
+        assert_eq!([draw.bits(), draw.bits()], FIRST_OF_SEED_0);
+    }
+
+    const FIRST_OF_SEED_0: [u64; 2] = [6_235_967_106_033_911_276, 4_964_577_235_801_436_555];
+
+    #[test]
+    fn units_have_the_right_mean_and_never_reach_one() {
+        let mut draw = Draw::new(7, Stream::Order, 1);
+        let drawn: Vec<f64> = (0..100_000).map(|_| f64::from(draw.unit())).collect();
+        assert!(drawn.iter().all(|value| (0.0..1.0).contains(value)));
+        // The mean of n uniform numbers has standard deviation 1/sqrt(12 n) = 0.0009; 5 of them are allowed.
+        assert!((drawn.iter().sum::<f64>() / 100_000.0 - 0.5).abs() < 0.0046);
+    }
+
+    proptest! {
+        #[test]
+        fn a_permutation_holds_every_number_once(seed: u64, index: u64, len in 0..300_usize) {
+            let mut order = Draw::new(seed, Stream::Order, index).permutation(len);
+            order.sort_unstable();
+            prop_assert_eq!(order, (0..len).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn streams_and_indices_differ(seed: u64, index in 0..u64::MAX) {
+            let first = |stream, index| Draw::new(seed, stream, index).bits();
+            prop_assert_ne!(first(Stream::TrainImage, index), first(Stream::EvalImage, index));
+            prop_assert_ne!(first(Stream::Order, index), first(Stream::Order, index + 1));
+        }
+    }
+}

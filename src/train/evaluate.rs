@@ -1,0 +1,111 @@
+//! Evaluation: loss and accuracy on data that was not trained on, and how long an answer takes.
+//!
+//! Answers are read back and judged on the host in double precision, so that the numbers do not depend on how a device sums.
+
+use super::data::image_batch;
+use super::device::Place;
+use super::images::{CLASSES, Images};
+use super::number::real_len;
+use super::spec::ModelSpec;
+use burn::tensor::{Tensor, TensorReadError};
+use std::time::{Duration, Instant};
+
+/// Samples of one batch of evaluation: enough to keep two cores busy, small enough for their memory.
+const BATCH: usize = 200;
+
+/// Batches whose time is measured at the least, where the data does not have them they are repeated.
+const MEASURED: usize = 10;
+
+/// What an evaluation found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Share of right answers.
+    pub accuracy: f64,
+}
+
+/// Evaluates the parameters on every image.
+pub fn evaluate(
+    model: &ModelSpec,
+    parameters: &[Tensor<1>],
+    images: &Images,
+    place: &Place,
+) -> Result<Score, TensorReadError> {
+    let mut score = Score { loss: 0.0, accuracy: 0.0 };
+    for indices in batches(images.len()) {
+        let answers = answer(model, parameters, images, &indices, place)?;
+        for (row, &index) in answers.chunks_exact(CLASSES).zip(&indices) {
+            let (loss, right) = judge(row, usize::from(images.labels[index]));
+            score.loss += loss;
+            score.accuracy += f64::from(u8::from(right));
+        }
+    }
+    let count = real_len(images.len());
+    Ok(Score { loss: score.loss / count, accuracy: score.accuracy / count })
+}
+
+/// The time of each of at least ten batches of evaluation data, after one that warms up.
+pub fn answer_times(
+    model: &ModelSpec,
+    parameters: &[Tensor<1>],
+    images: &Images,
+    place: &Place,
+) -> Result<Vec<Duration>, TensorReadError> {
+    let batches: Vec<Vec<usize>> =
+        batches(images.len()).filter(|batch| batch.len() == BATCH.min(images.len())).collect();
+    let mut times = Vec::new();
+    for indices in batches.iter().cycle().take(MEASURED + 1) {
+        let start = Instant::now();
+        answer(model, parameters, images, indices, place)?;
+        times.push(start.elapsed());
+    }
+    times.remove(0);
+    Ok(times)
+}
+
+fn batches(len: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0..len).step_by(BATCH).map(move |start| (start..len.min(start + BATCH)).collect())
+}
+
+fn answer(
+    model: &ModelSpec,
+    parameters: &[Tensor<1>],
+    images: &Images,
+    indices: &[usize],
+    place: &Place,
+) -> Result<Vec<f32>, TensorReadError> {
+    let batch = image_batch(images, indices);
+    model.answer(parameters, batch, place)?.try_into_vec_as()
+}
+
+/// Cross-entropy of one row of answers, and whether the right class has the largest, the first one where several are equal. NaN is never right.
+fn judge(answers: &[f32], label: usize) -> (f64, bool) {
+    let right = f64::from(answers[label]);
+    let largest = answers.iter().fold(f64::NEG_INFINITY, |largest, answer| largest.max(f64::from(*answer)));
+    let sum: f64 = answers.iter().map(|answer| (f64::from(*answer) - largest).exp()).sum();
+    let first = answers.iter().position(|answer| f64::from(*answer) == largest);
+    let finite = answers.iter().all(|answer| !answer.is_nan());
+    (largest + sum.ln() - right, finite && first == Some(label))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_answer_counts() {
+        let (loss, right) = judge(&[0.0, 2.0, 0.0], 1);
+        assert!(right);
+        assert!((loss - (1.0 + 2.0 * (-2.0_f64).exp()).ln()).abs() < 1e-12);
+        assert!(!judge(&[0.0, 2.0, 0.0], 2).1);
+        assert!(!judge(&[2.0, 2.0], 1).1);
+    }
+
+    #[test]
+    fn answers_that_are_no_numbers_are_wrong() {
+        let (loss, right) = judge(&[f32::NAN, 1.0], 1);
+        assert!(loss.is_nan() && !right);
+        assert!(!judge(&[f32::NAN; 2], 0).1);
+    }
+}

@@ -1,0 +1,333 @@
+//! The models: their parameters, initial values, answers and losses.
+//!
+//! Knows tensors and nothing of data files, optimisers or events. A parameter is a flat tensor and a shape; the order of the
+//! parameters is part of what a run computes: frozen.
+//!
+//! Initial values are PyTorch's defaults for linear and convolution layers (Kaiming-uniform with a = √5): weights and biases
+//! alike uniform in ±1/√fan_in, where fan_in is the number of inputs of one output.
+
+use super::convolution::{self, FEATURES};
+use super::data::Batch;
+use super::device::Place;
+use super::draw::{Draw, Stream};
+use super::images::{CLASSES, PIXELS, SIDE};
+use super::number::{real_len, single, wide};
+use super::spec::ModelSpec;
+use burn::tensor::activation::{log_softmax, relu};
+use burn::tensor::module::{conv2d, max_pool2d};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Tensor, TensorData, TensorReadError};
+
+impl Batch {
+    fn inputs(&self, place: &Place) -> Tensor<2> {
+        tensor(&self.inputs, self.rows, place)
+    }
+
+    fn targets(&self, place: &Place) -> Tensor<2> {
+        tensor(&self.targets, self.rows, place)
+    }
+}
+
+fn tensor(values: &[f32], rows: usize, place: &Place) -> Tensor<2> {
+    let width = values.len() / rows.max(1);
+    Tensor::from_data(TensorData::new(values.to_vec(), [rows, width]), &place.device())
+}
+
+/// Width of the layer between convolutions and classes.
+const WIDE: usize = 1024;
+
+/// A parameter's name, shape and number of inputs of one output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// `fc1.weight`, for example.
+    pub name: &'static str,
+    /// Linear weights are [in, out], convolutions [out, in, height, width].
+    pub shape: Vec<usize>,
+    fan_in: usize,
+}
+
+impl Layout {
+    fn pair(weight: &'static str, bias: &'static str, shape: &[usize], outputs: usize) -> [Self; 2] {
+        let fan_in = shape.iter().product::<usize>() / outputs.max(1);
+        [Self { name: weight, shape: shape.to_vec(), fan_in }, Self { name: bias, shape: vec![outputs], fan_in }]
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl ModelSpec {
+    /// The parameters in their order.
+    pub fn layouts(&self) -> Vec<Layout> {
+        let affine = |weight, bias, inputs, outputs| Layout::pair(weight, bias, &[inputs, outputs], outputs);
+        match *self {
+            Self::Linear { .. } => affine("weight", "bias", 1, 1).to_vec(),
+            Self::Softmax => affine("weight", "bias", PIXELS, CLASSES).to_vec(),
+            Self::Mlp { hidden } => {
+                [affine("fc1.weight", "fc1.bias", PIXELS, hidden), affine("fc2.weight", "fc2.bias", hidden, CLASSES)]
+                    .concat()
+            }
+            Self::Cnn { .. } => [
+                Layout::pair("conv1.weight", "conv1.bias", &[32, 1, 5, 5], 32),
+                Layout::pair("conv2.weight", "conv2.bias", &[64, 32, 5, 5], 64),
+                affine("fc1.weight", "fc1.bias", FEATURES, WIDE),
+                affine("fc2.weight", "fc2.bias", WIDE, CLASSES),
+            ]
+            .concat(),
+        }
+    }
+
+    /// The initial values of every parameter, drawn on the host.
+    pub fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
+        if let Self::Linear { weight, bias } = *self {
+            return vec![vec![single(weight)], vec![single(bias)]];
+        }
+        let layouts = self.layouts();
+        layouts
+            .iter()
+            .enumerate()
+            .map(|(place, layout)| {
+                let bound = single(1.0 / real_len(layout.fan_in).sqrt());
+                let mut draw = Draw::new(seed, Stream::Initial, wide(place));
+                (0..layout.len()).map(|_| draw.range(-bound, bound)).collect()
+            })
+            .collect()
+    }
+
+    /// Width of an input row.
+    pub fn inputs(&self) -> usize {
+        if matches!(self, Self::Linear { .. }) { 1 } else { PIXELS }
+    }
+
+    /// Width of an answer.
+    pub fn outputs(&self) -> usize {
+        if matches!(self, Self::Linear { .. }) { 1 } else { CLASSES }
+    }
+
+    /// The dropout mask of a step, [rows, 1024]: 0 where a value is dropped, 1/(1-p) where it stays. None for models without dropout.
+    pub fn mask(&self, seed: u64, step: u64, rows: usize, place: &Place) -> Option<Tensor<2>> {
+        let Self::Cnn { dropout } = *self else {
+            return None;
+        };
+        let (threshold, kept) = (single(dropout), single(1.0 / (1.0 - dropout)));
+        let mut draw = Draw::new(seed, Stream::Dropout, step);
+        let mask: Vec<f32> = (0..rows * WIDE).map(|_| if draw.unit() < threshold { 0.0 } else { kept }).collect();
+        Some(Tensor::from_data(TensorData::new(mask, [rows, WIDE]), &place.device()))
+    }
+
+    /// The answers [rows, outputs] to inputs [rows, inputs], off the tape and without dropout.
+    pub fn answer(&self, parameters: &[Tensor<1>], batch: Batch, place: &Place) -> Result<Tensor<2>, TensorReadError> {
+        let features = match (self.blocks(parameters), place) {
+            (Some(blocks), Place::Host) => convolution::forward(&blocks, &batch.inputs)?.0,
+            _ => self.features(parameters, batch.inputs(place)),
+        };
+        Ok(self.head(parameters, features, None, place))
+    }
+
+    /// The loss, shape [1] and off the tape, and the gradient of every parameter in their order.
+    pub fn differentiate(
+        &self,
+        parameters: &[Tensor<1>],
+        batch: Batch,
+        mask: Option<Tensor<2>>,
+        place: &Place,
+    ) -> Result<(Tensor<1>, Vec<Tensor<1>>), TensorReadError> {
+        let leaves: Vec<Tensor<1>> =
+            parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect();
+        let mask = mask.map(Tensor::from_inner);
+        let targets = Tensor::from_inner(batch.targets(place));
+        if let (Some(blocks), Place::Host) = (self.blocks(parameters), place) {
+            let (features, trace) = convolution::forward(&blocks, &batch.inputs)?;
+            let features = Tensor::from_inner(features).require_grad();
+            let loss = self.loss(self.head(&leaves, features.clone(), mask, place), targets);
+            let mut tape = loss.backward();
+            let mut gradients = Vec::with_capacity(leaves.len());
+            if let Some(gradient) = features.grad_remove(&mut tape) {
+                gradients.extend(convolution::backward(&blocks, &batch.inputs, &trace, gradient)?);
+            }
+            gradients.extend(leaves[blocks.len()..].iter().filter_map(|leaf| leaf.grad_remove(&mut tape)));
+            return Ok((loss.inner(), gradients));
+        }
+        let features = self.features(&leaves, Tensor::from_inner(batch.inputs(place)));
+        let loss = self.loss(self.head(&leaves, features, mask, place), targets);
+        let mut tape = loss.backward();
+        let gradients = leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape)).collect();
+        Ok((loss.inner(), gradients))
+    }
+
+    /// Weights and biases of the convolutions, where there are some.
+    fn blocks(&self, parameters: &[Tensor<1>]) -> Option<[Tensor<1>; 4]> {
+        match (*self, parameters) {
+            (Self::Cnn { .. }, [c1, d1, c2, d2, ..]) => Some([c1, d1, c2, d2].map(Tensor::clone)),
+            _ => None,
+        }
+    }
+
+    /// What the layers after the convolutions see: the inputs themselves where there are none.
+    fn features(&self, parameters: &[Tensor<1>], inputs: Tensor<2>) -> Tensor<2> {
+        let Some([c1, d1, c2, d2]) = self.blocks(parameters) else {
+            return inputs;
+        };
+        let [rows, _] = inputs.dims();
+        let images = inputs.reshape([rows, 1, SIDE, SIDE]);
+        let first = convolve(images, c1, d1, [32, 1, 5, 5]);
+        convolve(first, c2, d2, [64, 32, 5, 5]).reshape([rows, FEATURES])
+    }
+
+    /// Answers [rows, outputs] from features. A mask is given in training alone.
+    fn head(&self, parameters: &[Tensor<1>], features: Tensor<2>, mask: Option<Tensor<2>>, place: &Place) -> Tensor<2> {
+        match (*self, parameters) {
+            (Self::Mlp { hidden }, [w1, b1, w2, b2]) => {
+                let inner = relu(affine(features, w1, b1, [PIXELS, hidden], place));
+                affine(inner, w2, b2, [hidden, CLASSES], place)
+            }
+            (Self::Cnn { .. }, [.., w1, b1, w2, b2]) => {
+                let inner = relu(affine(features, w1, b1, [FEATURES, WIDE], place));
+                let inner = match mask {
+                    Some(mask) => inner * mask,
+                    None => inner,
+                };
+                affine(inner, w2, b2, [WIDE, CLASSES], place)
+            }
+            (_, [weight, bias, ..]) => affine(features, weight, bias, [self.inputs(), self.outputs()], place),
+            _ => features,
+        }
+    }
+
+    /// The loss of answers, shape [1]: the sum of squares for `linear`, else the mean cross-entropy.
+    ///
+    /// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
+    pub fn loss(&self, answers: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+        let [rows, columns] = answers.dims();
+        let flat = |terms: Tensor<2>| terms.reshape([1, rows * columns]).sum_dim(1).reshape([1]);
+        match self {
+            Self::Linear { .. } => {
+                let off = answers - targets;
+                flat(off.clone() * off)
+            }
+            _ => flat(log_softmax(answers, 1) * targets) * (-1.0 / real_len(rows)),
+        }
+    }
+}
+
+fn affine(inputs: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, [from, to]: [usize; 2], place: &Place) -> Tensor<2> {
+    let weight = weight.clone().reshape([from, to]);
+    let bias = bias.clone().reshape([1, to]);
+    match place {
+        Place::Host => inputs.matmul(weight) + bias,
+        Place::Device(_) if from == 1 => inputs.matmul(weight) + bias,
+        Place::Device(_) => {
+            let product = widen(inputs, 1).matmul(widen(widen(weight, 0), 1));
+            product.narrow(1, 0, to) + bias
+        }
+    }
+}
+
+/// Zeros up to the next multiple of 4 values along a dimension.
+///
+/// A matrix product that was tuned with rows of a multiple of 16 bytes is taken for others of about the same size too, and
+/// then fails to launch: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
+fn widen(matrix: Tensor<2>, dim: usize) -> Tensor<2> {
+    let mut zeros = matrix.dims();
+    zeros[dim] = zeros[dim].next_multiple_of(4) - zeros[dim];
+    if zeros[dim] == 0 {
+        return matrix;
+    }
+    let zeros = Tensor::zeros(zeros, &matrix.device());
+    Tensor::cat(vec![matrix, zeros], dim)
+}
+
+/// A convolution that keeps the size, the maxima of squares of 2 x 2, and ReLU; taking maxima first gives the same values for a quarter of the work.
+fn convolve(images: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, shape: [usize; 4]) -> Tensor<4> {
+    let same = ConvOptions::new([1, 1], [2, 2], [1, 1], 1);
+    let convolved = conv2d(images, weight.reshape(shape), Some(bias), same);
+    relu(max_pool2d(convolved, [2, 2], [2, 2], [0, 0], [1, 1], false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::data::image_batch;
+    use crate::train::digits;
+    use burn::tensor::Device;
+
+    const CNN: ModelSpec = ModelSpec::Cnn { dropout: 0.5 };
+
+    #[test]
+    fn parameters_are_as_many_as_published() {
+        let count = |model: ModelSpec| model.layouts().iter().map(Layout::len).sum::<usize>();
+        assert_eq!(count(CNN), 3_274_634);
+        assert_eq!(count(ModelSpec::Softmax), 7_850);
+        assert_eq!(count(ModelSpec::Mlp { hidden: 128 }), 101_770);
+        assert_eq!(count(ModelSpec::Linear { weight: 0.3, bias: -0.3 }), 2);
+    }
+
+    #[test]
+    fn initial_values_fill_their_range_and_depend_on_the_seed() {
+        let values = CNN.initial(1);
+        for (layout, values) in CNN.layouts().iter().zip(&values) {
+            let bound = single(1.0 / real_len(layout.fan_in).sqrt());
+            let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            assert!(largest <= bound && largest > 0.6 * bound, "{}: {largest} of {bound}", layout.name);
+        }
+        assert_eq!(CNN.layouts()[3].fan_in, 800);
+        assert_eq!(CNN.initial(1), values);
+        assert_ne!(CNN.initial(2)[0], values[0]);
+    }
+
+    #[test]
+    fn a_mask_keeps_half_and_doubles_it() {
+        let mask: Vec<f32> =
+            CNN.mask(1, 1, 50, &Place::Host).expect("the model drops out").try_into_vec_as().expect("readable");
+        let kept = mask.iter().filter(|value| **value == 2.0).count();
+        assert!(mask.iter().all(|value| [0.0, 2.0].contains(value)));
+        // 25,600 of 51,200 with a standard deviation of 113; 5 of them are allowed.
+        assert!((25_034..26_166).contains(&kept), "{kept}");
+    }
+
+    /// The host's way against that of other devices, both in float32: sums of up to 12,544 terms, rounded in another order.
+    #[test]
+    fn host_and_device_compute_the_same() {
+        for model in [CNN, ModelSpec::Softmax, ModelSpec::Mlp { hidden: 33 }] {
+            agree(model);
+        }
+    }
+
+    fn agree(model: ModelSpec) {
+        let set = digits::generate(0, digits::Split::Train, 7);
+        let batch = image_batch(&set, &[0, 1, 2, 3, 4, 5, 6]);
+        let parameters: Vec<Tensor<1>> = model
+            .initial(1)
+            .iter()
+            .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
+            .collect();
+        let [host, device] = [Place::Host, Place::Device(Device::flex())].map(|place| {
+            let mask = model.mask(1, 1, 7, &place);
+            let (loss, gradients) = model.differentiate(&parameters, batch.clone(), mask, &place).expect("readable");
+            let answers = model.answer(&parameters, batch.clone(), &place).expect("readable").reshape([70]);
+            let all = [vec![loss, answers], gradients].concat();
+            all.into_iter().map(|tensor| tensor.try_into_vec_as::<f32>().expect("readable")).collect::<Vec<_>>()
+        });
+        assert_eq!((host.len(), device.len()), (2 + parameters.len(), 2 + parameters.len()));
+        for (place, (host, device)) in host.iter().zip(&device).enumerate() {
+            assert_eq!(host.len(), device.len());
+            let largest = device.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            for (host, device) in host.iter().zip(device) {
+                assert!((host - device).abs() <= 2e-5 * largest, "{place}: {host} and {device} of {largest}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_cross_entropy_of_equal_answers_is_ln_10() {
+        let device = Device::flex();
+        let answers = Tensor::from_data(TensorData::new(vec![3.0_f32; 20], [2, 10]), &device);
+        let mut targets = vec![0.0_f32; 20];
+        (targets[4], targets[17]) = (1.0, 1.0);
+        let targets = Tensor::from_data(TensorData::new(targets, [2, 10]), &device);
+        let loss: f32 = ModelSpec::Softmax.loss(answers, targets).try_into_scalar().expect("readable");
+        assert!((loss - 10_f32.ln()).abs() < 1e-6, "{loss}");
+    }
+}

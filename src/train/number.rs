@@ -1,0 +1,44 @@
+//! The few conversions between kinds of numbers that `From` cannot make.
+//!
+//! Knows what each of them loses and nothing else. Everything else in this room converts with `From` and `TryFrom`.
+
+/// A count as a real number; exact below 2^53, which no count of ours reaches.
+#[expect(clippy::cast_precision_loss, reason = "documented")]
+pub fn real(count: u64) -> f64 {
+    count as f64
+}
+
+/// A length as a real number; see [`real`].
+#[expect(clippy::cast_precision_loss, reason = "documented")]
+pub fn real_len(len: usize) -> f64 {
+    len as f64
+}
+
+/// The float32 nearest to `value`; infinite beyond its range.
+#[expect(clippy::cast_possible_truncation, reason = "rounding to nearest is what is asked for")]
+pub fn single(value: f64) -> f32 {
+    value as f32
+}
+
+/// The upper 24 bits of `bits` as a float32 in [0, 1): a multiple of 2^-24, exact.
+#[expect(clippy::cast_precision_loss, reason = "24 bits fit into a float32's significand")]
+pub fn fraction(bits: u64) -> f32 {
+    (bits >> 40) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// A grey value: `value` clamped to 0..=255, its fraction cut off; NaN becomes 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
+pub fn grey(value: f32) -> u8 {
+    value.clamp(0.0, 255.0) as u8
+}
+
+/// The pixel that holds a coordinate, clamped to 0..=`last`; NaN becomes 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
+pub fn pixel(coordinate: f32, last: u8) -> usize {
+    usize::from(coordinate.clamp(0.0, f32::from(last)) as u8)
+}
+
+/// A length as the 64 bits that are hashed or counted.
+pub fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,102 @@
+use super::*;
+use burn::tensor::Device;
+use proptest::prelude::*;
+
+/// The rules once more in double precision, as PyTorch's documentation writes them.
+struct Reference {
+    rule: Rule,
+    step: i32,
+    p: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
+}
+
+impl Reference {
+    fn new(rule: Rule, p: &[f32]) -> Self {
+        let zeros = vec![0.0; p.len()];
+        Self { rule, step: 0, p: p.iter().map(|p| f64::from(*p)).collect(), m: zeros.clone(), v: zeros }
+    }
+
+    fn step(&mut self, g: &[f32], rate: f64) {
+        self.step += 1;
+        for (i, g) in g.iter().map(|g| f64::from(*g)).enumerate() {
+            match self.rule {
+                Rule::Sgd => self.p[i] -= rate * g,
+                Rule::Momentum { momentum } => {
+                    self.m[i] = momentum * self.m[i] + g;
+                    self.p[i] -= rate * self.m[i];
+                }
+                Rule::Adam { beta1, beta2, epsilon } => {
+                    self.m[i] = beta1 * self.m[i] + (1.0 - beta1) * g;
+                    self.v[i] = beta2 * self.v[i] + (1.0 - beta2) * g * g;
+                    let mean = self.m[i] / (1.0 - beta1.powi(self.step));
+                    let square = self.v[i] / (1.0 - beta2.powi(self.step));
+                    self.p[i] -= rate * mean / (square.sqrt() + epsilon);
+                }
+            }
+        }
+    }
+}
+
+fn tensor(values: &[f32]) -> Tensor<1> {
+    Tensor::from_data(TensorData::from(values), &Device::flex())
+}
+
+fn values(tensor: &Tensor<1>) -> Vec<f32> {
+    tensor.clone().try_into_vec_as().expect("readable")
+}
+
+const RULES: [Rule; 3] =
+    [Rule::Sgd, Rule::Momentum { momentum: 0.9 }, Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }];
+
+/// Both ways to update against the reference: at most `steps` roundings of a few units in the last place of the largest number that occurs.
+fn agree(rule: Rule, start: &[f32], gradients: &[Vec<f32>], rate: f64) {
+    let mut reference = Reference::new(rule, start);
+    let mut hosts = vec![tensor(start)];
+    let mut host = Optimizer::on_host(rule, &hosts);
+    let mut devices = vec![tensor(start)];
+    let mut device = Optimizer::on_device(rule, &devices);
+    let mut largest = start.iter().fold(0.0, |largest: f64, p| largest.max(f64::from(p.abs())));
+    for gradient in gradients {
+        reference.step(gradient, rate);
+        host.step(&mut hosts, vec![tensor(gradient)], rate).expect("readable");
+        device.step(&mut devices, vec![tensor(gradient)], rate).expect("readable");
+        largest = reference.p.iter().fold(largest, |largest, p| largest.max(p.abs()));
+    }
+    let bound = 8.0 * f64::from(f32::EPSILON) * (largest + rate * 10.0) * (1.0 + f64::from(reference.step));
+    for (got, want) in [values(&hosts[0]), values(&devices[0])].iter().flat_map(|got| got.iter().zip(&reference.p)) {
+        assert!((f64::from(*got) - want).abs() <= bound, "{rule:?}: {got} is not {want} within {bound}");
+    }
+}
+
+#[test]
+fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
+    let mut parameters = vec![tensor(&[1.0, 1.0, 1.0])];
+    let mut adam = Optimizer::on_host(RULES[2], &parameters);
+    adam.step(&mut parameters, vec![tensor(&[1e-3, -50.0, 0.0])], 0.25).expect("readable");
+    let moved = values(&parameters[0]);
+    // ε is 1e-5 of the first gradient.
+    assert!((moved[0] - 0.75).abs() < 1e-5, "{moved:?}");
+    assert_eq!(moved[1..], [1.25, 1.0]);
+}
+
+#[test]
+fn long_tensors_are_updated_to_their_last_number() {
+    let start = vec![1.0; 3 * CHUNK + 7];
+    for rule in RULES {
+        agree(rule, &start, &[vec![0.5; start.len()], vec![-0.25; start.len()]], 0.1);
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_rule_is_that_of_pytorch(
+        start in proptest::collection::vec(-2.0..2.0_f32, 3),
+        gradients in proptest::collection::vec(proptest::collection::vec(-1.0..1.0_f32, 3), 1..60),
+        exponent in -5.0..0.0_f64,
+    ) {
+        for rule in RULES {
+            agree(rule, &start, &gradients, 10_f64.powf(exponent));
+        }
+    }
+}

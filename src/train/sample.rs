@@ -1,0 +1,113 @@
+//! Cells for the tests of this room, and a sink that keeps what it hears.
+
+use super::{Finish, Sink, TrainError, run};
+use crate::record::{Cell, Digest, EventKind, Value};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+/// One epoch of 40 generated images.
+pub fn cell(model: &str) -> Cell {
+    let fields: [(&str, Value); 16] = [
+        ("model.name", model.into()),
+        ("model.hidden", 128_i64.into()),
+        ("model.dropout", 0.5.into()),
+        ("data.name", "digits".into()),
+        ("data.generator_version", 1_i64.into()),
+        ("data.seed", 0_i64.into()),
+        ("data.train_count", 40_i64.into()),
+        ("data.eval_count", 20_i64.into()),
+        ("training.optimizer", "sgd".into()),
+        ("training.learning_rate", 0.1.into()),
+        ("training.schedule", "constant".into()),
+        ("training.batch_size", 16_i64.into()),
+        ("training.epochs", 1_i64.into()),
+        ("training.precision", "fp32".into()),
+        ("hardware.device", "cpu".into()),
+        ("hardware.gpus", 0_i64.into()),
+    ];
+    let unused = match model {
+        "mnist_cnn" => vec!["model.hidden"],
+        "mnist_mlp" => vec!["model.dropout"],
+        _ => vec!["model.hidden", "model.dropout"],
+    };
+    let fields = fields.into_iter().filter(|(name, _)| !unused.contains(name));
+    Cell { config: fields.map(|(name, value)| (name.to_owned(), value)).collect(), seed: 1, ..Cell::default() }
+}
+
+/// 1,000 steps on the line.
+pub fn linear_cell(optimizer: &str, learning_rate: f64) -> Cell {
+    let mut cell = cell("linear");
+    cell.config.retain(|name, _| !name.starts_with("data.") && name != "training.epochs");
+    let fields: [(&str, Value); 8] = [
+        ("model.initial_weight", 0.3.into()),
+        ("model.initial_bias", (-0.3).into()),
+        ("data.name", "line".into()),
+        ("training.optimizer", optimizer.into()),
+        ("training.learning_rate", learning_rate.into()),
+        ("training.batch_size", 4_i64.into()),
+        ("training.steps", 1000_i64.into()),
+        ("training.precision", "fp32".into()),
+    ];
+    cell.config.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+    match optimizer {
+        "momentum" => {
+            cell.config.insert("training.momentum".to_owned(), 0.9.into());
+        }
+        "adam" => {
+            for (name, value) in [("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8)] {
+                cell.config.insert(format!("training.{name}"), value.into());
+            }
+        }
+        _ => {}
+    }
+    cell
+}
+
+/// Keeps every event.
+#[derive(Default)]
+pub struct Notebook(pub Mutex<Vec<EventKind>>);
+
+impl Sink for Notebook {
+    fn emit(&self, kind: EventKind) {
+        self.0.lock().expect("no panic while locked").push(kind);
+    }
+}
+
+/// What a run told, sorted by kind.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// All events.
+    pub events: Vec<EventKind>,
+    /// Values of steps by name, in order.
+    pub series: BTreeMap<String, Vec<f64>>,
+    /// Metrics by name.
+    pub metrics: BTreeMap<String, f64>,
+    /// Digests by name.
+    pub digests: BTreeMap<String, Digest>,
+}
+
+/// Runs a cell and sorts what it tells.
+pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
+    let notebook = Notebook::default();
+    let finish = run(cell, &notebook, &AtomicBool::new(false))?;
+    assert_eq!(finish, Finish::Done);
+    let mut told = Told { events: notebook.0.into_inner().expect("no panic while locked"), ..Told::default() };
+    for event in &told.events {
+        match event {
+            EventKind::Step { values, .. } => {
+                for (name, value) in values {
+                    told.series.entry(name.clone()).or_default().push(*value);
+                }
+            }
+            EventKind::Metric { name, value, .. } => {
+                told.metrics.insert(name.clone(), *value);
+            }
+            EventKind::Digest { name, digest } => {
+                told.digests.insert(name.clone(), *digest);
+            }
+            _ => {}
+        }
+    }
+    Ok(told)
+}

@@ -1,0 +1,84 @@
+use super::*;
+use crate::train::sample::{cell, linear_cell};
+
+fn read(fields: &[(&str, Value)]) -> Result<Spec, SpecError> {
+    let mut cell = cell("mnist_cnn");
+    for (name, value) in fields {
+        cell.config.insert((*name).to_owned(), value.clone());
+    }
+    Spec::read(&cell)
+}
+
+#[test]
+fn a_full_cell_is_read() {
+    let spec = read(&[]).expect("valid");
+    assert_eq!(spec.model, ModelSpec::Cnn { dropout: 0.5 });
+    assert_eq!(spec.data, DataSpec::Digits { seed: 0, train: 40, eval: 20 });
+    assert_eq!(spec.length, Length::Epochs(1));
+    assert_eq!(spec.device, DeviceSpec::Cpu);
+}
+
+#[test]
+fn every_field_that_is_read_is_missed_by_its_name() {
+    for base in [cell("mnist_cnn"), cell("mnist_mlp"), linear_cell("adam", 0.1), linear_cell("momentum", 0.1)] {
+        for field in base.config.keys().filter(|field| *field != "hardware.gpus") {
+            let mut cell = base.clone();
+            cell.config.remove(field);
+            let Err(fault) = Spec::read(&cell) else {
+                panic!("nobody missed `{field}`");
+            };
+            assert!(fault.to_string().contains(&format!("`{field}`")), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn wrong_values_are_named_with_what_is_allowed() {
+    let cases: [(&str, Value, &str); 12] = [
+        (
+            "model.name",
+            "resnet".into(),
+            "`model.name` is `resnet` (it must be `linear`, `softmax`, `mnist_mlp` or `mnist_cnn`)",
+        ),
+        ("model.dropout", 1.0.into(), "`model.dropout` is `1.0` (it must be at least 0 and below 1)"),
+        (
+            "data.generator_version",
+            2_i64.into(),
+            "`data.generator_version` is `2` (it must be 1, the version that this program holds)",
+        ),
+        ("data.seed", (-1_i64).into(), "`data.seed` is `-1` (it must be a whole number of at least 0)"),
+        ("data.train_count", 0_i64.into(), "`data.train_count` is `0` (it must be a whole number, 1 to 1000000)"),
+        (
+            "training.optimizer",
+            "lion".into(),
+            "`training.optimizer` is `lion` (it must be `sgd`, `momentum` or `adam`)",
+        ),
+        (
+            "training.learning_rate",
+            f64::NAN.into(),
+            "`training.learning_rate` is `NaN` (it must be a finite number of at least 0)",
+        ),
+        ("training.batch_size", 0_i64.into(), "`training.batch_size` is `0` (it must be a whole number, 1 to 65536)"),
+        (
+            "training.precision",
+            "bf16".into(),
+            "`training.precision` is `bf16` (it must be `fp32`, the only precision that this trainer has)",
+        ),
+        ("training.epochs", "ten".into(), "`training.epochs` is `ten` (it must be a whole number of at least 1)"),
+        ("hardware.device", "tpu".into(), "`hardware.device` is `tpu` (it must be `cpu` or `cuda`)"),
+        ("hardware.gpus", 2_i64.into(), "`hardware.gpus` is `2` (it must be 0 or 1; on `cpu` none is used)"),
+    ];
+    for (field, value, message) in cases {
+        assert_eq!(read(&[(field, value)]).expect_err(field).to_string(), message);
+    }
+}
+
+#[test]
+fn combinations_are_checked() {
+    let both = read(&[("training.steps", 5_i64.into())]).expect_err("both");
+    assert_eq!(both, SpecError::Length { found: "both" });
+    let line = read(&[("data.name", "line".into()), ("training.batch_size", 4_i64.into())]).expect_err("line");
+    assert!(matches!(line, SpecError::Mismatch { .. }), "{line}");
+    let gpus = read(&[("hardware.device", "cuda".into()), ("hardware.gpus", 8_i64.into())]).expect_err("gpus");
+    assert_eq!(gpus.to_string(), "`hardware.gpus` is `8` (it must be 1: this trainer uses one GPU)");
+}
