@@ -18,3 +18,5 @@ pub mod store;
 
 #[cfg(feature = "train")]
 pub mod train;
+
+pub mod engine;

@@ -1,0 +1,323 @@
+//! One attempt from its claim to its seal.
+
+use super::bind::Bound;
+use super::worker::{Shim, Worker};
+use super::{EngineError, Seen, Stop, Watch, fold};
+use crate::host::{clock, files, owner, process};
+use crate::journal::{self, Gate};
+use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
+use crate::store::{Store, StoreError};
+use std::time::{Duration, Instant};
+
+/// At most this much of what a worker said is lost when the machine dies.
+const SYNC_EVERY: Duration = Duration::from_millis(50);
+/// How long to wait for news before looking after the worker, the clock and the signals.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long a worker may take to stop when whoever asks will kill us soon.
+const URGENT_GRACE: Duration = Duration::from_secs(20);
+/// Between the wall clock and the monotonic one, further apart than this is a jump.
+const JUMP_MS: u64 = 2000;
+
+/// An attempt that is over and sealed.
+#[derive(Clone, Debug)]
+pub struct Executed {
+    /// Its id.
+    pub id: AttemptId,
+    /// What was sealed.
+    pub sealed: Sealed,
+}
+
+/// What came of wanting to execute a run.
+#[derive(Debug)]
+pub enum Attempted {
+    /// It was executed and sealed.
+    Executed(Box<Executed>),
+    /// Another living process is executing it.
+    Elsewhere,
+    /// As many attempts as were wanted have finished meanwhile.
+    Complete,
+}
+
+/// Executes a run once, unless another process does, or has finished as many attempts of it as are `wanted`.
+///
+/// # Errors
+/// If the journal cannot be opened, or the attempt cannot be sealed: then nothing is lost, and the error says where it is.
+pub fn execute(
+    store: &Store,
+    bound: &Bound,
+    wanted: Option<usize>,
+    facts: &Table,
+    shim: &Shim,
+    watch: &dyn Watch,
+    stop: &dyn Stop,
+) -> Result<Attempted, EngineError> {
+    let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
+    // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
+    if let Some(wanted) = wanted
+        && finished(store, bound.run.id)? >= wanted
+    {
+        supervision.journal.remove()?;
+        return Ok(Attempted::Complete);
+    }
+    watch.see(Seen::Begun(bound));
+    supervision.run(bound, shim, watch, stop);
+    supervision.seal(store)
+}
+
+/// How many attempts of a run have finished; a ledger that does not exist yet holds none.
+fn finished(store: &Store, run: RunId) -> Result<usize, StoreError> {
+    match store.read(|reader| reader.finished_count(run)) {
+        Err(StoreError::Missing(_)) => Ok(0),
+        result => result,
+    }
+}
+
+/// What a supervisor keeps of the attempt that it looks after.
+struct Supervision {
+    journal: journal::Writer,
+    entries: Vec<Entry>,
+    run: RunId,
+    started_ns: u64,
+    started_unix_ms: i64,
+    /// The journal cannot be written any more, and why.
+    broken: Option<String>,
+    last_sync: Instant,
+}
+
+impl Supervision {
+    fn claim(store: &Store, bound: &Bound, facts: &Table) -> Result<Option<Self>, EngineError> {
+        let dir = store.journals();
+        let gate = Gate::enter(&dir)?;
+        let prefix = bound.run.id.0.prefix(16);
+        let is_same = |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        };
+        // Journals without an owner were sealed before; one that is still there belongs to a living process.
+        if journal::list(&dir)?.iter().any(is_same) {
+            return Ok(None);
+        }
+        let nonce = files::random_nonce()?;
+        let (started_unix_ms, started_ns) = (clock::unix_ms(), clock::monotonic_ns());
+        let opened = Entry::Opened {
+            owner: owner::this_owner()?,
+            nonce,
+            run: Box::new(bound.run.clone()),
+            settings: bound.cell.settings.clone(),
+            facts: facts.clone(),
+            started_unix_ms,
+            started_ns,
+        };
+        let journal = journal::Writer::create(&dir, bound.run.id, nonce, &opened)?;
+        drop(gate);
+        Ok(Some(Self {
+            journal,
+            entries: vec![opened],
+            run: bound.run.id,
+            started_ns,
+            started_unix_ms,
+            broken: None,
+            last_sync: Instant::now(),
+        }))
+    }
+
+    /// Keeps entries in memory and in the journal. A journal that cannot be written ends the attempt.
+    fn keep(&mut self, entries: Vec<Entry>) {
+        let border = entries.iter().any(|entry| match entry {
+            Entry::Event(event) => matches!(event.kind, EventKind::Phase { .. } | EventKind::Failure { .. }),
+            Entry::Ended { .. } => true,
+            _ => false,
+        });
+        if self.broken.is_none() {
+            let due = border || self.last_sync.elapsed() >= SYNC_EVERY;
+            let journal = &mut self.journal;
+            let written = entries
+                .iter()
+                .try_for_each(|entry| journal.append(entry))
+                .and_then(|()| if due { journal.sync() } else { journal.flush() });
+            if due {
+                self.last_sync = Instant::now();
+            }
+            if let Err(error) = written {
+                self.broken = Some(format!("the journal cannot be written: {error}"));
+            }
+        }
+        self.entries.extend(entries);
+    }
+
+    fn run(&mut self, bound: &Bound, shim: &Shim, watch: &dyn Watch, stop: &dyn Stop) {
+        let fifo = self.journal.path().with_extension("events");
+        let worker = match Worker::start(shim, bound, &fifo) {
+            Ok(worker) => worker,
+            Err(error) => {
+                let _ = std::fs::remove_file(&fifo);
+                let reason = format!("the worker could not be started: {error}");
+                self.end(Outcome::Failed { reason }, None, None);
+                return;
+            }
+        };
+        self.keep(vec![Entry::Started { pid: worker.pid() }]);
+        let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+        let started = Instant::now();
+        let mut halt = Halt::default();
+        let exit = loop {
+            self.take(worker.receive(LOOK_EVERY), watch);
+            if let Some(exit) = process::peek_end(worker.pid()).unwrap_or(Some(Exit::Code(-1))) {
+                break exit;
+            }
+            if deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
+                let limit = bound.timeout_s().unwrap_or_default();
+                halt.failed(format!("it took longer than `limits.timeout_s` = {limit} s"));
+            }
+            if let Some(reason) = &self.broken {
+                halt.failed(reason.clone());
+            }
+            halt.heed(stop, &worker);
+            if self.last_sync.elapsed() >= SYNC_EVERY {
+                self.keep(Vec::new());
+            }
+        };
+        let cpu_ns = crate::host::cpu_time_ns(worker.pid());
+        let rest = worker.finish();
+        self.take(rest, watch);
+        let outcome = self.outcome(exit, halt);
+        self.end(outcome, Some(exit), cpu_ns);
+    }
+
+    fn take(&mut self, entries: Vec<Entry>, watch: &dyn Watch) {
+        for entry in &entries {
+            match entry {
+                Entry::Event(event) => watch.see(Seen::Event(self.run, event)),
+                Entry::Stdout(text) | Entry::Stderr(text) => watch.see(Seen::Output(self.run, text)),
+                _ => {}
+            }
+        }
+        if !entries.is_empty() {
+            self.keep(entries);
+        }
+    }
+
+    fn outcome(&self, exit: Exit, halt: Halt) -> Outcome {
+        if let Some(reason) = halt.failure {
+            return Outcome::Failed { reason };
+        }
+        match exit {
+            Exit::Code(0) => Outcome::Finished,
+            _ if halt.asked > 0 => {
+                let how = if halt.killed { "killed" } else { "stopped" };
+                Outcome::Interrupted { reason: format!("it was {how} on request") }
+            }
+            Exit::Code(code) => {
+                let reason = match self.last_stderr_line() {
+                    Some(line) => format!("the worker exited with code {code}: {line}"),
+                    None => format!("the worker exited with code {code}"),
+                };
+                Outcome::Failed { reason: self.stated_failure().unwrap_or(reason) }
+            }
+            Exit::Signal(signal) => {
+                let name = process::signal_name(signal);
+                let hint = if signal == process::Signal::Kill.number() {
+                    " (somebody killed it; the kernel does so when memory runs out: see `dmesg`)"
+                } else {
+                    ""
+                };
+                Outcome::Failed { reason: format!("the worker was ended by {name}{hint}") }
+            }
+        }
+    }
+
+    fn stated_failure(&self) -> Option<String> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Event(event) => match &event.kind {
+                EventKind::Failure { message } => Some(message.clone()),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    fn last_stderr_line(&self) -> Option<String> {
+        let text: String = self
+            .entries
+            .iter()
+            .filter_map(|entry| if let Entry::Stderr(text) = entry { Some(text.as_str()) } else { None })
+            .collect();
+        text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().chars().take(300).collect())
+    }
+
+    fn end(&mut self, outcome: Outcome, exit: Option<Exit>, cpu_ns: Option<u64>) {
+        let ended_ns = clock::monotonic_ns();
+        let mut last = Vec::new();
+        let passed_ns = ended_ns.saturating_sub(self.started_ns);
+        last.extend(clock_jump(clock::unix_ms() - self.started_unix_ms, passed_ns).map(Entry::Warning));
+        let ended = Entry::Ended { outcome, exit, ended_ns, cpu_ns };
+        last.push(ended.clone());
+        self.keep(last);
+        if self.broken.is_some() && self.journal.end_after_fault(&ended).is_ok() {
+            self.broken = None;
+        }
+    }
+
+    fn seal(self, store: &Store) -> Result<Attempted, EngineError> {
+        let journal = self.journal.path().to_owned();
+        // The first entry is there since the claim, so that there is always something to seal.
+        let Some(sealed) = fold(&self.entries, "", 0) else { return Ok(Attempted::Elsewhere) };
+        match store.write(|writer| writer.seal(&sealed, clock::unix_ms())) {
+            Ok(added) => {
+                self.journal.remove()?;
+                Ok(Attempted::Executed(Box::new(Executed { id: added.id(), sealed })))
+            }
+            Err(source) => Err(EngineError::Unsealed { journal, source: Box::new(source) }),
+        }
+    }
+}
+
+/// What to warn of where the host's clock and the monotonic clock do not agree on how long an attempt took.
+fn clock_jump(by_host_ms: i64, by_monotonic_ns: u64) -> Option<String> {
+    let passed_ms = i64::try_from(by_monotonic_ns / 1_000_000).unwrap_or(i64::MAX);
+    let jump_ms = by_host_ms.saturating_sub(passed_ms);
+    (jump_ms.unsigned_abs() > JUMP_MS).then(|| {
+        format!("the host's clock jumped by {jump_ms} ms meanwhile (durations are of the monotonic clock, and right)")
+    })
+}
+
+/// Why and how far a worker has been asked to stop.
+#[derive(Default)]
+struct Halt {
+    asked: u32,
+    killed: bool,
+    failure: Option<String>,
+    since: Option<Instant>,
+}
+
+impl Halt {
+    fn failed(&mut self, reason: String) {
+        self.failure.get_or_insert(reason);
+    }
+
+    fn heed(&mut self, stop: &dyn Stop, worker: &Worker) {
+        let asked = stop.asked();
+        if asked > 0 && self.since.is_none() {
+            self.since = Some(Instant::now());
+            worker.signal(process::Signal::Interrupt);
+        }
+        self.asked = asked;
+        let late = stop.urgent() && self.since.is_some_and(|since| since.elapsed() > URGENT_GRACE);
+        if !self.killed && (self.failure.is_some() || asked > 1 || late) {
+            self.killed = true;
+            worker.signal(process::Signal::Kill);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_is_noticed_in_both_directions() {
+        assert_eq!(clock_jump(10_500, 10_000_000_000), None);
+        assert!(clock_jump(-3_600_000, 1_000_000_000).is_some_and(|text| text.contains("by -3601000 ms")));
+        assert!(clock_jump(86_400_000, 1_000_000_000).is_some_and(|text| text.contains("by 86399000 ms")));
+        assert!(clock_jump(i64::MIN, u64::MAX).is_some());
+    }
+}

@@ -1,0 +1,370 @@
+//! Binds a cell to this machine: a run, its id, and how it is launched.
+
+use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
+use crate::host::{HostError, cpu, environment, files, git};
+use crate::manifest::{ArgvError, Manifest, Program};
+use crate::record::{Cell, Digest, Parts, Run, Table, Value};
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+/// The cell cannot be bound to this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A program's command has a placeholder without a value.
+    #[error(transparent)]
+    Argv(#[from] ArgvError),
+    /// The machine refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// What is asked for is not to be had here.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// Something that the cell asks for and this machine does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A GPU is asked for and there is none.
+    #[error(
+        "`hardware.device` is cuda, but {why} (`ledger doctor` says what is missing; device = \"cpu\" trains without)"
+    )]
+    NoCuda {
+        /// Why there is none.
+        why: String,
+    },
+    /// More GPUs are asked for than there are.
+    #[error("`hardware.gpus` is {asked}, but {} visible: {} (CUDA_VISIBLE_DEVICES decides which are)", are(*there), names.join(", "))]
+    TooFewGpus {
+        /// How many are asked for.
+        asked: i64,
+        /// How many there are.
+        there: usize,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// This binary has no trainer.
+    #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
+    NoTrainer,
+    /// A container is asked for.
+    #[error(
+        "`container.image` is `{image}`, but this version starts no containers (remove the key, or start ledger inside the container)"
+    )]
+    NoContainer {
+        /// The image.
+        image: String,
+    },
+    /// A data file is missing.
+    #[error("`data.path` is `{}`, which has no {file} (plain or .gz)", path.display())]
+    NoData {
+        /// The directory.
+        path: PathBuf,
+        /// The missing file.
+        file: &'static str,
+    },
+}
+
+fn are(count: usize) -> String {
+    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
+}
+
+/// What the built-in trainer is, as far as a run's identity goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trainer {
+    /// The program part on the CPU.
+    pub cpu: Value,
+    /// The program part on CUDA; none if this binary cannot use it.
+    pub cuda: Option<Value>,
+    /// What the generator of `digits` draws, as a digest.
+    pub digits: Digest,
+}
+
+/// What this machine is, asked as late as possible and once.
+#[derive(Default)]
+pub struct Machine {
+    cpu_name: OnceCell<String>,
+    gpus: OnceCell<GpuState>,
+    program_files: OnceCell<std::cell::RefCell<std::collections::BTreeMap<PathBuf, Digest>>>,
+}
+
+struct GpuState {
+    visible: Vec<GpuInfo>,
+    driver: Option<String>,
+    versions: gpu::CudaVersions,
+    /// Why no GPU can be used at all.
+    no_gpu: Option<String>,
+    /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
+    no_toolkit: Option<String>,
+}
+
+impl GpuState {
+    fn fault(&self, external: bool) -> Option<String> {
+        self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })
+    }
+}
+
+impl Machine {
+    fn cpu_name(&self) -> &str {
+        self.cpu_name.get_or_init(cpu::cpu_name)
+    }
+
+    fn gpus(&self) -> &GpuState {
+        self.gpus.get_or_init(|| {
+            let absent = |fault: String| GpuState {
+                visible: Vec::new(),
+                driver: None,
+                versions: gpu::CudaVersions::default(),
+                no_gpu: Some(fault),
+                no_toolkit: None,
+            };
+            let gpus = match Gpus::load(None) {
+                Ok(gpus) => gpus,
+                Err(error) => return absent(error.to_string()),
+            };
+            let devices = match gpus.devices() {
+                Ok(devices) => devices,
+                Err(error) => return absent(error.to_string()),
+            };
+            let visible = match gpu::visible(&devices, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
+                Ok(visible) => visible,
+                Err(error) => return absent(error.to_string()),
+            };
+            let library_path = environment::var("LD_LIBRARY_PATH");
+            let cuda_path = environment::var("CUDA_PATH");
+            let survey = gpu::survey(&LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref()));
+            let missing = |name: &str, item: &gpu::Item| match item {
+                gpu::Item::Found { .. } => None,
+                gpu::Item::Missing { fix, .. } => Some(format!("`{name}` is missing ({fix})")),
+            };
+            let toolkit = [("libnvrtc.so", &survey.nvrtc), ("cuda_fp16.h", &survey.cuda_fp16), ("mma.h", &survey.mma)];
+            let no_toolkit = toolkit.into_iter().find_map(|(name, item)| missing(name, item));
+            let no_gpu = visible
+                .is_empty()
+                .then(|| "no GPU is visible".to_owned())
+                .or_else(|| missing("libcuda.so.1", &survey.libcuda));
+            let driver = gpus.driver_version().ok();
+            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit }
+        })
+    }
+
+    /// The digest of a file's content, computed once.
+    fn content(&self, path: &Path) -> Result<Digest, HostError> {
+        let cache = self.program_files.get_or_init(Default::default);
+        if let Some(known) = cache.borrow().get(path) {
+            return Ok(*known);
+        }
+        let digest = files::digest_content(path)?;
+        cache.borrow_mut().insert(path.to_owned(), digest);
+        Ok(digest)
+    }
+}
+
+/// How a run's worker is started.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Launch {
+    /// The built-in trainer.
+    Trainer,
+    /// Another program, in that directory.
+    Program {
+        /// Program and arguments.
+        argv: Vec<String>,
+        /// Where it runs.
+        directory: PathBuf,
+    },
+}
+
+/// A cell bound to this machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// What will be executed, by its id.
+    pub run: Run,
+    /// The cell, with everything that the machine decided.
+    pub cell: Cell,
+    /// How.
+    pub launch: Launch,
+}
+
+impl Bound {
+    /// How long an attempt may take, in seconds.
+    pub fn timeout_s(&self) -> Option<f64> {
+        self.cell.float("limits.timeout_s")
+    }
+}
+
+/// Binds a cell of a manifest.
+pub fn bind(
+    cell: &Cell,
+    manifest: &Manifest,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Bound, BindError> {
+    let mut cell = cell.clone();
+    if let Some(path) = manifest.data_path(&cell) {
+        cell.settings.insert("data.path".to_owned(), absolute(&path).display().to_string().into());
+    }
+    cell.settings.insert("manifest.digest".to_owned(), manifest.source.to_string().into());
+    if manifest.program.is_some() {
+        let directory = absolute(&manifest.directory);
+        cell.settings.insert("program.directory".to_owned(), directory.display().to_string().into());
+    }
+    bind_cell(cell, manifest.program.as_ref(), trainer, machine)
+}
+
+/// Binds a recorded run anew: as much of it as this machine decides may come out different.
+pub fn rebind(run: &Run, settings: &Table, trainer: Option<&Trainer>, machine: &Machine) -> Result<Bound, BindError> {
+    let mut config = run.config().clone();
+    config.remove("data.digest");
+    let cell = Cell { config, settings: settings.clone(), seed: run.parts.seed };
+    let list = |name: &str| -> Vec<String> {
+        let value = run.parts.program.as_table().and_then(|table| table.get(name));
+        match value {
+            Some(Value::List(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
+    };
+    let command = list("command");
+    let program = (!command.is_empty()).then(|| Program::new(command, list("named_files")));
+    // A recorded command was read once already, so that it can be read again.
+    bind_cell(cell, program.and_then(Result::ok).as_ref(), trainer, machine)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+fn bind_cell(
+    mut cell: Cell,
+    program: Option<&Program>,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Bound, BindError> {
+    if let Some(image) = cell.text("container.image").filter(|image| *image != "host") {
+        return Err(Refusal::NoContainer { image: image.to_owned() }.into());
+    }
+    let gpus = choose_device(&mut cell, program.is_some(), trainer, machine)?;
+    if program.is_none() {
+        bind_data(&mut cell, trainer, machine)?;
+    }
+    let (program_part, launch) = match program {
+        Some(program) => {
+            let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
+            let argv = program.argv(&cell)?;
+            (program_value(program, &directory, machine)?, Launch::Program { argv, directory })
+        }
+        None => {
+            let trainer = trainer.ok_or(Refusal::NoTrainer)?;
+            let value = if gpus == 0 { Some(&trainer.cpu) } else { trainer.cuda.as_ref() };
+            (value.cloned().ok_or(Refusal::NoTrainer)?, Launch::Trainer)
+        }
+    };
+    let (cuda, driver, device) = if gpus == 0 {
+        ("none".into(), "none".into(), gpu::device_part(&[], machine.cpu_name()))
+    } else {
+        let state = machine.gpus();
+        let used = &state.visible[..gpus.min(state.visible.len())];
+        (
+            gpu::cuda_part(&state.versions, gpus),
+            gpu::driver_part(state.driver.as_deref()),
+            gpu::device_part(used, machine.cpu_name()),
+        )
+    };
+    let run = Run::new(Parts {
+        config: cell.config.clone().into(),
+        program: program_part,
+        container: cell.text("container.image").unwrap_or("host").into(),
+        cuda,
+        driver,
+        device,
+        seed: cell.seed,
+    });
+    Ok(Bound { run, cell, launch })
+}
+
+/// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.
+fn choose_device(
+    cell: &mut Cell,
+    external: bool,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<usize, Refusal> {
+    let asked = cell.config.get("hardware.device").and_then(Value::as_str).unwrap_or("auto").to_owned();
+    let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
+    let capable = external || trainer.is_some_and(|trainer| trainer.cuda.is_some());
+    let fault = || {
+        if capable { machine.gpus().fault(external) } else { Some("this ledger was built without it".to_owned()) }
+    };
+    let cuda = match asked.as_str() {
+        "cpu" => false,
+        _ => match fault() {
+            None => true,
+            Some(why) if asked == "cuda" || wanted.is_some() => return Err(Refusal::NoCuda { why }),
+            Some(_) => false,
+        },
+    };
+    let gpus = if cuda { wanted.unwrap_or(1) } else { 0 };
+    let count = usize::try_from(gpus).unwrap_or(0);
+    if cuda && count > machine.gpus().visible.len() {
+        let visible = &machine.gpus().visible;
+        let names = visible.iter().map(|gpu| gpu.name.clone()).collect();
+        return Err(Refusal::TooFewGpus { asked: gpus, there: visible.len(), names });
+    }
+    cell.config.insert("hardware.device".to_owned(), if cuda { "cuda" } else { "cpu" }.into());
+    cell.config.insert("hardware.gpus".to_owned(), gpus.into());
+    Ok(usize::try_from(gpus).unwrap_or(0))
+}
+
+const IDX_FILES: [&str; 4] =
+    ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+
+/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws.
+fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Machine) -> Result<(), BindError> {
+    let digest = match cell.text("data.name") {
+        Some("idx") => {
+            let directory = PathBuf::from(cell.text("data.path").unwrap_or_default());
+            let mut pieces = Vec::new();
+            for file in IDX_FILES {
+                let names = [file.to_owned(), format!("{file}.gz")];
+                let path = names.iter().map(|name| directory.join(name)).find(|path| path.is_file());
+                let path = path.ok_or_else(|| Refusal::NoData { path: directory.clone(), file })?;
+                pieces.push((file, machine.content(&path)?));
+            }
+            let pieces: Vec<&[u8]> =
+                pieces.iter().flat_map(|(name, digest)| [name.as_bytes(), digest.0.as_slice()]).collect();
+            Digest::of_pieces("ledger data v1", &pieces)
+        }
+        Some("digits") => match trainer {
+            Some(trainer) => trainer.digits,
+            None => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    cell.config.insert("data.digest".to_owned(), digest.to_string().into());
+    Ok(())
+}
+
+/// The program part of an external command: the command as written, the files that it names, and the state of its repository.
+fn program_value(program: &Program, directory: &Path, machine: &Machine) -> Result<Value, BindError> {
+    let mut named = Table::new();
+    for file in &program.files {
+        named.insert(file.clone(), machine.content(&directory.join(file))?.to_string().into());
+    }
+    for word in &program.command {
+        let path = directory.join(word);
+        if path.is_file() {
+            named.insert(word.clone(), machine.content(&path)?.to_string().into());
+        }
+    }
+    let mut table: Table = [
+        ("command".to_owned(), program.command.clone().into()),
+        ("named_files".to_owned(), program.files.clone().into()),
+        ("files".to_owned(), named.into()),
+    ]
+    .into();
+    let git = git::facts(directory);
+    for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
+        if let Some(value) = git.get(fact) {
+            table.insert(field.to_owned(), value.clone());
+        }
+    }
+    Ok(table.into())
+}

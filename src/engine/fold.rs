@@ -1,0 +1,221 @@
+//! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
+//! supervisor died.
+
+use super::summary::{Observed, warmup_steps};
+use crate::record::{
+    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Outcome, Phase, PhaseEdge, Sealed, Series, Table, Tail,
+};
+use crate::wire::write_event;
+use std::collections::{BTreeMap, VecDeque};
+
+/// More series than this one attempt does not have; a worker that names a new one at each step would.
+const MAX_SERIES: usize = 1000;
+const TAIL_BYTES: usize = 8 << 10;
+const TAIL_EVENTS: usize = 20;
+const REJECTED_SHOWN: usize = 3;
+
+/// Folds the entries of an attempt. None if it was never opened.
+///
+/// `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last
+/// good entry.
+pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
+    let (Entry::Opened { nonce, run, settings, facts, started_unix_ms, started_ns, .. }, rest) =
+        entries.split_first()?
+    else {
+        return None;
+    };
+    let mut folding = Folding { started_ns: *started_ns, ..Folding::default() };
+    rest.iter().for_each(|entry| folding.take(entry));
+    let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } = folding;
+    observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
+    observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(*started_ns);
+    observed.ended = folding.ended_ns.is_some();
+    observed.complete(&mut metrics);
+    if rejected_count > 0 {
+        warnings.push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
+    }
+    if torn_bytes > 0 {
+        warnings.push(format!("the last {torn_bytes} bytes of the journal were torn and are lost"));
+    }
+    let outcome = match (folding.outcome, folding.failure) {
+        (Some(Outcome::Finished), Some(reason)) => Outcome::Failed { reason },
+        (Some(outcome), _) => outcome,
+        (None, _) => Outcome::Interrupted { reason: lost.to_owned() },
+    };
+    let mut facts: Table = facts.clone();
+    facts.insert("measure.warmup_steps".to_owned(), warmup_steps(observed.steps.len()).into());
+    let tail = if outcome == Outcome::Finished {
+        Tail::default()
+    } else {
+        Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events: folding.last_events.into() }
+    };
+    let mut series: Vec<Series> = series.into_values().collect();
+    series.iter_mut().for_each(in_order);
+    let attempt = Attempt {
+        run: run.id,
+        nonce: *nonce,
+        started_unix_ms: *started_unix_ms,
+        wall_ns: observed.wall_ns,
+        outcome,
+        exit: folding.exit,
+        metrics,
+        digests,
+        settings: settings.clone(),
+        facts,
+        warnings,
+        tail,
+        series: series.iter().map(Series::summary).collect(),
+        phases: Phase::digest_all(&observed.phases),
+    };
+    Some(Sealed { run: (**run).clone(), attempt, series, phases: observed.phases })
+}
+
+#[derive(Default)]
+struct Folding {
+    started_ns: u64,
+    last_ns: u64,
+    ended_ns: Option<u64>,
+    observed: Observed,
+    open: Vec<usize>,
+    metrics: BTreeMap<String, Metric>,
+    digests: BTreeMap<String, Digest>,
+    series: BTreeMap<String, Series>,
+    warnings: Vec<String>,
+    rejected: Vec<String>,
+    rejected_count: usize,
+    failure: Option<String>,
+    outcome: Option<Outcome>,
+    exit: Option<crate::record::Exit>,
+    stderr: End,
+    stdout: End,
+    last_events: VecDeque<String>,
+}
+
+impl Folding {
+    fn take(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Opened { .. } | Entry::Started { .. } => {}
+            Entry::Event(event) => self.event(event),
+            Entry::Rejected { line, reason } => {
+                self.rejected_count += 1;
+                if self.rejected.len() < REJECTED_SHOWN {
+                    self.rejected.push(format!("`{line}` ({reason})"));
+                }
+            }
+            Entry::Stderr(text) => self.stderr.push(text),
+            Entry::Stdout(text) => self.stdout.push(text),
+            Entry::Warning(text) => self.warnings.push(text.clone()),
+            Entry::Ended { outcome, exit, ended_ns, cpu_ns } => {
+                self.outcome = Some(outcome.clone());
+                self.exit = *exit;
+                self.ended_ns = Some(*ended_ns);
+                self.observed.cpu_ns = *cpu_ns;
+            }
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.last_ns = self.last_ns.max(event.t_ns);
+        if self.last_events.len() == TAIL_EVENTS {
+            self.last_events.pop_front();
+        }
+        let mut line = Vec::new();
+        write_event(event, &mut line);
+        self.last_events.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+        match &event.kind {
+            EventKind::Plan { samples_per_step, .. } => self.observed.samples_per_step = Some(*samples_per_step),
+            EventKind::Phase { name, index, edge } => self.phase(event, name, *index, *edge),
+            EventKind::Step { step, duration_ns, values } => {
+                for (name, value) in values {
+                    self.point(name, "", *step, *value, event.rank);
+                }
+                if let Some(duration_ns) = duration_ns {
+                    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+                    self.point("step_duration", "ns", *step, *duration_ns as f64, event.rank);
+                }
+                if event.rank == 0 && (duration_ns.is_some() || values.iter().any(|(name, _)| name == "loss")) {
+                    self.observed.step(event.t_ns, &event.kind);
+                }
+            }
+            EventKind::Metric { name, value, unit } => {
+                self.metrics.insert(name.clone(), Metric::new(*value, unit.clone()));
+            }
+            EventKind::Digest { name, digest } => {
+                self.digests.insert(name.clone(), *digest);
+            }
+            EventKind::Status { .. } => {}
+            EventKind::Failure { message } => {
+                self.failure.get_or_insert_with(|| message.clone());
+            }
+        }
+    }
+
+    fn phase(&mut self, event: &Event, name: &str, index: u64, edge: PhaseEdge) {
+        let at_ns = event.t_ns.saturating_sub(self.started_ns);
+        let phases = &mut self.observed.phases;
+        if edge == PhaseEdge::Start {
+            self.open.push(phases.len());
+            let name = name.to_owned();
+            phases.push(Phase { name, index, rank: event.rank, start_ns: at_ns, stop_ns: None });
+            return;
+        }
+        let is_this = |at: &&usize| {
+            let phase = &phases[**at];
+            phase.name == name && phase.index == index && phase.rank == event.rank
+        };
+        match self.open.iter().rev().find(is_this).copied() {
+            Some(at) => {
+                phases[at].stop_ns = Some(at_ns);
+                self.open.retain(|open| *open != at);
+            }
+            None => self.warnings.push(format!("phase `{name}` {index} was stopped but never started")),
+        }
+    }
+
+    fn point(&mut self, name: &str, unit: &str, step: u64, value: f64, rank: u32) {
+        let name = if rank == 0 { name.to_owned() } else { format!("{name}.{rank}") };
+        if name.is_empty() {
+            return;
+        }
+        if self.series.len() >= MAX_SERIES && !self.series.contains_key(&name) {
+            let warning = format!("the worker names more than {MAX_SERIES} series; further ones are dropped");
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+            return;
+        }
+        let series = self.series.entry(name).or_insert_with_key(|name| Series::new(name.as_str(), unit, Axis::Step));
+        series.push(step, value);
+    }
+}
+
+/// Workers report in order; one that does not gets its points sorted.
+fn in_order(series: &mut Series) {
+    if series.positions.is_sorted() {
+        return;
+    }
+    let mut points: Vec<(u64, f64)> = series.positions.drain(..).zip(series.values.drain(..)).collect();
+    points.sort_by_key(|(position, _)| *position);
+    points.into_iter().for_each(|(position, value)| series.push(position, value));
+}
+
+/// The end of a text of which only the end is kept.
+#[derive(Default)]
+struct End(String);
+
+impl End {
+    fn push(&mut self, text: &str) {
+        self.0.push_str(text);
+        if self.0.len() > 4 * TAIL_BYTES {
+            self.0 = self.text();
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut from = self.0.len().saturating_sub(TAIL_BYTES);
+        while !self.0.is_char_boundary(from) {
+            from += 1;
+        }
+        self.0[from..].to_owned()
+    }
+}

@@ -1,0 +1,90 @@
+//! An attempt from its start to its seal; sweeps of many; recovery of those whose supervisor died.
+//!
+//! Knows the order in which things happen: fingerprint, claim, journal, worker, journal, seal. Must not know how a model is
+//! trained, how a question is answered, or how anything looks.
+
+mod attempt;
+mod bind;
+mod fold;
+mod recover;
+mod summary;
+mod sweep;
+mod worker;
+
+pub use attempt::{Attempted, Executed, execute};
+pub use bind::{BindError, Bound, Launch, Machine, Refusal, Trainer, bind, rebind};
+pub use fold::fold;
+pub use recover::{Recovered, recover};
+pub use sweep::{Cause, Planned, Sweep, SweepReport, plan};
+pub use worker::Shim;
+
+use crate::host::HostError;
+use crate::journal::JournalError;
+use crate::record::{AttemptId, Event, RunId};
+use crate::store::StoreError;
+use std::path::PathBuf;
+
+/// An attempt could not be made or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The cell cannot be bound to this machine.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The ledger cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The machine refused.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The attempt is over, but could not be sealed.
+    #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
+    Unsealed {
+        /// Where it is kept.
+        journal: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<StoreError>,
+    },
+    /// A journal that this process cannot judge claims the run.
+    #[error("the run is claimed by `{}`, of another host or a newer ledger (let that one end it; if it is dead, remove the file)", journal.display())]
+    Blocked {
+        /// The journal.
+        journal: PathBuf,
+    },
+}
+
+/// What an engine tells whoever watches, as it happens.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// An attempt begins.
+    Begun(&'a Bound),
+    /// Its worker said something.
+    Event(RunId, &'a Event),
+    /// Its worker wrote a line to its standard output or error.
+    Output(RunId, &'a str),
+    /// It is over and sealed.
+    Ended(&'a Bound, &'a Executed),
+    /// It could not be made or kept.
+    Troubled(&'a Bound, &'a EngineError),
+    /// The run is being executed by another process.
+    Elsewhere(&'a Bound),
+    /// A journal without an owner was sealed.
+    Recovered(AttemptId),
+}
+
+/// Watches attempts as they happen, from several threads.
+pub trait Watch: Sync {
+    /// Takes note.
+    fn see(&self, seen: Seen<'_>);
+}
+
+/// What tells a supervisor to stop, polled many times a second.
+pub trait Stop: Sync {
+    /// How often it was asked to: once means at the next good moment, more means now.
+    fn asked(&self) -> u32;
+    /// Whether somebody waits who will kill us soon.
+    fn urgent(&self) -> bool;
+}

@@ -1,0 +1,284 @@
+//! A worker's process and what comes out of it.
+
+use super::bind::{Bound, Launch};
+use crate::host::{clock, files, process};
+use crate::record::{Entry, Table, Value};
+use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Rejected lines and output beyond these are counted, not kept: a worker that writes rubbish must not fill the disk.
+const MAX_REJECTED: usize = 1000;
+const MAX_OUTPUT_BYTES: usize = 256 << 10;
+const SHOWN_CHARS: usize = 200;
+/// How long to read on after a worker has ended.
+const EVENTS_GRACE: Duration = Duration::from_secs(60);
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+/// The program that becomes a worker: this one, by its hidden command `worker`.
+///
+/// A shim stands between because it can tie itself to the supervisor's life before it becomes the program that was asked for.
+#[derive(Clone, Debug)]
+pub struct Shim {
+    /// The executable.
+    pub executable: PathBuf,
+}
+
+/// A worker that was started.
+pub(super) struct Worker {
+    child: Child,
+    pid: u32,
+    fifo: PathBuf,
+    gate: File,
+    end_mark: String,
+    entries: Receiver<Vec<Entry>>,
+    pumps: Vec<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the worker of a run; its events come through a named pipe of that path.
+    pub(super) fn start(shim: &Shim, bound: &Bound, fifo: &Path) -> io::Result<Self> {
+        files::fifo(fifo).map_err(io::Error::other)?;
+        // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
+        let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
+        let mut command = Command::new(&shim.executable);
+        command
+            .arg("worker")
+            .env("LEDGER_EVENTS", fifo)
+            .env("LEDGER_RUN", bound.run.id.to_string())
+            .env("LEDGER_SUPERVISOR_PID", std::process::id().to_string())
+            // The order in which the run's identity names the GPUs.
+            .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        match &bound.launch {
+            Launch::Trainer => {
+                command.stdin(Stdio::piped());
+            }
+            Launch::Program { argv, directory } => {
+                command.arg("--").args(argv).current_dir(directory).stdin(Stdio::null());
+            }
+        }
+        // What can fail is done before there is a process that would be left alone.
+        let events = gate.try_clone()?;
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A worker that died at once says why by its exit code.
+            let _ = stdin.write_all(cell_json(bound).as_bytes());
+        }
+        let end_mark = format!("#end {}", std::process::id());
+        let (sender, entries) = channel();
+        let mut pumps = Vec::new();
+        let (mark, to) = (end_mark.clone(), sender.clone());
+        pumps.push(std::thread::spawn(move || pump_events(events, &mark, &to)));
+        if let Some(stdout) = child.stdout.take() {
+            let to = sender.clone();
+            pumps.push(std::thread::spawn(move || pump_output(stdout, &to, Entry::Stdout)));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            pumps.push(std::thread::spawn(move || pump_output(stderr, &sender, Entry::Stderr)));
+        }
+        let pid = child.id();
+        Ok(Self { child, pid, fifo: fifo.to_owned(), gate, end_mark, entries, pumps })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What came in; waits for it up to `patience`.
+    pub(super) fn receive(&self, patience: Duration) -> Vec<Entry> {
+        let mut all = self.entries.recv_timeout(patience).unwrap_or_default();
+        while let Ok(more) = self.entries.try_recv() {
+            all.extend(more);
+        }
+        all
+    }
+
+    /// Signals the worker and all that it started.
+    pub(super) fn signal(&self, signal: process::Signal) {
+        // One that is gone already needs no signal.
+        let _ = process::signal(process::Target::Group(self.pid), signal);
+    }
+
+    /// After the worker has ended: ends what it left behind, and returns what is still in the pipes.
+    pub(super) fn finish(mut self) -> Vec<Entry> {
+        self.signal(process::Signal::Kill);
+        // The process was seen to have ended; reaping it takes no time.
+        let _ = self.child.wait();
+        let mark = format!("\n{}\n", self.end_mark);
+        let _ = self.gate.write_all(mark.as_bytes());
+        let mut rest = Vec::new();
+        // The pump of the events is the first, and ends at its mark for certain, however slow the machine. The others may not: who
+        // left the group may hold a pipe open, and what it says afterwards is nobody's.
+        let ended = Instant::now();
+        let events_in = |pumps: &[JoinHandle<()>]| pumps.first().is_none_or(JoinHandle::is_finished);
+        while !events_in(&self.pumps) && ended.elapsed() < EVENTS_GRACE
+            || !self.pumps.iter().all(JoinHandle::is_finished) && ended.elapsed() < OUTPUT_GRACE
+        {
+            rest.extend(self.receive(Duration::from_millis(10)));
+        }
+        if !events_in(&self.pumps) {
+            rest.push(Entry::Warning("the last events were not read in time and are lost".to_owned()));
+        }
+        rest.extend(self.receive(Duration::ZERO));
+        let _ = std::fs::remove_file(&self.fifo);
+        rest
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.fifo);
+    }
+}
+
+fn cell_json(bound: &Bound) -> String {
+    let cell: Table = [
+        ("config".to_owned(), Value::Table(bound.cell.config.clone())),
+        ("settings".to_owned(), Value::Table(bound.cell.settings.clone())),
+        ("seed".to_owned(), bound.cell.seed.to_string().into()),
+    ]
+    .into();
+    to_json_line(&cell.into())
+}
+
+fn pump_events(mut from: File, end_mark: &str, to: &Sender<Vec<Entry>>) {
+    let mut lines = Lines::default();
+    let mut rejected = 0;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let Ok(read) = from.read(&mut chunk) else { return };
+        let now_ns = clock::monotonic_ns();
+        let mut entries = Vec::new();
+        let mut ended = false;
+        lines.split(&chunk[..read], |line| {
+            if line == Err(TooLong) {
+                rejected += 1;
+                let reason = format!("it is longer than {MAX_EVENT_BYTES} bytes");
+                entries.push(Entry::Rejected { line: "…".to_owned(), reason });
+                return;
+            }
+            let line = line.unwrap_or_default();
+            if line == end_mark.as_bytes() {
+                ended = true;
+            } else if !line.is_empty() && !ended {
+                match parse_event(line, now_ns) {
+                    Ok(event) => entries.push(Entry::Event(event)),
+                    Err(fault) => {
+                        rejected += 1;
+                        if rejected <= MAX_REJECTED {
+                            let line = String::from_utf8_lossy(line).chars().take(SHOWN_CHARS).collect();
+                            entries.push(Entry::Rejected { line, reason: fault.to_string() });
+                        }
+                    }
+                }
+            }
+        });
+        if ended && rejected > MAX_REJECTED {
+            entries.push(Entry::Warning(format!("{rejected} lines are no events; {MAX_REJECTED} were kept")));
+        }
+        let closed = !entries.is_empty() && to.send(entries).is_err();
+        if ended || closed {
+            return;
+        }
+    }
+}
+
+fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) -> Entry) {
+    let mut chunk = vec![0; 16 << 10];
+    let mut kept = 0;
+    let mut last = Vec::new();
+    while let Ok(read @ 1..) = from.read(&mut chunk) {
+        kept += read;
+        if kept <= MAX_OUTPUT_BYTES {
+            if to.send(vec![make(String::from_utf8_lossy(&chunk[..read]).into_owned())]).is_err() {
+                return;
+            }
+        } else {
+            last.drain(..last.len().saturating_sub(8 << 10));
+            last.extend_from_slice(&chunk[..read]);
+        }
+    }
+    if !last.is_empty() {
+        let _ = to.send(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last)))]);
+    }
+}
+
+/// A line beyond the limit.
+#[derive(Debug, PartialEq, Eq)]
+struct TooLong;
+
+/// Splits a stream into lines, whatever the borders of its chunks.
+#[derive(Default)]
+struct Lines {
+    partial: Vec<u8>,
+    skipping: bool,
+}
+
+impl Lines {
+    fn split(&mut self, mut bytes: &[u8], mut line: impl FnMut(Result<&[u8], TooLong>)) {
+        while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (head, rest) = bytes.split_at(at);
+            bytes = &rest[1..];
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            if self.partial.is_empty() && head.len() <= MAX_EVENT_BYTES {
+                line(Ok(head));
+            } else if self.partial.len() + head.len() <= MAX_EVENT_BYTES {
+                self.partial.extend_from_slice(head);
+                line(Ok(&self.partial));
+            } else {
+                line(Err(TooLong));
+            }
+            self.partial.clear();
+        }
+        if self.skipping {
+            return;
+        }
+        self.partial.extend_from_slice(bytes);
+        if self.partial.len() > MAX_EVENT_BYTES {
+            line(Err(TooLong));
+            self.partial.clear();
+            self.skipping = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(chunks: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
+        let mut lines = Lines::default();
+        let mut out = Vec::new();
+        chunks.iter().for_each(|chunk| lines.split(chunk, |line| out.push(line.ok().map(<[u8]>::to_vec))));
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn borders_of_chunks_do_not_matter(bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), cut in any::<prop::sample::Index>()) {
+            let cut = cut.index(bytes.len() + 1);
+            let whole: Vec<Option<Vec<u8>>> = split(&[&bytes]);
+            prop_assert_eq!(split(&[&bytes[..cut], &bytes[cut..]]), whole);
+        }
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_refused_once_and_the_next_one_is_read() {
+        let long = vec![b'x'; MAX_EVENT_BYTES + 1];
+        assert_eq!(split(&[&long, &long, b"\nnext\n"]), [None, Some(b"next".to_vec())]);
+        let one = [long.as_slice(), b"\nnext\n"].concat();
+        assert_eq!(split(&[&one]), [None, Some(b"next".to_vec())]);
+    }
+}
