@@ -20,3 +20,5 @@ pub mod store;
 pub mod train;
 
 pub mod engine;
+
+pub mod analysis;

@@ -1,0 +1,287 @@
+//! What differs between two runs, and between two of their attempts.
+
+use crate::record::{Attempt, Axis, Metric, Part, Run, Sealed, Series, Table, Value};
+use std::collections::BTreeSet;
+
+/// A field that two tables do not agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldDifference {
+    /// Its dotted name.
+    pub field: String,
+    /// The first one's value.
+    pub a: Option<Value>,
+    /// The second one's value.
+    pub b: Option<Value>,
+}
+
+/// A part of the identity that two runs do not agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartDifference {
+    /// The part.
+    pub part: Part,
+    /// The fields in it that differ.
+    pub fields: Vec<FieldDifference>,
+}
+
+/// Why two runs have different ids. Empty exactly if they are one run.
+pub fn why(a: &Run, b: &Run) -> Vec<PartDifference> {
+    Part::ALL
+        .into_iter()
+        .filter(|part| a.parts.digest(*part) != b.parts.digest(*part))
+        .map(|part| PartDifference { part, fields: fields(&a.parts.value(part), &b.parts.value(part), part.name()) })
+        .collect()
+}
+
+/// The fields that two values do not agree on; a value that is no table is one field of the given name.
+fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
+    let flat = |value: &Value| match value {
+        Value::Table(_) => value.flatten(),
+        other => [(name.to_owned(), other.clone())].into(),
+    };
+    let (a, b) = (flat(a), flat(b));
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| a.get(*name).map(Value::digest) != b.get(*name).map(Value::digest))
+        .map(|name| FieldDifference { field: name.clone(), a: a.get(name).cloned(), b: b.get(name).cloned() })
+        .collect()
+}
+
+/// A metric of two attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricDifference {
+    /// Its name.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// The first one's value.
+    pub a: Option<f64>,
+    /// The second one's value.
+    pub b: Option<f64>,
+}
+
+impl MetricDifference {
+    /// The second value less the first.
+    pub fn absolute(&self) -> Option<f64> {
+        Some(self.b? - self.a?)
+    }
+
+    /// The difference as a share of the first value; none where that is zero.
+    pub fn relative(&self) -> Option<f64> {
+        let a = self.a.filter(|a| *a != 0.0)?;
+        Some(self.absolute()? / a.abs())
+    }
+}
+
+/// A curve of two attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CurveDifference {
+    /// The series' name.
+    pub name: String,
+    /// The first step at which they are not the same bits; none if they never part.
+    pub first_step: Option<u64>,
+    /// The two values there; none where one has no value at that step.
+    pub values: (Option<f64>, Option<f64>),
+    /// The greatest distance over the steps that both have.
+    pub max_distance: f64,
+    /// How many steps both have.
+    pub common: usize,
+}
+
+impl CurveDifference {
+    /// Compares two curves step by step, bit by bit.
+    pub fn between(a: &Series, b: &Series) -> Self {
+        let mut difference =
+            Self { name: a.name.clone(), first_step: None, values: (None, None), max_distance: 0.0, common: 0 };
+        let mut a_points = a.positions.iter().copied().zip(a.values.iter().copied()).peekable();
+        let mut b_points = b.positions.iter().copied().zip(b.values.iter().copied()).peekable();
+        loop {
+            let (a, b) = (a_points.peek().copied(), b_points.peek().copied());
+            let step = match (a, b) {
+                (Some((a, _)), Some((b, _))) => a.min(b),
+                (Some((step, _)), None) | (None, Some((step, _))) => step,
+                (None, None) => return difference,
+            };
+            let a = a_points.next_if(|(at, _)| *at == step).map(|(_, value)| value);
+            let b = b_points.next_if(|(at, _)| *at == step).map(|(_, value)| value);
+            if let (Some(a), Some(b)) = (a, b) {
+                difference.common += 1;
+                difference.max_distance = difference.max_distance.max((a - b).abs());
+            }
+            if difference.first_step.is_none() && a.map(f64::to_bits) != b.map(f64::to_bits) {
+                difference.first_step = Some(step);
+                difference.values = (a, b);
+            }
+        }
+    }
+}
+
+/// All that differs between two attempts; what is equal is left out.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Difference {
+    /// The identity.
+    pub parts: Vec<PartDifference>,
+    /// What was recorded of the surroundings and is not hashed.
+    pub environment: Vec<FieldDifference>,
+    /// The metrics.
+    pub metrics: Vec<MetricDifference>,
+    /// The curves over steps.
+    pub curves: Vec<CurveDifference>,
+    /// The names of the digests that differ.
+    pub digests: Vec<String>,
+}
+
+impl Difference {
+    /// Whether the two are alike in everything.
+    pub fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+}
+
+/// Compares two attempts with their runs and curves.
+pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
+    let names =
+        |x: &Attempt, y: &Attempt| -> BTreeSet<String> { x.metrics.keys().chain(y.metrics.keys()).cloned().collect() };
+    let bits = |metric: Option<&Metric>| metric.and_then(|metric| metric.value).map(f64::to_bits);
+    let metrics = names(&a.attempt, &b.attempt).into_iter().filter_map(|name| {
+        let (x, y) = (a.attempt.metrics.get(&name), b.attempt.metrics.get(&name));
+        let unit = x.or(y).map(|metric| metric.unit.clone()).unwrap_or_default();
+        let value = |metric: Option<&Metric>| metric.and_then(|metric| metric.value);
+        (bits(x) != bits(y)).then(|| MetricDifference { name, unit, a: value(x), b: value(y) })
+    });
+    let digest_names: BTreeSet<&String> = a.attempt.digests.keys().chain(b.attempt.digests.keys()).collect();
+    Difference {
+        parts: why(&a.run, &b.run),
+        environment: fields(&surroundings(&a.attempt), &surroundings(&b.attempt), ""),
+        metrics: metrics.collect(),
+        curves: curves(a, b).into_iter().filter(|curve| curve.first_step.is_some()).collect(),
+        digests: digest_names
+            .into_iter()
+            .filter(|name| a.attempt.digests.get(*name) != b.attempt.digests.get(*name))
+            .cloned()
+            .collect(),
+    }
+}
+
+fn surroundings(attempt: &Attempt) -> Value {
+    let table: Table = attempt.settings.iter().chain(&attempt.facts).map(|(k, v)| (k.clone(), v.clone())).collect();
+    table.into()
+}
+
+/// Compares every curve over steps that says what was computed. Durations say how long it took, and are no part of it.
+fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
+    let computed = |series: &&Series| series.axis == Axis::Step && series.unit != "ns";
+    let empty = |name: &str| Series::new(name, "", Axis::Step);
+    let names: BTreeSet<&String> =
+        a.series.iter().chain(&b.series).filter(computed).map(|series| &series.name).collect();
+    let find =
+        |sealed: &Sealed, name: &str| sealed.series.iter().filter(computed).find(|series| series.name == name).cloned();
+    names
+        .into_iter()
+        .map(|name| {
+            let (x, y) = (find(a, name), find(b, name));
+            CurveDifference::between(&x.unwrap_or_else(|| empty(name)), &y.unwrap_or_else(|| empty(name)))
+        })
+        .collect()
+}
+
+/// What a rerun has shown.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Every recorded curve has the same bits at every step, and every digest is the same.
+    Identical,
+    /// They part; the text says where first.
+    Drifted(String),
+    /// The rerun did not finish.
+    Failed(String),
+}
+
+impl Verdict {
+    /// `identical`, `drifted` or `failed`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Identical => "identical",
+            Self::Drifted(_) => "drifted",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// What differs first, or why there is nothing to compare; empty if nothing differs.
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::Identical => "",
+            Self::Drifted(detail) | Self::Failed(detail) => detail,
+        }
+    }
+}
+
+/// Judges a rerun against the attempt that it repeats.
+pub fn verdict(original: &Sealed, rerun: &Sealed) -> Verdict {
+    if let Some(reason) = rerun.attempt.outcome.reason() {
+        return Verdict::Failed(format!("the rerun is {}: {reason}", rerun.attempt.outcome.name()));
+    }
+    let number = |value: Option<f64>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
+    let parted: Vec<CurveDifference> =
+        curves(original, rerun).into_iter().filter(|curve| curve.first_step.is_some()).collect();
+    if let Some(first) = parted.iter().min_by_key(|curve| curve.first_step) {
+        return Verdict::Drifted(format!(
+            "`{}` parts at step {}: {} against {} (at most {:e} apart over {} steps)",
+            first.name,
+            first.first_step.unwrap_or_default(),
+            number(first.values.0),
+            number(first.values.1),
+            first.max_distance,
+            first.common,
+        ));
+    }
+    let digests = diff(original, rerun).digests;
+    match digests.first() {
+        Some(name) => Verdict::Drifted(format!("the digest of `{name}` differs, though no recorded curve does")),
+        None => Verdict::Identical,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn series(points: &[(u64, f64)]) -> Series {
+        let mut series = Series::new("loss", "", Axis::Step);
+        points.iter().for_each(|(step, value)| series.push(*step, *value));
+        series
+    }
+
+    #[test]
+    fn the_first_step_apart_is_named() {
+        let a = series(&[(1, 0.5), (2, 0.25), (3, f64::NAN)]);
+        let b = series(&[(1, 0.5), (2, 0.75), (3, f64::NAN)]);
+        let difference = CurveDifference::between(&a, &b);
+        assert_eq!((difference.first_step, difference.values), (Some(2), (Some(0.25), Some(0.75))));
+        assert_eq!((difference.max_distance, difference.common), (0.5, 3));
+    }
+
+    #[test]
+    fn a_curve_that_ends_early_parts_where_it_ends() {
+        let difference = CurveDifference::between(&series(&[(1, 0.5), (2, 0.25)]), &series(&[(1, 0.5)]));
+        assert_eq!((difference.first_step, difference.values), (Some(2), (Some(0.25), None)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_curve_does_not_differ_from_itself(values in prop::collection::vec(any::<f64>(), 0..20)) {
+            let points: Vec<(u64, f64)> = (1..).zip(values).collect();
+            let a = series(&points);
+            prop_assert_eq!(CurveDifference::between(&a, &a).first_step, None);
+        }
+
+        #[test]
+        fn differing_is_symmetric(a in prop::collection::vec(0..3u8, 0..9), b in prop::collection::vec(0..3u8, 0..9)) {
+            let curve = |values: &[u8]| series(&(1..).zip(values.iter().map(|v| f64::from(*v))).collect::<Vec<_>>());
+            let (a, b) = (curve(&a), curve(&b));
+            let (ab, ba) = (CurveDifference::between(&a, &b), CurveDifference::between(&b, &a));
+            prop_assert_eq!(ab.first_step, ba.first_step);
+            prop_assert_eq!(ab.max_distance, ba.max_distance);
+        }
+    }
+}

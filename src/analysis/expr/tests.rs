@@ -1,0 +1,200 @@
+use super::*;
+use crate::record::Table;
+use proptest::prelude::*;
+
+fn values() -> Table {
+    let entries: [(&str, Value); 10] = [
+        ("model.name", "bert".into()),
+        ("data.name", "digits".into()),
+        ("hardware.gpus", Value::Int(2)),
+        ("training.precision", "bf16".into()),
+        ("training.optimizer", "adam".into()),
+        ("training.learning_rate", 0.001.into()),
+        ("params.flag", true.into()),
+        ("accuracy", 0.95.into()),
+        ("loss", f64::NAN.into()),
+        ("big", Value::Int(i64::MAX)),
+    ];
+    entries.map(|(key, value)| (key.to_owned(), value)).into()
+}
+
+fn names() -> BTreeSet<String> {
+    values().into_keys().chain(["missing".to_owned()]).collect()
+}
+
+fn parsed(text: &str) -> Expr {
+    Expr::parse(text, &names()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn holds(text: &str) -> bool {
+    let values = values();
+    parsed(text).matches(&|name| values.get(name).cloned())
+}
+
+fn fault(text: &str) -> String {
+    Expr::parse(text, &names()).unwrap_err().to_string()
+}
+
+#[test]
+fn comparisons_hold_as_they_read() {
+    for text in [
+        "gpus <= 2 and precision == \"bf16\" and (accuracy >= 0.9 or not model == \"bert\")",
+        "optimizer == adam",
+        "optimizer in [sgd, 'adam']",
+        "optimizer not in [sgd, momentum,]",
+        "learning_rate == 1e-3",
+        "hardware.gpus == 2.0",
+        "gpus > 1 and gpus >= 2 and gpus < 3 and gpus != 3",
+        "flag == true",
+        "accuracy > -inf",
+        "loss == nan",
+        "big == 9223372036854775807 and big != 9223372036854775806",
+        "not not gpus == 2",
+        "gpus == 9 and gpus == 9 or gpus == 2",
+    ] {
+        assert!(holds(text), "{text}");
+        assert!(!holds(&format!("not ({text})")), "{text}");
+    }
+}
+
+#[test]
+fn a_missing_field_is_no_match() {
+    for text in ["missing == 1", "missing != 1", "missing < 1", "missing in [1]", "missing not in [1]"] {
+        assert!(!holds(text), "{text}");
+    }
+    assert!(holds("not missing == 1"));
+}
+
+#[test]
+fn fields_are_named_in_full() {
+    let expr = parsed("gpus == 1 or model == bert or gpus == 2");
+    assert_eq!(expr.fields().into_iter().collect::<Vec<_>>(), ["hardware.gpus", "model.name"]);
+    assert_eq!(expr.text(), "gpus == 1 or model == bert or gpus == 2");
+}
+
+#[test]
+fn faults_point_at_their_place() {
+    insta::assert_snapshot!(fault("gpus <= 2 and precison == \"bf16\""), @r#"
+    unknown name `precison` (did you mean `training.precision`?)
+      gpus <= 2 and precison == "bf16"
+                    ^^^^^^^^
+    "#);
+    insta::assert_snapshot!(fault("name == bert"), @r"
+    `name` stands for several fields (write `data.name` or `model.name`)
+      name == bert
+      ^^^^
+    ");
+    insta::assert_snapshot!(fault("optimizer < adam"), @r"
+    text has no order here (compare with a number, or use `==`)
+      optimizer < adam
+                  ^^^^
+    ");
+    insta::assert_snapshot!(fault("gpus = 2"), @r"
+    `=` is not known here (write `==`)
+      gpus = 2
+           ^
+    ");
+    insta::assert_snapshot!(fault("gpus == 2 && big == 1"), @r"
+    `&&` is not known here (write `and`)
+      gpus == 2 && big == 1
+                ^^
+    ");
+    insta::assert_snapshot!(fault("(gpus == 2"), @r"
+    `)`, `and` or `or` is expected here
+      (gpus == 2
+                ^
+    ");
+    insta::assert_snapshot!(fault("gpus in [1, two]"), @r"
+    text among a number (a list holds one type)
+      gpus in [1, two]
+                  ^^^
+    ");
+    insta::assert_snapshot!(fault("model == 'ü' and é == 1x"), @r"
+    this is not a number (put text in quotes)
+      model == 'ü' and é == 1x
+                            ^^
+    ");
+    insta::assert_snapshot!(fault(""), @r"
+    the expression is empty (write a comparison such as `gpus <= 2`)
+      
+      ^
+    ");
+    for text in [
+        "gpus",
+        "gpus == ",
+        "gpus == 1 gpus",
+        "1 < gpus",
+        "gpus == 1)",
+        "gpus not 1",
+        "gpus in []",
+        "model == 'x",
+        "and",
+        "@",
+    ] {
+        assert!(!fault(text).is_empty());
+    }
+}
+
+#[test]
+fn different_types_are_reported_against_values() {
+    let values = values();
+    let check = |text: &str| parsed(text).check(&|name| values.get(name).cloned()).map_err(|error| error.to_string());
+    assert_eq!(check("gpus == 2 and missing < 3"), Ok(()));
+    insta::assert_snapshot!(check("gpus == 2 and optimizer < 3").unwrap_err(), @r"
+    `training.optimizer` is text, but is compared with a number (compare it with text)
+      gpus == 2 and optimizer < 3
+                    ^^^^^^^^^^^^^
+    ");
+    assert!(!holds("optimizer < 3"));
+    assert!(!holds("optimizer != 3"));
+}
+
+#[test]
+fn nesting_is_limited_and_length_is_not() {
+    let deep = format!("{}gpus == 2{}", "(".repeat(100_000), ")".repeat(100_000));
+    assert!(fault(&deep).contains("64 levels"));
+    assert!(fault(&"not ".repeat(100_000)).contains("64 levels"));
+    assert!(holds(&vec!["gpus == 2"; 20_000].join(" and ")));
+}
+
+/// A random condition and the same as its text.
+fn conditions() -> impl Strategy<Value = (String, bool)> {
+    let gpus = (0_i64..5, 0_usize..6).prop_map(|(number, operator)| {
+        let operators = ["==", "!=", "<", "<=", ">", ">="];
+        let truth = [2 == number, 2 != number, 2 < number, 2 <= number, 2 > number, 2 >= number];
+        (format!("gpus {} {number}", operators[operator]), truth[operator])
+    });
+    gpus.prop_recursive(5, 40, 3, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|(text, truth)| (format!("not ({text})"), !truth)),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| (format!("({}) and ({})", a.0, b.0), a.1 && b.1)),
+            (inner.clone(), inner).prop_map(|(a, b)| (format!("({}) or ({})", a.0, b.0), a.1 || b.1)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_plain_logic((text, truth) in conditions()) {
+        prop_assert_eq!(holds(&text), truth);
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,60}") {
+        if let Err(error) = Expr::parse(&text, &names()) {
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn no_tokens_panic(words in proptest::collection::vec(prop::sample::select(vec![
+        "gpus", "model", "name", "==", "<", "in", "not", "and", "or", "(", ")", "[", "]", ",", "1", "-", "1e", "+inf", "'", "\"x\"", "é", "=", "!", ".5",
+    ]), 0..20), space in any::<bool>()) {
+        let text = words.join(if space { " " } else { "" });
+        if let Ok(expr) = Expr::parse(&text, &names()) {
+            let values = values();
+            expr.matches(&|name| values.get(name).cloned());
+            let _ = expr.check(&|name| values.get(name).cloned());
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Pure questions about records.
+//!
+//! Knows the words of `record` and nothing of files, clocks or devices: every answer follows from what it is given.
+
+mod difference;
+pub mod expr;
+
+pub use difference::{
+    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, verdict, why,
+};
