@@ -22,3 +22,5 @@ pub mod train;
 pub mod engine;
 
 pub mod analysis;
+
+pub mod report;

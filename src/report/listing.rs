@@ -1,0 +1,193 @@
+//! Lists: attempts, planned runs, checks, and what a sweep has done.
+
+use super::document::table_of;
+use super::number::{count, duration, significant, when};
+use super::table::columns;
+use crate::record::{Cell, Check, Metric, Outcome, Row, Table, Value};
+use std::collections::BTreeMap;
+
+/// A row and the names by which its run and attempt are shown.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The row.
+    pub row: Row,
+    /// The run's short id.
+    pub run: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+}
+
+/// The listing of attempts, newest first.
+pub fn ls_text(lines: &[Line], total: u64) -> String {
+    if lines.is_empty() {
+        return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
+    }
+    let rows = lines.iter().map(|line| {
+        let row = &line.row;
+        let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+        let mut label = row.label.clone();
+        if !line.tags.is_empty() {
+            label = format!("{label} [{}]", line.tags.join(" "));
+        }
+        vec![
+            line.run.clone(),
+            when(row.started_unix_ms),
+            row.experiment.clone(),
+            row.model.clone(),
+            label,
+            row.seed.to_string(),
+            row.outcome.clone(),
+            duration(seconds(row.wall_ns)),
+            metric(row.accuracy),
+            metric(row.loss),
+        ]
+    });
+    let heads =
+        ["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
+    let mut text = columns(&heads, rows);
+    if total > lines.len() as u64 {
+        text.push_str(&format!("{} of {total} attempts (-n N shows more, --all all of them)\n", lines.len()));
+    }
+    text
+}
+
+/// The listing as a document's members.
+pub fn ls_value(lines: &[Line], total: u64) -> Table {
+    let attempts = lines.iter().map(|line| {
+        let row = &line.row;
+        let mut table = table_of([
+            ("run", row.run.to_string().into()),
+            ("attempt", row.attempt.to_string().into()),
+            ("started_unix_ms", row.started_unix_ms.into()),
+            ("experiment", row.experiment.as_str().into()),
+            ("model", row.model.as_str().into()),
+            ("with", row.label.as_str().into()),
+            ("seed", row.seed.to_string().into()),
+            ("outcome", row.outcome.as_str().into()),
+            ("wall_time_s", seconds(row.wall_ns).into()),
+            ("tags", line.tags.clone().into()),
+        ]);
+        for (name, value) in [("accuracy", row.accuracy), ("loss", row.loss)] {
+            if let Some(value) = value {
+                table.insert(name.to_owned(), value.into());
+            }
+        }
+        Value::Table(table)
+    });
+    table_of([("attempts", Value::List(attempts.collect())), ("total", total.into())])
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// The runs of a manifest before they are executed: id, cell, finished and missing attempts.
+pub fn plan_text(plans: &[(String, &Cell, usize, usize)], axes: &[String]) -> String {
+    let mut heads = vec!["RUN", ">SEALED", ">MISSING"];
+    let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
+    heads.extend(names.iter().map(String::as_str));
+    let rows = plans.iter().map(|(id, cell, sealed, missing)| {
+        let mut row = vec![id.clone(), sealed.to_string(), missing.to_string()];
+        row.extend(axes.iter().map(|axis| axis_text(cell, axis)));
+        row
+    });
+    let missing: usize = plans.iter().map(|(_, _, _, missing)| missing).sum();
+    let mut text = columns(&heads, rows);
+    text.push_str(&format!("{}, {} missing\n", count(plans.len(), "run"), count(missing, "attempt")));
+    text
+}
+
+fn short_name(axis: &str) -> String {
+    let (section, name) = axis.rsplit_once('.').unwrap_or(("", axis));
+    if name == "name" { section.to_owned() } else { name.to_owned() }
+}
+
+fn axis_text(cell: &Cell, axis: &str) -> String {
+    if axis == "seed" {
+        return cell.seed.to_string();
+    }
+    cell.get(axis).map_or_else(|| "-".to_owned(), Value::to_string)
+}
+
+/// The plan as a document's members, every cell in full.
+pub fn plan_value(plans: &[(String, &Cell, usize, usize)]) -> Table {
+    let runs = plans.iter().map(|(id, cell, sealed, missing)| {
+        Value::Table(table_of([
+            ("run", id.as_str().into()),
+            ("sealed", (*sealed).into()),
+            ("missing", (*missing).into()),
+            ("config", cell.config.clone().into()),
+            ("settings", cell.settings.clone().into()),
+            ("seed", cell.seed.to_string().into()),
+        ]))
+    });
+    table_of([("runs", Value::List(runs.collect()))])
+}
+
+/// One run of a finished sweep: short id, cell, and the outcome and metrics of its newest attempt.
+pub type Summary<'a> = (String, &'a Cell, Option<(&'a Outcome, &'a BTreeMap<String, Metric>)>);
+
+/// The runs of a sweep and what came out.
+pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
+    let wanted = ["accuracy", "eval_loss", "loss", "step_time", "train_time", "wall_time"];
+    let has = |name: &&&str| {
+        runs.iter().any(|(_, _, newest)| newest.is_some_and(|(_, metrics)| metrics.contains_key(**name)))
+    };
+    let mut metrics: Vec<&str> = wanted.iter().filter(has).copied().collect();
+    if metrics.contains(&"train_time") {
+        metrics.retain(|name| *name != "wall_time");
+    }
+    let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
+    let metric_heads: Vec<String> = metrics.iter().map(|name| format!(">{name}")).collect();
+    let mut heads = vec!["RUN"];
+    heads.extend(names.iter().map(String::as_str));
+    heads.push("OUTCOME");
+    heads.extend(metric_heads.iter().map(String::as_str));
+    let rows = runs.iter().map(|(id, cell, newest)| {
+        let mut row = vec![id.clone()];
+        row.extend(axes.iter().map(|axis| axis_text(cell, axis)));
+        match newest {
+            None => row.extend(std::iter::once("missing".to_owned()).chain(metrics.iter().map(|_| "-".to_owned()))),
+            Some((outcome, values)) => {
+                row.push(outcome.name().to_owned());
+                row.extend(metrics.iter().map(|name| match values.get(*name) {
+                    Some(Metric { value: Some(value), unit, .. }) if unit == "s" => duration(*value),
+                    Some(Metric { value: Some(value), .. }) => significant(*value),
+                    _ => "-".to_owned(),
+                }));
+            }
+        }
+        row
+    });
+    columns(&heads, rows)
+}
+
+/// What this machine can do, and the fix for what it cannot.
+pub fn checks_text(checks: &[Check]) -> String {
+    let rows =
+        checks.iter().map(|check| vec![check.name.to_owned(), check.state.name().to_owned(), check.found.clone()]);
+    let mut text = columns(&["CHECK", "STATE", "FOUND"], rows);
+    let wanting: Vec<&Check> = checks.iter().filter(|check| !check.fix.is_empty()).collect();
+    if !wanting.is_empty() {
+        text.push('\n');
+    }
+    for check in wanting {
+        text.push_str(&format!("{}: {}\n    fix: {}\n", check.name, check.consequence, check.fix));
+    }
+    text
+}
+
+/// The checks as a document's members.
+pub fn checks_value(checks: &[Check]) -> Table {
+    let items = checks.iter().map(|check| {
+        Value::Table(table_of([
+            ("name", check.name.into()),
+            ("state", check.state.name().into()),
+            ("found", check.found.as_str().into()),
+            ("consequence", check.consequence.as_str().into()),
+            ("fix", check.fix.as_str().into()),
+        ]))
+    });
+    table_of([("checks", Value::List(items.collect()))])
+}

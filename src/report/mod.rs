@@ -1,0 +1,21 @@
+//! Answers as text and as JSON documents, and progress while something runs.
+//!
+//! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
+
+mod difference;
+mod document;
+mod listing;
+mod number;
+mod progress;
+mod ranking;
+mod record;
+mod table;
+
+pub use difference::{diff_text, diff_value, why_text, why_value};
+pub use document::{document, table_of};
+pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
+pub use number::{bytes, count, duration, significant, when};
+pub use progress::{Bar, Progress};
+pub use ranking::{Place, best_text, best_value};
+pub use record::{Described, show_text, show_value};
+pub use table::columns;

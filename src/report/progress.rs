@@ -1,0 +1,87 @@
+//! Bars on standard error while attempts are executed; plain lines where that is no terminal.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+
+/// What is shown of a sweep while it runs: one bar for all of it, one for each living attempt.
+pub struct Progress {
+    bars: MultiProgress,
+    total: ProgressBar,
+    live: bool,
+}
+
+/// The bar of one attempt.
+#[derive(Clone)]
+pub struct Bar {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Begins to show a sweep of that many attempts.
+    pub fn new(attempts: u64) -> Self {
+        let live = std::io::stderr().is_terminal();
+        let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bars = MultiProgress::with_draw_target(target);
+        let total = bars.add(ProgressBar::new(attempts));
+        total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed, {eta} left"));
+        total.set_prefix("sweep");
+        Self { bars, total, live }
+    }
+
+    /// Shows an attempt.
+    pub fn begin(&self, id: &str, label: &str) -> Bar {
+        let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
+        bar.set_style(style("{prefix} {pos}/{len} steps {bar:30} {msg} {eta} left"));
+        bar.set_prefix(format!("{id} {label}"));
+        Bar { bar }
+    }
+
+    /// Takes an attempt's bar away and leaves a line in its place.
+    pub fn end(&self, bar: Option<&Bar>, line: &str) {
+        if let Some(Bar { bar }) = bar {
+            bar.finish_and_clear();
+            self.bars.remove(bar);
+        }
+        self.total.inc(1);
+        self.say(line);
+    }
+
+    /// Writes a line above the bars.
+    pub fn say(&self, line: &str) {
+        if self.live {
+            // A terminal that went away is no reason to stop.
+            let _ = self.bars.println(line);
+        } else {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+
+    /// Takes all bars away.
+    pub fn finish(&self) {
+        self.total.finish_and_clear();
+    }
+}
+
+impl Bar {
+    /// Says how many steps there are.
+    pub fn plan(&self, steps: u64) {
+        self.bar.set_length(steps);
+    }
+
+    /// Says that a step is done, and what the loss is.
+    pub fn step(&self, step: u64, loss: Option<f64>) {
+        self.bar.set_position(step);
+        if let Some(loss) = loss {
+            self.bar.set_message(format!("loss {}", super::significant(loss)));
+        }
+    }
+
+    /// Shows what the worker is at.
+    pub fn message(&self, message: &str) {
+        self.bar.set_message(message.to_owned());
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

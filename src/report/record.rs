@@ -1,0 +1,117 @@
+//! One run with its attempts, in full.
+
+use super::document::table_of;
+use super::number::{duration, significant, when};
+use super::table::columns;
+use crate::record::{Attempt, AttemptId, Part, Run, Table, Value};
+
+/// A run, the attempts that are shown of it, and what people said of it.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// The run.
+    pub run: Run,
+    /// The attempts with their ids and short ids.
+    pub attempts: Vec<(AttemptId, String, Attempt)>,
+    /// Tags and notes.
+    pub tags: Vec<String>,
+    /// Notes, oldest first.
+    pub notes: Vec<String>,
+}
+
+/// The run as text.
+pub fn show_text(described: &Described) -> String {
+    let Described { run, attempts, tags, notes } = described;
+    let mut text = format!("run      {}\n", run.id);
+    if !tags.is_empty() {
+        text.push_str(&format!("tags     {}\n", tags.join(" ")));
+    }
+    for note in notes {
+        text.push_str(&format!("note     {note}\n"));
+    }
+    text.push_str("identity\n");
+    let parts = Part::ALL.into_iter().map(|part| {
+        let value = match part {
+            Part::Config => "see below".to_owned(),
+            _ => run.parts.value(part).to_string(),
+        };
+        vec![format!("  {part}"), run.parts.digest(part).prefix(8), value]
+    });
+    text.push_str(&columns(&["  PART", "DIGEST", "VALUE"], parts));
+    text.push_str("config\n");
+    let fields = run.config().iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);
+    text.push_str(&columns(&["  FIELD", "VALUE"], fields));
+    for (id, short, attempt) in attempts {
+        text.push('\n');
+        text.push_str(&attempt_text(*id, short, attempt));
+    }
+    text
+}
+
+fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
+    let mut text = format!("attempt  {id}\n");
+    text.push_str(&format!("outcome  {}", attempt.outcome.name()));
+    if let Some(reason) = attempt.outcome.reason() {
+        text.push_str(&format!(": {reason}"));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+    let wall = duration(attempt.wall_ns as f64 / 1e9);
+    text.push_str(&format!("\nstarted  {} UTC, took {wall}\n", when(attempt.started_unix_ms)));
+    for warning in &attempt.warnings {
+        text.push_str(&format!("warning  {warning}\n"));
+    }
+    let metrics = attempt.metrics.iter().map(|(name, metric)| {
+        let value = match (metric.value, &metric.reason) {
+            (Some(value), _) => significant(value),
+            (None, Some(reason)) => format!("none ({reason})"),
+            (None, None) => "none".to_owned(),
+        };
+        vec![format!("  {name}"), value, metric.unit.clone()]
+    });
+    text.push_str(&columns(&["  METRIC", ">VALUE", "UNIT"], metrics));
+    for (name, digest) in &attempt.digests {
+        text.push_str(&format!("digest   {name} {digest}\n"));
+    }
+    let series = attempt.series.iter().map(|series| {
+        vec![format!("  {}", series.name), series.len.to_string(), series.axis.name().to_owned(), series.unit.clone()]
+    });
+    text.push_str(&columns(&["  SERIES", ">POINTS", "OVER", "UNIT"], series));
+    let recorded =
+        Value::Table(attempt.settings.iter().chain(&attempt.facts).map(|(k, v)| (k.clone(), v.clone())).collect());
+    let rows = recorded.flatten().into_iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);
+    text.push_str("recorded, not hashed\n");
+    text.push_str(&columns(&["  FIELD", "VALUE"], rows));
+    for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
+        if !tail.trim().is_empty() {
+            text.push_str(&format!("end of the worker's {title} ({short})\n"));
+            tail.lines().for_each(|line| text.push_str(&format!("  | {line}\n")));
+        }
+    }
+    text
+}
+
+/// The run as a document's members.
+pub fn show_value(described: &Described) -> Table {
+    let Described { run, attempts, tags, notes } = described;
+    let parts: Table = Part::ALL
+        .into_iter()
+        .map(|part| {
+            let digest = run.parts.digest(part).to_string();
+            let table = table_of([("digest", digest.into()), ("value", run.parts.value(part))]);
+            (part.name().to_owned(), table.into())
+        })
+        .collect();
+    let attempts = attempts.iter().map(|(id, _, attempt)| match attempt.to_value() {
+        Value::Table(mut table) => {
+            table.insert("attempt".to_owned(), id.to_string().into());
+            Value::Table(table)
+        }
+        other => other,
+    });
+    table_of([
+        ("run", run.id.to_string().into()),
+        ("parts", parts.into()),
+        ("attempts", Value::List(attempts.collect())),
+        ("tags", tags.clone().into()),
+        ("notes", notes.clone().into()),
+    ])
+}
