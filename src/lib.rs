@@ -24,3 +24,5 @@ pub mod engine;
 pub mod analysis;
 
 pub mod report;
+
+pub mod cli;

@@ -1,0 +1,125 @@
+//! What every command needs: the ledger, and a way to answer.
+
+use super::failure::{Failure, exit};
+use crate::engine::{self, Recovered};
+use crate::host::environment;
+use crate::record::{AttemptId, RunId, Sealed, Table, Target};
+use crate::report::document;
+use crate::store::{Reader, Store, StoreError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The ledger that is meant, and how to answer.
+pub(super) struct Context {
+    store: Store,
+    pub(super) json: bool,
+}
+
+impl Context {
+    pub(super) fn new(ledger: Option<PathBuf>, json: bool) -> Self {
+        let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+        let found = environment::find_ledger(ledger.as_deref(), &here);
+        // Workers run in other folders, and find their pipe by this path.
+        let dir = std::path::absolute(&found).unwrap_or(found);
+        Self { store: Store::at(dir), json }
+    }
+
+    /// The ledger, after every attempt whose supervisor died has been sealed.
+    pub(super) fn store(&self) -> &Store {
+        match engine::recover(&self.store) {
+            Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
+            // A ledger that can only be read still answers.
+            Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
+        }
+        &self.store
+    }
+
+    /// The ledger as it is.
+    pub(super) fn store_as_it_is(&self) -> &Store {
+        &self.store
+    }
+
+    fn tell_recovered(&self, found: &Recovered) {
+        match found {
+            Recovered::Sealed(id) => say(&format!("sealed {}, which its supervisor left behind", id.0.prefix(8))),
+            Recovered::Removed(_) => {}
+            Recovered::Elsewhere(path) => {
+                say(&format!("note: `{}` is of another host (if that one is dead, remove the file)", path.display()));
+            }
+            Recovered::Unreadable(path, fault) => say(&format!("warning: `{}`: {fault}", path.display())),
+        }
+    }
+
+    /// Prints the answer: the document with `--json`, else the text.
+    pub(super) fn answer(&self, text: impl FnOnce() -> String, members: impl FnOnce() -> Table) -> Result<(), Failure> {
+        let answer = if self.json { document(members()) } else { text() };
+        print(&answer)
+    }
+}
+
+/// Writes to standard output. A reader that went away ends the command quietly.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(exit::NO, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to standard error.
+pub(super) fn say(line: &str) {
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Finds what a text names.
+pub(super) fn resolve(reader: &Reader<'_>, text: &str) -> Result<Result<Target, Failure>, StoreError> {
+    Ok(reader.resolve(text)?.map_err(Failure::from))
+}
+
+/// Finds the run that a text names, by its own id or by that of one of its attempts.
+pub(super) fn resolve_run(reader: &Reader<'_>, text: &str) -> Result<Result<RunId, Failure>, StoreError> {
+    Ok(match resolve(reader, text)? {
+        Err(failure) => Err(failure),
+        Ok(Target::Run(id)) => Ok(id),
+        Ok(Target::Attempt(id)) => match reader.attempt(id)? {
+            Some(attempt) => Ok(attempt.run),
+            None => Err(Failure::new(exit::NO, format!("attempt {id} is not in the ledger"))),
+        },
+    })
+}
+
+/// Finds the attempt that a text names; of a run, its newest finished attempt, or its newest if none finished.
+pub(super) fn resolve_attempt(
+    reader: &Reader<'_>,
+    text: &str,
+) -> Result<Result<(AttemptId, Sealed), Failure>, StoreError> {
+    let id = match resolve(reader, text)? {
+        Err(failure) => return Ok(Err(failure)),
+        Ok(Target::Attempt(id)) => Some(id),
+        Ok(Target::Run(run)) => newest_attempt(reader, run)?,
+    };
+    let sealed = match id {
+        Some(id) => reader.sealed(id)?.map(|sealed| (id, sealed)),
+        None => None,
+    };
+    Ok(sealed.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
+}
+
+/// The newest finished attempt of a run, or its newest if none finished.
+pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
+    let mut newest = None;
+    for (id, finished) in reader.attempts_of(run)? {
+        if let Some(attempt) = reader.attempt(id)? {
+            newest = newest.max(Some((finished, attempt.started_unix_ms, id)));
+        }
+    }
+    Ok(newest.map(|(_, _, id)| id))
+}
+
+/// Reads a file that a command was given.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))
+}

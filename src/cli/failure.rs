@@ -1,0 +1,108 @@
+//! What ends a command early: a kind, a cause and hints.
+
+use crate::engine::{BindError, EngineError};
+use crate::manifest::ManifestError;
+use crate::store::{ResolveError, StoreError};
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The exit codes, part of the interface.
+pub mod exit {
+    /// It worked; the answer is yes.
+    pub const YES: u8 = 0;
+    /// It worked; the answer is no: something differs, nothing was found.
+    pub const NO: u8 = 1;
+    /// The arguments or the manifest are wrong.
+    pub const USAGE: u8 = 2;
+    /// The ledger cannot be read or written.
+    pub const LEDGER: u8 = 3;
+    /// A run failed, and is recorded as failed.
+    pub const FAILED: u8 = 4;
+    /// A rerun did not reproduce the run.
+    pub const NOT_REPRODUCED: u8 = 5;
+    /// Another process keeps the ledger busy; try again.
+    pub const BUSY: u8 = 75;
+    /// It was interrupted, and what it did is recorded.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(super) struct Failure {
+    code: u8,
+    source: Box<dyn Error>,
+}
+
+impl Failure {
+    pub(super) fn new(code: u8, source: impl Into<Box<dyn Error>>) -> Self {
+        Self { code, source: source.into() }
+    }
+
+    /// Prints it with its causes, and gives the exit code.
+    pub(super) fn report(&self) -> ExitCode {
+        let mut text = format!("{}\n", self.source);
+        let mut cause = self.source.source();
+        while let Some(source) = cause {
+            // Some messages already end with their cause's.
+            if !text.trim_end().ends_with(&source.to_string()) {
+                text.push_str(&format!("  because: {source}\n"));
+            }
+            cause = source.source();
+        }
+        let head = if text.starts_with("manifest") || text.contains(".toml:") { "" } else { "error: " };
+        // Nobody is left to tell if standard error is closed.
+        let _ = write!(std::io::stderr(), "{head}{text}");
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let code = if matches!(error, StoreError::Busy { .. }) { exit::BUSY } else { exit::LEDGER };
+        Self::new(code, error)
+    }
+}
+
+impl From<ManifestError> for Failure {
+    fn from(error: ManifestError) -> Self {
+        Self::new(exit::USAGE, error)
+    }
+}
+
+impl From<BindError> for Failure {
+    fn from(error: BindError) -> Self {
+        Self::new(exit::USAGE, error)
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(error: ResolveError) -> Self {
+        let code = if matches!(error, ResolveError::Ambiguous { .. }) { exit::USAGE } else { exit::NO };
+        Self::new(code, error)
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            EngineError::Bind(error) => error.into(),
+            EngineError::Unsealed { ref source, .. } if matches!(**source, StoreError::Busy { .. }) => {
+                Self::new(exit::BUSY, error)
+            }
+            other => Self::new(exit::LEDGER, other),
+        }
+    }
+}
+
+/// Damaged ledger files make the database panic; the store turns that into an error, so the panic itself says nothing.
+pub(super) fn quiet_panics() {
+    let standard = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let in_database = info.location().is_some_and(|location| location.file().contains("redb"));
+        if !in_database {
+            standard(info);
+        }
+    }));
+}

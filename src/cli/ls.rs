@@ -1,0 +1,44 @@
+//! `ledger ls`
+
+use super::context::Context;
+use super::failure::{Failure, exit};
+use crate::record::Digest;
+use crate::report::{self, Line};
+use std::collections::BTreeMap;
+
+/// List attempts, newest first
+///
+/// Example: ledger ls -n 5
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Show at most that many
+    #[arg(short, value_name = "N", default_value_t = 50)]
+    n: usize,
+
+    /// Show all of them
+    #[arg(long)]
+    all: bool,
+
+    /// Show hidden ones too
+    #[arg(long)]
+    hidden: bool,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let limit = if args.all { usize::MAX } else { args.n };
+    let (lines, total) = context.store().read(|reader| {
+        let mut tags: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
+        for (name, target) in reader.tags()? {
+            tags.entry(target.digest()).or_default().push(name);
+        }
+        let mut lines = Vec::new();
+        for row in reader.recent(limit, args.hidden)? {
+            let of = |id: &Digest| tags.get(id).cloned().unwrap_or_default();
+            let tags = [of(&row.run.0), of(&row.attempt.0)].concat();
+            lines.push(Line { run: reader.short(row.run.0)?, tags, row });
+        }
+        Ok((lines, reader.attempt_count()?))
+    })?;
+    context.answer(|| report::ls_text(&lines, total), || report::ls_value(&lines, total))?;
+    Ok(exit::YES)
+}

@@ -1,0 +1,34 @@
+//! `ledger man`
+
+use super::context::{Context, print};
+use super::failure::{Failure, exit};
+use clap_mangen::Man;
+
+/// Print the manual page, of all or of one command
+///
+/// Example: ledger man run | man -l -
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The command
+    command: Option<String>,
+}
+
+pub(super) fn run(args: &Args, _context: &Context, command: &clap::Command) -> Result<u8, Failure> {
+    let mut command = command.clone();
+    command.build();
+    let command = match &args.command {
+        None => command,
+        Some(name) => command
+            .find_subcommand(name)
+            .ok_or_else(|| {
+                Failure::new(exit::USAGE, format!("there is no command `{name}` (`ledger help` lists them)"))
+            })?
+            .clone(),
+    };
+    let mut bytes = Vec::new();
+    Man::new(command)
+        .render(&mut bytes)
+        .map_err(|error| Failure::new(exit::NO, format!("cannot make the manual page: {error}")))?;
+    print(&String::from_utf8_lossy(&bytes))?;
+    Ok(exit::YES)
+}

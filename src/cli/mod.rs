@@ -1,0 +1,121 @@
+//! The command line: one file a command, each of them arguments, one call and one report.
+//!
+//! The only room that prints, reads arguments and decides exit codes.
+
+mod best;
+mod completions;
+mod context;
+mod diff;
+mod doctor;
+mod export;
+mod failure;
+mod hide;
+mod import;
+mod ls;
+mod man;
+mod note;
+mod rerun;
+mod rm;
+mod run;
+mod schema;
+mod show;
+mod tag;
+mod trainer;
+mod verify;
+mod watch;
+mod why;
+mod worker;
+
+pub use failure::exit;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use context::Context;
+use failure::Failure;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs deep-learning experiments, keeps what they did, and answers which configuration is best.
+///
+/// A manifest (TOML) names a model, its data, how it is trained and on what; any value may be a list, and `run` trains
+/// every combination. Each run has an id that is the hash of its configuration, program, container, CUDA and driver versions,
+/// devices and seed; what it did is sealed in the ledger and never changes.
+#[derive(Debug, Parser)]
+#[command(name = "ledger", version, arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    /// Where the ledger is [default: `ledger/` here or in a folder above, else the XDG data directory]
+    #[arg(long, global = true, value_name = "PATH", env = "LEDGER_DIR", hide_env_values = true)]
+    ledger: Option<PathBuf>,
+
+    /// Print one JSON document instead of text
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Rerun(rerun::Args),
+    Ls(ls::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+    Why(why::Args),
+    Best(best::Args),
+    Export(export::Args),
+    Import(import::Args),
+    Verify(verify::Args),
+    Tag(tag::Args),
+    Note(note::Args),
+    Hide(hide::Args),
+    Rm(rm::Args),
+    Doctor(doctor::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+    #[command(hide = true)]
+    Worker(worker::Args),
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    failure::quiet_panics();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap prints help and versions to standard output, faults to standard error, as it should.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::YES });
+        }
+    };
+    let context = Context::new(cli.ledger, cli.json);
+    match dispatch(&cli.command, &context) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
+    match command {
+        Command::Run(args) => run::run(args, context),
+        Command::Rerun(args) => rerun::run(args, context),
+        Command::Ls(args) => ls::run(args, context),
+        Command::Show(args) => show::run(args, context),
+        Command::Diff(args) => diff::run(args, context),
+        Command::Why(args) => why::run(args, context),
+        Command::Best(args) => best::run(args, context),
+        Command::Export(args) => export::run(args, context),
+        Command::Import(args) => import::run(args, context),
+        Command::Verify(args) => verify::run(args, context),
+        Command::Tag(args) => tag::run(args, context),
+        Command::Note(args) => note::run(args, context),
+        Command::Hide(args) => hide::run(args, context),
+        Command::Rm(args) => rm::run(args, context),
+        Command::Doctor(args) => doctor::run(args, context),
+        Command::Schema(args) => schema::run(args, context),
+        Command::Completions(args) => completions::run(args, context, &mut Cli::command()),
+        Command::Man(args) => man::run(args, context, &Cli::command()),
+        Command::Worker(args) => worker::run(args),
+    }
+}

@@ -1,0 +1,292 @@
+//! `ledger run`
+
+use super::context::{self, Context, say};
+use super::failure::{Failure, exit};
+use super::trainer::trainer;
+use super::watch::{Interruption, Watcher};
+use crate::analysis::expr::Expr;
+use crate::engine::{Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
+use crate::host::{container, environment, git, machine};
+use crate::manifest::{self, Manifest, Objective};
+use crate::record::{Attempt, Direction, Table, Value, known_metric};
+use crate::report::{self, Summary, table_of};
+use crate::store::{Store, StoreError};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Train every combination that a manifest asks for and that the ledger does not hold yet
+///
+/// A run that was sealed before is not executed again; one that failed or was interrupted is. Two `ledger run` may work on
+/// one ledger at once: they share the runs. The first Ctrl-C stops at the next step, the second at once; either way everything
+/// so far is kept.
+///
+/// Example: ledger run manifests/quickstart.toml --only 'optimizer == adam'
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The manifests
+    #[arg(required = true, value_name = "MANIFEST")]
+    manifests: Vec<PathBuf>,
+
+    /// Print the runs with their ids, and execute nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Execute each run N more times, sealed or not
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+
+    /// Take only the runs whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
+    #[arg(long, value_name = "EXPR")]
+    only: Option<String>,
+
+    /// Execute that many runs at once (they then disturb each other's times)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
+    let bounds = bound(args, &manifests)?;
+    let store = if args.dry_run { context.store_as_it_is() } else { context.store() };
+    let planned = plan(store, bounds)?;
+    let axes = axes(&planned);
+    if args.dry_run {
+        return answer_plan(context, store, &planned, &axes);
+    }
+    // A ledger that cannot be written is found out now, not after the training.
+    store.write(|_| Ok(()))?;
+    let facts = facts(&manifests);
+    let missing: usize = planned.iter().map(|planned| planned.missing).sum();
+    let interruption = Interruption::install()?;
+    let report = if missing == 0 {
+        SweepReport::default()
+    } else {
+        let watcher = Watcher::new(missing);
+        let sweep = Sweep {
+            store,
+            facts: &facts,
+            shim: &shim()?,
+            watch: &watcher,
+            stop: &interruption,
+            jobs: usize::from(args.jobs),
+        };
+        let report = sweep.run(planned.clone());
+        watcher.finish();
+        report
+    };
+    answer(context, store, &planned, &axes, &manifests, &report)?;
+    Ok(code(&report))
+}
+
+/// This program, which becomes the worker by its hidden command.
+pub(super) fn shim() -> Result<Shim, Failure> {
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))?;
+    Ok(Shim { executable })
+}
+
+fn bound(args: &Args, manifests: &[Manifest]) -> Result<Vec<(Bound, Cause)>, Failure> {
+    let trainer = trainer();
+    let machine = Machine::default();
+    let mut bounds = Vec::new();
+    for manifest in manifests {
+        for cell in &manifest.cells {
+            let cause = match args.repeat {
+                Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
+                None => Cause::Complete(usize::try_from(manifest.repeats).unwrap_or(usize::MAX)),
+            };
+            bounds.push((bind(cell, manifest, trainer.as_ref(), &machine)?, cause));
+        }
+    }
+    let Some(text) = &args.only else { return Ok(bounds) };
+    let names: BTreeSet<String> = bounds
+        .iter()
+        .flat_map(|(bound, _)| bound.cell.config.keys().chain(bound.cell.settings.keys()).cloned())
+        .chain(["seed".to_owned()])
+        .collect();
+    let only = Expr::parse(text, &names).map_err(|error| Failure::new(exit::USAGE, format!("--only: {error}")))?;
+    bounds.retain(|(bound, _)| {
+        only.matches(&|name| match name {
+            "seed" => Some(Value::Int(i64::try_from(bound.cell.seed).unwrap_or(i64::MAX))),
+            name => bound.cell.get(name).cloned(),
+        })
+    });
+    if bounds.is_empty() {
+        return Err(Failure::new(exit::NO, format!("no run matches --only '{text}' (--dry-run shows the runs)")));
+    }
+    Ok(bounds)
+}
+
+/// The fields in which the runs differ.
+fn axes(planned: &[Planned]) -> Vec<String> {
+    let Some(first) = planned.first() else { return Vec::new() };
+    let names: BTreeSet<&String> = planned.iter().flat_map(|planned| planned.bound.cell.config.keys()).collect();
+    let differs = |name: &&String| planned.iter().any(|other| other.bound.cell.get(name) != first.bound.cell.get(name));
+    let mut axes: Vec<String> = names.into_iter().filter(differs).cloned().collect();
+    // A field that some cells lack and all others agree on follows from another one, as does the data's digest.
+    axes.retain(|axis| {
+        let mut values: Vec<&Value> = planned.iter().filter_map(|planned| planned.bound.cell.get(axis)).collect();
+        values.dedup();
+        values.len() > 1 && axis != "data.digest"
+    });
+    if planned.iter().any(|other| other.bound.cell.seed != first.bound.cell.seed) {
+        axes.push("seed".to_owned());
+    }
+    axes
+}
+
+fn answer_plan(context: &Context, store: &Store, planned: &[Planned], axes: &[String]) -> Result<u8, Failure> {
+    let ids = short_ids(store, planned)?;
+    let full = |planned: &Planned, short: &String| {
+        if context.json { planned.bound.run.id.to_string() } else { short.clone() }
+    };
+    let plans: Vec<_> = planned
+        .iter()
+        .zip(&ids)
+        .map(|(planned, id)| (full(planned, id), &planned.bound.cell, planned.sealed, planned.missing))
+        .collect();
+    context.answer(|| report::plan_text(&plans, axes), || report::plan_value(&plans))?;
+    Ok(exit::YES)
+}
+
+/// The ids by which the runs are shown: as the ledger would show them, where it holds them.
+fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String>, StoreError> {
+    if !store.file().exists() {
+        return Ok(planned.iter().map(|planned| planned.bound.run.id.0.prefix(8)).collect());
+    }
+    store.read(|reader| planned.iter().map(|planned| reader.short(planned.bound.run.id.0)).collect())
+}
+
+/// What is recorded of the surroundings with every attempt.
+pub(super) fn facts(manifests: &[Manifest]) -> Table {
+    let mut facts = machine::facts();
+    facts.extend(container::facts());
+    facts.extend(environment::recorded());
+    if let Some(manifest) = manifests.first() {
+        let directory = &manifest.directory;
+        let here = std::path::Path::new(".");
+        facts.extend(git::facts(if directory.as_os_str().is_empty() { here } else { directory }));
+    }
+    facts
+}
+
+fn answer(
+    context: &Context,
+    store: &Store,
+    planned: &[Planned],
+    axes: &[String],
+    manifests: &[Manifest],
+    report: &SweepReport,
+) -> Result<(), Failure> {
+    let ids = short_ids(store, planned)?;
+    let newest: Vec<Option<Attempt>> = store.read(|reader| {
+        planned
+            .iter()
+            .map(|planned| match context::newest_attempt(reader, planned.bound.run.id)? {
+                Some(id) => reader.attempt(id),
+                None => Ok(None),
+            })
+            .collect()
+    })?;
+    let summaries: Vec<Summary<'_>> = planned
+        .iter()
+        .zip(&ids)
+        .zip(&newest)
+        .map(|((planned, id), newest)| {
+            let seen = newest.as_ref().map(|attempt| (&attempt.outcome, &attempt.metrics));
+            (id.clone(), &planned.bound.cell, seen)
+        })
+        .collect();
+    let best = best_of_each(planned, &newest, manifests.iter().find_map(|manifest| manifest.objective.as_ref()));
+    let text = || {
+        let mut text = report::summary_text(&summaries, axes);
+        for (model, metric, index, value) in &best {
+            text.push_str(&format!("best {model}: {} with {metric} {}\n", ids[*index], report::significant(*value)));
+        }
+        text
+    };
+    let members = || {
+        let runs = planned.iter().zip(&newest).map(|(planned, newest)| {
+            let mut table = table_of([("run", planned.bound.run.id.to_string().into())]);
+            if let Some(attempt) = newest {
+                table.insert("attempt".to_owned(), attempt.id().to_string().into());
+                table.insert("outcome".to_owned(), attempt.outcome.name().into());
+            }
+            Value::Table(table)
+        });
+        let best = best.iter().map(|(model, metric, index, value)| {
+            let run = planned[*index].bound.run.id.to_string();
+            let pairs = [("model", model.as_str().into()), ("metric", metric.as_str().into())];
+            let mut table = table_of(pairs);
+            table.insert("run".to_owned(), run.into());
+            table.insert("value".to_owned(), (*value).into());
+            Value::Table(table)
+        });
+        table_of([
+            ("executed", report.executed.len().into()),
+            ("interrupted", report.interrupted.into()),
+            ("runs", Value::List(runs.collect())),
+            ("best", Value::List(best.collect())),
+        ])
+    };
+    context.answer(text, members)?;
+    let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count();
+    if sealed_before > 0 {
+        say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
+    }
+    if report.interrupted {
+        say("interrupted; the same command goes on where this one stopped");
+    }
+    Ok(())
+}
+
+/// For each model the best run by the objective, else by accuracy, else by loss.
+fn best_of_each(
+    planned: &[Planned],
+    newest: &[Option<Attempt>],
+    objective: Option<&Objective>,
+) -> Vec<(String, String, usize, f64)> {
+    let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
+    let mut found = Vec::new();
+    for model in models {
+        let of_model = || {
+            planned.iter().zip(newest).enumerate().filter_map(|(index, (planned, attempt))| {
+                let attempt = attempt.as_ref().filter(|attempt| attempt.outcome.name() == "finished")?;
+                (planned.bound.run.model() == model).then_some((index, attempt))
+            })
+        };
+        let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
+        let usual = ["accuracy", "loss"]
+            .into_iter()
+            .filter_map(|name| known_metric(name).map(|metric| (name.to_owned(), metric.direction)));
+        for (metric, direction) in stated.into_iter().chain(usual) {
+            let values = of_model().filter_map(|(index, attempt)| {
+                attempt.metric(&metric).filter(|value| value.is_finite()).map(|value| (index, value))
+            });
+            let best = values.reduce(|best, next| {
+                let better = match direction {
+                    Direction::Minimize => next.1 < best.1,
+                    Direction::Maximize => next.1 > best.1,
+                };
+                if better { next } else { best }
+            });
+            if let Some((index, value)) = best {
+                found.push((model.to_owned(), metric, index, value));
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn code(report: &SweepReport) -> u8 {
+    if report.interrupted {
+        exit::INTERRUPTED
+    } else if !report.troubled.is_empty() {
+        exit::LEDGER
+    } else if report.any_failed() {
+        exit::FAILED
+    } else {
+        exit::YES
+    }
+}

@@ -1,0 +1,56 @@
+//! `ledger show`
+
+use super::context::{self, Context};
+use super::failure::{Failure, exit};
+use crate::record::Target;
+use crate::report::{self, Described};
+use crate::store::{Reader, StoreError};
+
+/// Show all that is recorded of a run or of one attempt
+///
+/// Example: ledger show latest
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run (all its attempts) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    id: String,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let described = context.store().read(|reader| match context::resolve(reader, &args.id)? {
+        Err(failure) => Ok(Err(failure)),
+        Ok(target) => Ok(describe(reader, target)?.ok_or_else(|| {
+            Failure::new(
+                exit::LEDGER,
+                format!("`{}` is listed, but its record is missing (run `ledger verify`)", args.id),
+            )
+        })),
+    })??;
+    context.answer(|| report::show_text(&described), || report::show_value(&described))?;
+    Ok(exit::YES)
+}
+
+fn describe(reader: &Reader<'_>, target: Target) -> Result<Option<Described>, StoreError> {
+    let (run, ids) = match target {
+        Target::Run(run) => (run, reader.attempts_of(run)?.into_iter().map(|(id, _)| id).collect()),
+        Target::Attempt(id) => match reader.attempt(id)? {
+            Some(attempt) => (attempt.run, vec![id]),
+            None => return Ok(None),
+        },
+    };
+    let mut attempts = Vec::new();
+    for id in ids {
+        if let Some(attempt) = reader.attempt(id)? {
+            attempts.push((id, reader.short(id.0)?, attempt));
+        }
+    }
+    attempts.sort_by_key(|(id, _, attempt)| (attempt.started_unix_ms, *id));
+    let Some(run) = reader.run(run)? else { return Ok(None) };
+    let digests: Vec<_> = attempts.iter().map(|(id, _, _)| id.0).chain([run.id.0]).collect();
+    let tags = reader.tags()?.into_iter().filter(|(_, target)| digests.contains(&target.digest()));
+    let tags = tags.map(|(name, _)| name).collect();
+    let mut notes = Vec::new();
+    for digest in digests {
+        notes.extend(reader.notes(digest)?);
+    }
+    Ok(Some(Described { run, attempts, tags, notes }))
+}

@@ -1,0 +1,19 @@
+//! What the built-in trainer of this binary is, if it has one.
+
+use crate::engine::Trainer;
+
+/// The trainer's identity; none in a binary that was built without it.
+#[cfg(feature = "train")]
+pub(super) fn trainer() -> Option<Trainer> {
+    Some(Trainer {
+        cpu: crate::train::program("cpu"),
+        cuda: cfg!(feature = "cuda").then(|| crate::train::program("cuda")),
+        digits: crate::train::digits_reference_digest(),
+    })
+}
+
+/// The trainer's identity; none in a binary that was built without it.
+#[cfg(not(feature = "train"))]
+pub(super) fn trainer() -> Option<Trainer> {
+    None
+}

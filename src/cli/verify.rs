@@ -1,0 +1,53 @@
+//! `ledger verify`
+
+use super::context::Context;
+use super::failure::{Failure, exit};
+use crate::record::Value;
+use crate::report::table_of;
+
+/// Recompute every id, digest and index of the ledger, and the chain of its log
+///
+/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong.
+///
+/// Example: ledger verify
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {}
+
+pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
+    let found = context.store().read(|reader| reader.verify(&mut |_, _| {}))?;
+    let sound = found.faults.is_empty();
+    context.answer(
+        || {
+            let mut text = String::new();
+            for fault in &found.faults {
+                text.push_str(&format!("{}: {}\n", fault.owner, fault.fault));
+            }
+            text.push_str(&format!(
+                "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries\n",
+                if sound { "sound" } else { "DAMAGED" },
+                found.runs,
+                found.attempts,
+                found.chunks,
+                found.log_entries,
+                found.index_entries
+            ));
+            text
+        },
+        || {
+            let faults = found.faults.iter().map(|fault| {
+                let pairs = [("owner", fault.owner.as_str().into()), ("fault", fault.fault.as_str().into())];
+                Value::Table(table_of(pairs))
+            });
+            table_of([
+                ("sound", sound.into()),
+                ("runs", found.runs.into()),
+                ("attempts", found.attempts.into()),
+                ("chunks", found.chunks.into()),
+                ("log_entries", found.log_entries.into()),
+                ("index_entries", found.index_entries.into()),
+                ("faults", Value::List(faults.collect())),
+            ])
+        },
+    )?;
+    Ok(if sound { exit::YES } else { exit::NO })
+}

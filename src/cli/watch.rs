@@ -1,0 +1,135 @@
+//! Shows a sweep while it runs, and hears Ctrl-C.
+
+use super::failure::{Failure, exit};
+use crate::engine::{EngineError, Executed, Seen, Stop, Watch};
+use crate::host::signals::Interrupts;
+use crate::record::{EventKind, RunId};
+use crate::report::{self, Bar, Progress};
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+
+/// Turns what an engine sees into progress bars and lines.
+pub(super) struct Watcher {
+    progress: Progress,
+    bars: Mutex<HashMap<RunId, Bar>>,
+}
+
+impl Watcher {
+    pub(super) fn new(attempts: usize) -> Self {
+        let progress = Progress::new(u64::try_from(attempts).unwrap_or(u64::MAX));
+        Self { progress, bars: Mutex::default() }
+    }
+
+    pub(super) fn finish(&self) {
+        self.progress.finish();
+    }
+
+    fn with_bar(&self, run: RunId, show: impl FnOnce(&Bar)) {
+        if let Some(bar) = self.bars.lock().unwrap_or_else(PoisonError::into_inner).get(&run) {
+            show(bar);
+        }
+    }
+
+    fn take_bar(&self, run: RunId) -> Option<Bar> {
+        self.bars.lock().unwrap_or_else(PoisonError::into_inner).remove(&run)
+    }
+}
+
+fn label(bound: &crate::engine::Bound) -> String {
+    let field = |name: &str| bound.cell.get(name).map(ToString::to_string);
+    let words = [
+        Some(bound.run.model().to_owned()),
+        field("training.optimizer"),
+        field("training.learning_rate").map(|rate| format!("lr {rate}")),
+    ];
+    let params = bound.cell.config.iter().filter_map(|(key, value)| Some((key.strip_prefix("params.")?, value)));
+    let params = params.map(|(key, value)| format!("{key} {value}"));
+    words.into_iter().flatten().chain(params).collect::<Vec<_>>().join(" ")
+}
+
+fn result_line(executed: &Executed) -> String {
+    let attempt = &executed.sealed.attempt;
+    let mut words = vec![attempt.outcome.name().to_owned()];
+    for name in ["accuracy", "loss"] {
+        if let Some(value) = attempt.metric(name) {
+            words.push(format!("{name} {}", report::significant(value)));
+        }
+    }
+    if let Some(seconds) = attempt.metric("wall_time") {
+        words.push(format!("in {}", report::duration(seconds)));
+    }
+    if let Some(reason) = attempt.outcome.reason() {
+        words.push(format!("({reason})"));
+    }
+    words.join(" ")
+}
+
+fn chain(error: &EngineError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        if !text.ends_with(&source.to_string()) {
+            text.push_str(&format!(": {source}"));
+        }
+        cause = source.source();
+    }
+    text
+}
+
+impl Watch for Watcher {
+    fn see(&self, seen: Seen<'_>) {
+        match seen {
+            Seen::Begun(bound) => {
+                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &label(bound));
+                self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(bound.run.id, bar);
+            }
+            Seen::Event(run, event) => self.with_bar(run, |bar| match &event.kind {
+                EventKind::Plan { steps, .. } => bar.plan(*steps),
+                EventKind::Step { step, values, .. } => {
+                    let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, value)| *value);
+                    bar.step(*step, loss);
+                }
+                EventKind::Status { message } => bar.message(message),
+                _ => {}
+            }),
+            Seen::Output(..) => {}
+            Seen::Ended(bound, executed) => {
+                let line = format!("{} {}: {}", bound.run.id.0.prefix(8), label(bound), result_line(executed));
+                self.progress.end(self.take_bar(bound.run.id).as_ref(), &line);
+            }
+            Seen::Troubled(bound, error) => {
+                let line = format!("{} {}: {}", bound.run.id.0.prefix(8), label(bound), chain(error));
+                self.progress.end(self.take_bar(bound.run.id).as_ref(), &line);
+            }
+            Seen::Elsewhere(bound) => {
+                let id = bound.run.id.0.prefix(8);
+                self.progress.say(&format!("{id} {}: another process executes it; waiting", label(bound)));
+            }
+            Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM.
+pub(super) struct Interruption {
+    signals: Mutex<Interrupts>,
+}
+
+impl Interruption {
+    pub(super) fn install() -> Result<Self, Failure> {
+        let signals = Interrupts::install()
+            .map_err(|error| Failure::new(exit::FAILED, format!("cannot listen for Ctrl-C: {error}")))?;
+        Ok(Self { signals: Mutex::new(signals) })
+    }
+}
+
+impl Stop for Interruption {
+    fn asked(&self) -> u32 {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner).count()
+    }
+
+    fn urgent(&self) -> bool {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner).terminated()
+    }
+}
