@@ -1,0 +1,190 @@
+//! The rooms and who may enter which: `docs/architecture.md`'s table, held by scanning the source.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Room, the rooms that it may import, and the foreign crates that it alone may name. In the order of the table: each room
+/// stands after all that it imports, so that no cycle can be written down.
+const ROOMS: &[(&str, &[&str], &[&str])] = &[
+    ("record", &[], &["blake3"]),
+    ("wire", &["record"], &["bincode", "serde_json", "pco"]),
+    ("manifest", &["record"], &["toml"]),
+    ("host", &["record"], &["rustix", "signal_hook", "flate2"]),
+    ("gpu", &["record"], &["nvml_wrapper", "libloading"]),
+    ("journal", &["record", "wire"], &["crc32c"]),
+    ("store", &["record", "wire"], &["redb"]),
+    ("train", &["record"], &["burn", "log", "rayon", "flate2"]),
+    ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store"], &[]),
+    ("analysis", &["record"], &[]),
+    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff"]),
+    (
+        "cli",
+        &["record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "report"],
+        &["clap", "clap_complete", "clap_mangen"],
+    ),
+];
+
+/// Crates that any room may name.
+const SHARED: &[&str] = &["std", "core", "thiserror", "strsim", "fastrand"];
+
+const FORBIDDEN_NAMES: &[&str] = &["utils", "helpers", "common", "core", "manager"];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn files(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, out);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// The code of a file without comments and without its inline test module.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let without_comment = |line: &str| line.split("//").next().unwrap_or_default().to_owned() + "\n";
+    text.lines().map(without_comment).collect()
+}
+
+/// The identifiers that follow a prefix such as `crate::`.
+fn after<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
+    let ident = |text: &'a str| {
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        &text[..end]
+    };
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        let standing_alone = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == ':');
+        if standing_alone {
+            let rest = &code[at + prefix.len()..];
+            if let Some(group) = rest.strip_prefix('{') {
+                let group = &group[..group.find('}').unwrap_or(group.len())];
+                found.extend(group.split(',').map(|item| ident(item.trim())));
+            } else {
+                found.push(ident(rest));
+            }
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+fn rooms() -> BTreeMap<String, Vec<PathBuf>> {
+    let mut rooms = BTreeMap::new();
+    for entry in fs::read_dir(source()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let mut found = Vec::new();
+            files(&path, &mut found);
+            rooms.insert(path.file_name().unwrap().to_string_lossy().into_owned(), found);
+        }
+    }
+    rooms
+}
+
+#[test]
+fn the_table_lists_every_room_after_those_that_it_imports() {
+    let mut seen: Vec<&str> = Vec::new();
+    for (room, imports, _) in ROOMS {
+        for import in *imports {
+            assert!(seen.contains(import), "`{room}` imports `{import}`, which stands after it");
+        }
+        seen.push(room);
+    }
+    let mut listed: Vec<String> = seen.iter().map(|room| (*room).to_owned()).collect();
+    listed.sort();
+    assert_eq!(listed, rooms().into_keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn rooms_enter_only_rooms_that_they_may() {
+    let mut faults = Vec::new();
+    let mut checked = 0;
+    for (room, paths) in rooms() {
+        let (_, imports, _) = ROOMS.iter().find(|(name, ..)| *name == room).unwrap();
+        for path in paths {
+            for import in after(&code(&path), "crate::") {
+                checked += 1;
+                if import != room && !imports.contains(&import) {
+                    faults.push(format!("{} names crate::{import}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 50, "the scan finds only {checked} imports");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn foreign_crates_are_named_in_their_rooms_alone() {
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    let crates: Vec<String> = dependencies
+        .lines()
+        .filter(|line| line.starts_with(char::is_alphabetic))
+        .map(|line| line.split([' ', '=']).next().unwrap().replace('-', "_"))
+        .collect();
+    assert!(crates.contains(&"redb".to_owned()));
+    let mut faults = Vec::new();
+    for name in crates.iter().filter(|name| !SHARED.contains(&name.as_str())) {
+        let owners: Vec<&str> =
+            ROOMS.iter().filter(|(_, _, own)| own.contains(&name.as_str())).map(|(room, ..)| *room).collect();
+        let mut used = false;
+        for (room, paths) in rooms() {
+            for path in paths {
+                let code = code(&path);
+                let named = format!("{name}::");
+                // A module of ours may have a crate's name.
+                let ours = code.contains(&format!("mod {name};"));
+                let hit = !ours
+                    && code
+                        .match_indices(&named)
+                        .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':'));
+                if hit && owners.contains(&room.as_str()) {
+                    used = true;
+                } else if hit {
+                    faults.push(format!("{} names {name}", path.display()));
+                }
+            }
+        }
+        if !used {
+            faults.push(format!("{name} is a dependency that no room uses"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn files_are_of_a_readable_length_and_well_named() {
+    let mut paths = Vec::new();
+    files(&source(), &mut paths);
+    for path in paths {
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 600, "{} has {lines} lines", path.display());
+        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(!FORBIDDEN_NAMES.contains(&stem.as_str()), "{}", path.display());
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("//!") || stem == "tests" || path.components().any(|part| part.as_os_str() == "tests"),
+            "{} does not say what it is for",
+            path.display()
+        );
+    }
+}
+
+/// Two crates of Burn's drifted after it was published; Cargo.lock holds them, and a careless `cargo update` lets them go.
+#[test]
+fn the_lock_file_holds_what_burn_needs() {
+    let lock = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock")).unwrap();
+    for (name, version) in [("pliron", "0.17.0"), ("pliron-derive", "0.17.0"), ("burn", "0.22.0-pre.3")] {
+        let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        assert!(lock.contains(&entry), "{name} has to be {version} (cargo update -p {name} --precise {version})");
+    }
+}

@@ -1,0 +1,261 @@
+//! Bad input, and workers that misbehave: each is named, and nothing is lost.
+
+use crate::sandbox::{Sandbox, WORKER};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs one script as the worker; gives the attempt's record.
+fn attempt_of(script: &str, code: i32) -> serde_json::Value {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(script, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(code);
+    assert!(sandbox.journals().is_empty());
+    sandbox.json(&["verify"], 0);
+    sandbox.json(&["show", "latest"], 0)["attempts"][0].clone()
+}
+
+#[test]
+fn a_worker_that_fails_says_why() {
+    let attempt = attempt_of("echo first >&2; echo 'no such file: data.bin' >&2; exit 7", 4);
+    assert_eq!(attempt["outcome"], "failed");
+    assert_eq!(attempt["reason"], "the worker exited with code 7: no such file: data.bin");
+    assert_eq!(attempt["exit_code"], 7);
+    assert_eq!(attempt["stderr_tail"], "first\nno such file: data.bin\n");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_recorded_with_the_signal_and_its_last_words() {
+    let script = r#"echo '{"event":"step","step":4,"values":{"loss":2}}' >> "$LEDGER_EVENTS"; kill -SEGV $$"#;
+    let attempt = attempt_of(script, 4);
+    assert_eq!(attempt["reason"], "the worker was ended by SIGSEGV");
+    assert_eq!(attempt["exit_signal"], 11);
+    assert!(attempt["last_events"][0].as_str().unwrap().contains("\"step\":4"));
+}
+
+#[test]
+fn a_failure_event_fails_the_attempt_whatever_the_exit_code() {
+    let script = r#"echo '{"event":"failure","message":"kernel launch failed"}' >> "$LEDGER_EVENTS""#;
+    assert_eq!(attempt_of(script, 4)["reason"], "kernel launch failed");
+}
+
+#[test]
+fn rubbish_among_events_is_counted_and_does_no_harm() {
+    let script = r#"head -c 5000 /dev/urandom >> "$LEDGER_EVENTS"; printf '\nhello\n{"event":"nonsense"}\n{"event":"metric","name":"accuracy","value":NaN}\n' >> "$LEDGER_EVENTS""#;
+    let attempt = attempt_of(script, 0);
+    assert_eq!(attempt["metrics"]["accuracy"]["value"], "NaN", "Python's spelling is understood");
+    let warning = attempt["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("are no events"), "{warning}");
+}
+
+#[test]
+fn a_program_without_events_is_timed_all_the_same() {
+    let attempt = attempt_of("sleep 0.1", 0);
+    assert!(attempt["metrics"]["wall_time"]["value"].as_f64().unwrap() >= 0.1);
+    assert_eq!(attempt["series"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_worker_that_never_ends_is_ended() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.sweep_manifest("sleep 600", "1", "1");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}[limits]\ntimeout_s = 0.3\n")).unwrap();
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(attempt["reason"], "it took longer than `limits.timeout_s` = 0.3 s");
+}
+
+#[test]
+fn what_a_worker_leaves_behind_is_ended_with_it() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest("sleep 600 & echo $! > child; exit 0", "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let child = fs::read_to_string(sandbox.path("child")).unwrap();
+    let stat = fs::read_to_string(Path::new("/proc").join(child.trim()).join("stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_named() {
+    let sandbox = Sandbox::new();
+    let text = "[model]\nname = \"m\"\n[program]\ncommand = [\"no-such-program\"]\n[hardware]\ndevice = \"cpu\"\n";
+    sandbox.write("m.toml", text);
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let reason = sandbox.json(&["show", "latest"], 0)["attempts"][0]["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("cannot start `no-such-program`"), "{reason}");
+}
+
+#[test]
+fn manifests_that_are_none_are_refused_before_anything_is_made() {
+    let sandbox = Sandbox::new();
+    let complaint = |name: &str| sandbox.run(&["run", name]).complaint(2);
+    assert!(complaint("absent.toml").contains("absent.toml"));
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    assert!(complaint("folder").contains("directory"));
+    sandbox.write("rubbish.toml", [0u8, 159, 146, 150, 255]);
+    assert!(complaint("rubbish.toml").contains("rubbish.toml:1:"));
+    sandbox.write("unknown.toml", "[model]\nname = \"resnet5000\"\n[training]\nlearning_rate = 0.1\nepochs = 1\n");
+    let text = complaint("unknown.toml");
+    assert!(text.contains("unknown.toml:2:8:") && text.contains("mnist_cnn"), "{text}");
+    sandbox.write("empty.toml", "[model]\nname = \"softmax\"\n[training]\nlearning_rate = []\nepochs = 1\n");
+    assert!(complaint("empty.toml").contains("empty.toml:4:17:"));
+    let axis = |name: &str| format!("{name} = [{}]\n", (1..=1000).map(|i| i.to_string()).collect::<Vec<_>>().join(","));
+    let huge = format!(
+        "seed = [{}]\n[model]\nname = \"mnist_mlp\"\n{}[training]\nlearning_rate = 0.1\n{}",
+        (1..=1000).map(|i| i.to_string()).collect::<Vec<_>>().join(","),
+        axis("hidden"),
+        axis("epochs")
+    );
+    sandbox.write("huge.toml", huge);
+    let text = complaint("huge.toml");
+    assert!(text.contains("1000000000") || text.contains("1,000,000,000"), "{text}");
+    assert!(!sandbox.ledger_dir().exists());
+}
+
+#[test]
+fn a_ledger_may_be_named_by_a_relative_path_and_a_container_is_refused() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.sweep_manifest(WORKER, "1", "1");
+    fs::create_dir(sandbox.path("below")).unwrap();
+    fs::rename(sandbox.path("worker.sh"), sandbox.path("below/worker.sh")).unwrap();
+    fs::rename(&path, sandbox.path("below/m.toml")).unwrap();
+    sandbox.run(&["--ledger", "book", "run", "below/m.toml"]).expect(0);
+    let show = sandbox.json(&["--ledger", "book", "show", "latest"], 0);
+    assert_eq!(show["attempts"][0]["series"][0]["len"], 6, "the program, in its own folder, has found its pipe");
+    let text = fs::read_to_string(sandbox.path("below/m.toml")).unwrap();
+    sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
+    assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("starts no containers"));
+}
+
+#[test]
+fn a_journal_that_is_damaged_at_its_start_is_kept_and_named() {
+    let sandbox = sealed_ledger();
+    let path = sandbox.ledger_dir().join("journal/0123456789abcdef-00.journal");
+    fs::write(&path, vec![7; 4000]).unwrap();
+    assert!(sandbox.run(&["ls"]).err.contains("it is kept under this name"));
+    assert!(path.with_extension("damaged").exists() && !path.exists());
+    fs::write(&path, b"ledgerJ").unwrap();
+    sandbox.run(&["ls"]).expect(0);
+    assert!(!path.exists(), "nothing can have begun in it");
+}
+
+#[test]
+fn ids_that_name_nothing_or_too_much_are_explained() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(&["show", "latest"]).complaint(3).contains("`ledger run` makes one"));
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert!(sandbox.run(&["show", "zzzz"]).complaint(1).contains("the newest run is "));
+    assert!(sandbox.run(&["show", "latest~9"]).complaint(1).contains("latest~9"));
+    assert!(sandbox.run(&["show", "abc"]).complaint(1).contains("at least 4 digits"));
+    assert!(sandbox.run(&["best", "--model", "no", "--metric", "loss"]).complaint(1).contains("there are: toy"));
+    assert!(sandbox.run(&["best", "--model", "toy", "--metric", "x"]).complaint(2).contains("--direction"));
+    assert!(sandbox.run(&["rm", "latest"]).complaint(2).contains("ledger hide latest"));
+}
+
+#[test]
+fn a_ledger_that_cannot_be_written_means_that_nothing_is_trained() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest("touch ../../trained trained", "1", "1");
+    // A file where the folder should be: it refuses everybody, root too.
+    sandbox.write("ledger", "not a folder");
+    assert!(sandbox.run(&["run", "m.toml"]).complaint(3).contains("ledger"));
+    assert!(!sandbox.path("trained").exists());
+}
+
+fn sealed_ledger() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox
+}
+
+#[test]
+fn a_ledger_that_is_cut_short_is_refused_and_left_as_it_is() {
+    let sandbox = sealed_ledger();
+    let file = sandbox.ledger_dir().join("ledger.redb");
+    let bytes = fs::read(&file).unwrap();
+    for keep in [0, 1, 100, 4096, bytes.len() / 2, bytes.len() - 4096] {
+        fs::write(&file, &bytes[..keep]).unwrap();
+        for args in [["ls"].as_slice(), &["verify"]] {
+            let said = sandbox.run(args);
+            assert!(!said.err.contains("panicked"), "{keep} bytes: {}", said.err);
+            assert_ne!(said.code, Some(0), "{keep} bytes of the ledger are no ledger: {}", said.out);
+        }
+        assert_eq!(fs::read(&file).unwrap(), &bytes[..keep], "{keep} bytes");
+    }
+}
+
+#[test]
+fn a_ledger_of_a_newer_format_is_refused() {
+    let sandbox = sealed_ledger();
+    let file = sandbox.ledger_dir().join("ledger.redb");
+    {
+        let database = redb::Database::open(&file).unwrap();
+        let txn = database.begin_write().unwrap();
+        let meta: redb::TableDefinition<&str, &[u8]> = redb::TableDefinition::new("meta");
+        txn.open_table(meta).unwrap().insert("format", 99u32.to_le_bytes().as_slice()).unwrap();
+        txn.commit().unwrap();
+    }
+    for args in [["ls"].as_slice(), &["run", "m.toml", "--repeat", "1"], &["verify"]] {
+        let complaint = sandbox.run(args).complaint(3);
+        assert!(complaint.contains("format 99") && complaint.contains("use a newer ledger"), "{complaint}");
+    }
+}
+
+#[test]
+fn verify_names_whose_bytes_were_changed() {
+    let sandbox = sealed_ledger();
+    let file = sandbox.ledger_dir().join("ledger.redb");
+    type Chunks = redb::TableDefinition<'static, ([u8; 32], &'static str), &'static [u8]>;
+    let chunks: Chunks = redb::TableDefinition::new("chunks");
+    {
+        let database = redb::Database::open(&file).unwrap();
+        let txn = database.begin_write().unwrap();
+        {
+            use redb::ReadableTable;
+            let mut table = txn.open_table(chunks).unwrap();
+            let (id, mut bytes) = {
+                let mut found = table.iter().unwrap().map(Result::unwrap).filter(|(key, _)| key.value().1 == "loss");
+                let (key, value) = found.next().unwrap();
+                (key.value().0, value.value().to_vec())
+            };
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            table.insert((id, "loss"), bytes.as_slice()).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    let found = sandbox.json(&["verify"], 1);
+    let fault = &found["faults"][0];
+    assert!(fault["owner"].as_str().unwrap().starts_with("series `loss` of attempt "), "{fault}");
+}
+
+#[test]
+fn a_full_disk_fails_the_attempt_and_says_so() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.ledger_dir()).unwrap();
+    let mount = |args: &[&str]| {
+        Command::new("mount").args(args).arg(sandbox.ledger_dir()).output().is_ok_and(|output| output.status.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=1700k", "tmpfs"]) {
+        println!("skipped: mounting a small tmpfs needs root");
+        return;
+    }
+    let flood = r#"i=0; while [ $i -lt 400000 ]; do i=$((i+1)); echo "{\"event\":\"step\",\"step\":$i,\"values\":{\"loss\":$i.123}}"; done >> "$LEDGER_EVENTS""#;
+    sandbox.sweep_manifest(flood, "1", "1");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let told = format!("{}{}", said.out, said.err);
+    let grown = mount(&["-o", "remount,size=64m"]);
+    let outcomes = if grown { sandbox.outcomes() } else { Vec::new() };
+    let show = if grown { Some(sandbox.json(&["show", "latest"], 0)) } else { None };
+    let sound = sandbox.run(&["verify"]);
+    let unmounted = Command::new("umount").arg(sandbox.ledger_dir()).status().is_ok_and(|status| status.success());
+    assert!(grown && unmounted);
+    assert!(told.contains("No space left"), "{told}");
+    assert_eq!(outcomes, ["failed"], "{told}");
+    let reason = show.unwrap()["attempts"][0]["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("the journal cannot be written"), "{reason}");
+    sound.expect(0);
+}

@@ -1,0 +1,12 @@
+//! End-to-end tests: whole commands over an environment that was cleared, and the structure of the source.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod architecture;
+mod crash;
+mod faults;
+mod golden;
+mod questions;
+mod sandbox;
+mod sweep;
+#[cfg(feature = "train")]
+mod training;

@@ -1,0 +1,225 @@
+//! What is asked of a ledger afterwards.
+
+use crate::sandbox::{Sandbox, WORKER};
+use insta::assert_snapshot;
+
+fn sealed() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox
+}
+
+/// The ids of the runs in the order of the plan.
+fn runs(sandbox: &Sandbox) -> Vec<String> {
+    let plan = sandbox.json(&["run", "m.toml", "--dry-run"], 0);
+    plan["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Replaces what differs from run to run.
+fn steady(sandbox: &Sandbox, text: &str) -> String {
+    let mut text = text.to_owned();
+    for (i, id) in runs(sandbox).iter().enumerate() {
+        text = text.replace(id, &format!("<run {i}>")).replace(&id[..8], &format!("<run-{i}>"));
+    }
+    text
+}
+
+#[test]
+fn best_ranks_configurations_by_the_mean_over_their_seeds() {
+    let sandbox = sealed();
+    let text = sandbox.run(&["best", "--model", "toy", "--metric", "loss"]).expect(0);
+    assert_snapshot!(steady(&sandbox, &text), @r"
+    #  RUN       loss  N  AGAINST #1  x
+    1  <run-1>   109  2           -  1
+    2  <run-3>   209  2     +91.74%  2
+    3  <run-5>   309  2    +183.49%  3
+    best: <run-1> with loss 109 (minimize, mean over finished attempts; 6 attempts compared)
+    ");
+    let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy", "--top", "1"], 0);
+    assert_eq!(best["places"].as_array().unwrap().len(), 1);
+    assert_eq!(best["places"][0]["config"]["params.x"], 3);
+    assert_eq!(best["direction"], "maximize");
+    let own = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy", "--direction", "minimize"], 0);
+    assert_eq!(own["places"][0]["config"]["params.x"], 1);
+}
+
+#[test]
+fn a_hidden_run_leaves_every_answer_and_comes_back() {
+    let sandbox = sealed();
+    let ids = runs(&sandbox);
+    let first = |sandbox: &Sandbox| {
+        let best = sandbox.json(&["best", "--model", "toy", "--metric", "loss"], 0);
+        (best["places"][0]["config"]["params.x"].as_i64(), best["places"][0]["n"].as_i64())
+    };
+    assert_eq!(first(&sandbox), (Some(1), Some(2)));
+    sandbox.run(&["hide", &ids[0]]).expect(0);
+    assert_eq!(first(&sandbox), (Some(1), Some(1)));
+    sandbox.run(&["hide", &ids[1]]).expect(0);
+    assert_eq!(first(&sandbox), (Some(2), Some(2)));
+    assert_eq!(sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().len(), 4);
+    assert_eq!(sandbox.json(&["ls", "--hidden"], 0)["attempts"].as_array().unwrap().len(), 6);
+    sandbox.run(&["show", &ids[0]]).expect(0);
+    sandbox.json(&["verify"], 0);
+    sandbox.run(&["hide", "--undo", &ids[0]]).expect(0);
+    sandbox.run(&["hide", "--undo", &ids[1]]).expect(0);
+    assert_eq!(first(&sandbox), (Some(1), Some(2)));
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn why_and_diff_name_what_differs() {
+    let sandbox = sealed();
+    let ids = runs(&sandbox);
+    let why = sandbox.run(&["why", &ids[0][..8], &ids[3][..8]]).expect(1);
+    assert_snapshot!(steady(&sandbox, &why), @r"
+    config differs:
+      FIELD     <run-0>  <run-3>
+      params.x  1         2
+    seed differs:
+      FIELD  <run-0>  <run-3>
+      seed   1         2
+    ");
+    assert_eq!(sandbox.json(&["why", &ids[0], &ids[0]], 0)["same_run"], true);
+    let diff = sandbox.json(&["diff", &ids[0], &ids[2]], 1);
+    assert_eq!(diff["parts"][0]["fields"][0]["field"], "params.x");
+    let loss = diff["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == "loss").unwrap();
+    assert_eq!(
+        (loss["a"].as_f64(), loss["b"].as_f64(), loss["absolute"].as_f64()),
+        (Some(104.0), Some(204.0), Some(100.0))
+    );
+    let curve = &diff["curves"][0];
+    assert_eq!((curve["first_step"].as_i64(), curve["max_distance"].as_f64()), (Some(1), Some(100.0)));
+    let same = sandbox.json(&["diff", &ids[0], &ids[0]], 0);
+    assert!(
+        ["parts", "environment", "metrics", "curves", "digests"]
+            .iter()
+            .all(|key| same[key].as_array().unwrap().is_empty())
+    );
+}
+
+#[test]
+fn tags_and_notes_stay_with_what_they_name() {
+    let sandbox = sealed();
+    let ids = runs(&sandbox);
+    sandbox.run(&["tag", &ids[2], "baseline"]).expect(0);
+    sandbox.run(&["note", "baseline", "the fan was noisy"]).expect(0);
+    let show = sandbox.json(&["show", "baseline"], 0);
+    assert_eq!((show["run"].as_str(), &show["notes"][0]), (Some(ids[2].as_str()), &"the fan was noisy".into()));
+    sandbox.run(&["tag", &ids[3], "baseline"]).expect(0);
+    assert_eq!(sandbox.json(&["show", "baseline"], 0)["run"].as_str(), Some(ids[3].as_str()), "the name has moved");
+    for name in ["latest", "abcd", "a b", ""] {
+        sandbox.run(&["tag", &ids[0], name]).complaint(2);
+    }
+    sandbox.run(&["tag", "--remove", "baseline"]).expect(0);
+    sandbox.run(&["show", "baseline"]).complaint(1);
+    sandbox.run(&["tag", "--remove", "baseline"]).complaint(1);
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn an_attempt_travels_in_one_file_and_arrives_once() {
+    let from = sealed();
+    let to = Sandbox::new();
+    let file = to.path("one.ledger");
+    let file = file.to_str().unwrap();
+    let exported = from.json(&["export", "latest", "-o", file], 0);
+    from.run(&["export", "latest", "-o", file]).complaint(2);
+    assert_eq!(to.json(&["import", file], 0)["imported"][0]["state"], "new");
+    assert_eq!(to.json(&["import", file], 0)["imported"][0]["state"], "known");
+    let (there, here) = (from.json(&["show", "latest"], 0), to.json(&["show", "latest"], 0));
+    assert_eq!(there["attempts"], here["attempts"]);
+    assert_eq!(here["attempts"][0]["attempt"], exported["attempt"]);
+    to.json(&["verify"], 0);
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    to.write("bad.ledger", &bytes);
+    assert!(to.run(&["import", "bad.ledger"]).complaint(2).contains("damaged"));
+    to.write("no.ledger", "hello");
+    assert!(to.run(&["import", "no.ledger"]).complaint(2).contains("not a ledger pack"));
+    to.run(&["import", "absent.ledger"]).complaint(2);
+}
+
+#[test]
+fn a_rerun_says_whether_it_did_the_same() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(sandbox.json(&["rerun", "latest"], 0)["verdict"], "identical");
+    // The program is the same, but it looks at something that is no part of the run.
+    let moody =
+        format!("{WORKER}\nif [ -e mood ]; then say '{{\"event\":\"step\",\"step\":6,\"values\":{{\"loss\":1}}}}'; fi");
+    sandbox.sweep_manifest(&moody, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox.write("mood", "");
+    let drifted = sandbox.json(&["rerun", "latest"], 5);
+    assert_eq!(drifted["verdict"], "drifted");
+    assert!(drifted["detail"].as_str().unwrap().contains("`loss` parts at step 6"), "{drifted}");
+    // Another program makes another run: that is said, and not executed.
+    sandbox.sweep_manifest("exit 1", "1", "1");
+    let before = sandbox.outcomes().len();
+    assert!(sandbox.run(&["rerun", "latest"]).complaint(5).contains("program differs"));
+    assert_eq!(sandbox.outcomes().len(), before);
+    assert_eq!(sandbox.json(&["rerun", "latest", "--on-current"], 4)["verdict"], "failed");
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn the_machine_is_described_and_nothing_is_made() {
+    let sandbox = Sandbox::new();
+    let checks = sandbox.json(&["doctor"], 0);
+    for check in checks["checks"].as_array().unwrap() {
+        let fine = check["state"] == "ok";
+        assert!(fine || !check["consequence"].as_str().unwrap().is_empty(), "{check}");
+    }
+    assert!(!sandbox.ledger_dir().exists());
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let sandbox = Sandbox::new();
+    let commands = [
+        "run",
+        "rerun",
+        "ls",
+        "show",
+        "diff",
+        "why",
+        "best",
+        "export",
+        "import",
+        "verify",
+        "tag",
+        "note",
+        "hide",
+        "rm",
+        "doctor",
+        "schema",
+        "completions",
+        "man",
+    ];
+    for command in commands {
+        let help = sandbox.run(&[command, "--help"]).expect(0);
+        assert!(help.contains("Example: ledger "), "{help}");
+        sandbox.run(&["man", command]).expect(0);
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(sandbox.run(&["completions", shell]).expect(0).contains("verify"));
+    }
+    for args in [["schema"].as_slice(), &["schema", "--events"]] {
+        let schema: serde_json::Value = serde_json::from_str(&sandbox.run(args).expect(0)).unwrap();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    }
+    sandbox.run(&[]).complaint(2);
+    sandbox.run(&["fly"]).complaint(2);
+}
+
+#[test]
+fn a_closed_pipe_is_a_quiet_end() {
+    let sandbox = sealed();
+    let mut child = sandbox.start(&["show", "latest"]);
+    drop(child.stdout.take());
+    let said = Sandbox::finish(child);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,120 @@
+//! Runs of a manifest: which are executed, what is sealed, what is answered.
+
+use crate::sandbox::{Said, Sandbox, WORKER, signal};
+
+#[test]
+fn a_sweep_executes_what_is_missing_and_nothing_else() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    let plan = sandbox.json(&["run", "m.toml", "--dry-run"], 0);
+    assert!(!sandbox.ledger_dir().exists(), "a dry run leaves nothing behind");
+    let planned: Vec<&str> = plan["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect();
+    assert_eq!(planned.len(), 2);
+    let first = sandbox.json(&["run", "m.toml"], 0);
+    assert_eq!(first["executed"], 2);
+    let ran: Vec<&str> = first["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap()).collect();
+    assert_eq!(ran, planned, "the ids that were announced are those that were executed");
+    assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], 0);
+    sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "1");
+    assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], 1);
+    assert_eq!(sandbox.json(&["run", "m.toml", "--repeat", "2", "--only", "x == 3"], 0)["executed"], 2);
+    assert_eq!(sandbox.outcomes(), ["finished"; 5]);
+    assert!(sandbox.journals().is_empty());
+    let sound = sandbox.json(&["verify"], 0);
+    assert_eq!((&sound["sound"], &sound["runs"], &sound["attempts"]), (&true.into(), &3.into(), &5.into()));
+}
+
+#[test]
+fn what_the_worker_says_is_sealed() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "7", "3");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let show = sandbox.json(&["show", "latest"], 0);
+    let attempt = &show["attempts"][0];
+    assert_eq!(attempt["outcome"], "finished");
+    let value = |name: &str| attempt["metrics"][name]["value"].as_f64().unwrap();
+    assert_eq!((value("accuracy"), value("loss"), value("step_time")), (0.73, 724.0, 0.001));
+    assert_eq!(value("throughput"), 4000.0);
+    assert!(value("wall_time") > 0.0 && value("cpu_time") >= 0.0 && value("epoch_time") >= 0.0);
+    let series: Vec<(&str, i64)> = attempt["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|series| (series["name"].as_str().unwrap(), series["len"].as_i64().unwrap()))
+        .collect();
+    assert_eq!(series, [("loss", 6), ("step_duration", 6)]);
+    assert_eq!(show["parts"]["seed"]["value"], "3");
+    assert_eq!(show["parts"]["cuda"]["value"], "none");
+}
+
+#[test]
+fn four_at_once_are_as_good_as_one_after_the_other() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2, 3, 4, 5, 6, 7, 8]", "1");
+    assert_eq!(sandbox.json(&["run", "m.toml", "--jobs", "4"], 0)["executed"], 8);
+    assert_eq!(sandbox.outcomes(), ["finished"; 8]);
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn two_commands_share_the_runs_of_one_ledger() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(&format!("{WORKER}\nsleep 0.2\n"), "[1, 2, 3, 4]", "1");
+    let both = [sandbox.start(&["run", "m.toml", "--json"]), sandbox.start(&["run", "m.toml", "--json"])];
+    let executed: i64 = both
+        .map(|child| {
+            let document: serde_json::Value = serde_json::from_str(&Sandbox::finish(child).expect(0)).unwrap();
+            assert!(document["runs"].as_array().unwrap().iter().all(|run| run["outcome"] == "finished"));
+            document["executed"].as_i64().unwrap()
+        })
+        .iter()
+        .sum();
+    assert_eq!(executed, 4, "each run is executed once");
+    assert_eq!(sandbox.outcomes(), ["finished"; 4]);
+    sandbox.json(&["verify"], 0);
+}
+
+const SLOW: &str = r#"
+trap 'echo "{\"event\":\"status\",\"message\":\"stopping\"}" >> "$LEDGER_EVENTS"; exit 130' INT
+echo '{"event":"step","step":1,"values":{"loss":1}}' >> "$LEDGER_EVENTS"
+touch started
+while true; do sleep 0.05; done
+"#;
+
+fn interrupted(signals: &[&str], script: &str) -> (Sandbox, Said) {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(script, "[1, 2]", "1");
+    let child = sandbox.start(&["run", "m.toml"]);
+    sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
+    for name in signals {
+        signal(child.id(), name);
+        std::thread::sleep(std::time::Duration::from_millis(150));
+    }
+    let said = Sandbox::finish(child);
+    (sandbox, said)
+}
+
+#[test]
+fn the_first_ctrl_c_stops_in_order_and_is_sealed() {
+    let (sandbox, said) = interrupted(&["INT"], SLOW);
+    assert!(said.err.contains("the same command goes on"), "{}", said.err);
+    said.expect(130);
+    assert_eq!(sandbox.outcomes(), ["interrupted"], "the second run was not begun");
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(attempt["reason"], "it was stopped on request");
+    assert_eq!(attempt["exit_code"], 130);
+    assert_eq!(attempt["series"][0]["len"], 1);
+    assert!(sandbox.journals().is_empty());
+}
+
+#[test]
+fn the_second_ctrl_c_kills() {
+    let deaf = SLOW.replace("exit 130", "true");
+    let (sandbox, said) = interrupted(&["INT", "INT"], &deaf);
+    said.expect(130);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(
+        (attempt["reason"].as_str(), attempt["exit_signal"].as_i64()),
+        (Some("it was killed on request"), Some(9))
+    );
+}

@@ -1,0 +1,121 @@
+//! Training for real on the CPU, through the whole house.
+
+use crate::sandbox::{Sandbox, repository};
+use std::fs;
+
+const DIGITS: &str = r#"
+seed = 3
+[model]
+name = "NAME"
+[data]
+name = "digits"
+train_count = 640
+eval_count = 200
+[training]
+optimizer = "adam"
+learning_rate = 0.001
+batch_size = 64
+epochs = 1
+[hardware]
+device = "cpu"
+"#;
+
+fn weights(sandbox: &Sandbox) -> String {
+    let show = sandbox.json(&["show", "latest"], 0);
+    show["attempts"][0]["digests"]["weights"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn same_run_same_bits_across_processes_and_thread_counts() {
+    for model in ["softmax", "mnist_mlp", "mnist_cnn"] {
+        let mut digests = Vec::new();
+        for threads in ["1", "2", "4"] {
+            let sandbox = Sandbox::new();
+            sandbox.write("m.toml", DIGITS.replace("NAME", model));
+            let output = sandbox.command(&["run", "m.toml"]).env("RAYON_NUM_THREADS", threads).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            digests.push(weights(&sandbox));
+        }
+        assert_eq!((&digests[0], &digests[0]), (&digests[1], &digests[2]), "{model}");
+    }
+}
+
+#[test]
+fn a_rerun_of_a_training_run_is_identical_and_another_seed_is_another_run() {
+    let sandbox = Sandbox::new();
+    sandbox.write("m.toml", DIGITS.replace("NAME", "mnist_mlp"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let first = weights(&sandbox);
+    let rerun = sandbox.json(&["rerun", "latest"], 0);
+    assert_eq!(rerun["verdict"], "identical");
+    assert_eq!(weights(&sandbox), first);
+    sandbox.write("m.toml", DIGITS.replace("NAME", "mnist_mlp").replace("seed = 3", "seed = 4"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_ne!(weights(&sandbox), first);
+    let why = sandbox.json(&["why", "latest", "latest~1"], 1);
+    assert_eq!(why["parts"].as_array().unwrap().len(), 1);
+    assert_eq!(why["parts"][0]["part"], "seed");
+}
+
+#[test]
+fn a_diverged_run_is_a_finished_run_and_never_the_best() {
+    let sandbox = Sandbox::new();
+    let manifest = "[model]\nname = \"linear\"\n[training]\nlearning_rate = [0.01, 1.0]\nsteps = 1000\n[hardware]\ndevice = \"cpu\"\n";
+    sandbox.write("m.toml", manifest);
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(sandbox.outcomes(), ["finished", "finished"]);
+    let diverged = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(diverged["metrics"]["loss"]["value"], "NaN");
+    let best = sandbox.json(&["best", "--model", "linear", "--metric", "loss"], 0);
+    assert_eq!(best["places"].as_array().unwrap().len(), 1);
+    assert_eq!(best["places"][0]["config"]["training.learning_rate"], 0.01);
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn ctrl_c_stops_the_trainer_between_two_steps() {
+    let sandbox = Sandbox::new();
+    sandbox.write("m.toml", DIGITS.replace("NAME", "mnist_mlp").replace("epochs = 1", "epochs = 100000"));
+    let child = sandbox.start(&["run", "m.toml"]);
+    // The journal grows with the events of the steps.
+    sandbox.wait_for("the first steps", || {
+        let journal = sandbox.journals().into_iter().find(|path| path.extension().is_some_and(|e| e == "journal"));
+        journal.and_then(|path| fs::metadata(path).ok()).is_some_and(|meta| meta.len() > 6000)
+    });
+    crate::sandbox::signal(child.id(), "INT");
+    Sandbox::finish(child).expect(130);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!((attempt["outcome"].as_str(), attempt["exit_code"].as_i64()), (Some("interrupted"), Some(130)));
+    assert!(attempt["series"][0]["len"].as_i64().unwrap() > 0);
+}
+
+#[test]
+fn data_that_is_missing_or_damaged_is_named() {
+    let sandbox = Sandbox::new();
+    let manifest = "[model]\nname = \"softmax\"\n[data]\nname = \"idx\"\npath = \"data\"\n[training]\nlearning_rate = 0.1\nepochs = 1\n[hardware]\ndevice = \"cpu\"\n";
+    sandbox.write("m.toml", manifest);
+    let complaint = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(complaint.contains("train-images-idx3-ubyte"), "{complaint}");
+    fs::create_dir(sandbox.path("data")).unwrap();
+    for name in
+        ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+    {
+        sandbox.write(&format!("data/{name}"), [0, 0, 9, 9, 0]);
+    }
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let reason = sandbox.json(&["show", "latest"], 0)["attempts"][0]["reason"].clone();
+    assert!(reason.as_str().unwrap().contains("train-images-idx3-ubyte"), "{reason}");
+}
+
+#[test]
+fn every_manifest_of_the_repository_has_a_plan() {
+    let sandbox = Sandbox::new();
+    let mut count = 0;
+    for entry in fs::read_dir(repository("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        let plan = sandbox.json(&["run", path.to_str().unwrap(), "--dry-run"], 0);
+        assert!(!plan["runs"].as_array().unwrap().is_empty(), "{}", path.display());
+        count += 1;
+    }
+    assert!(count >= 5);
+}
