@@ -1,0 +1,273 @@
+//! How long the ledger's own work takes, beside SQLite doing the same by hand.
+//!
+//! `cargo bench --no-default-features --bench ledger -- [RUNS …]` (default 1000 10000 100000). The runs are light ones: 20
+//! parameters and 10 metrics each, drawn by a splitmix64 generator; the sealed run has 8 telemetry series of 6,000 points
+//! and a loss of 1,000. `benches/sqlite_floor.py` makes the same runs with Python's `sqlite3` and asks the same question.
+//! Figures are medians; nothing is asserted.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail, and prints")]
+
+use ledger::record::{
+    Attempt, Axis, Digest, Direction, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value,
+};
+use ledger::store::Store;
+use ledger::wire::encode_series;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Draw(u64);
+
+impl Draw {
+    fn new(run: u64, stream: u64) -> Self {
+        Self((run + 1) << 16 | stream)
+    }
+
+    fn u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are kept")]
+    fn unit(&mut self) -> f64 {
+        (self.u64() >> 11) as f64 * 2f64.powi(-53)
+    }
+
+    fn pick(&mut self, items: &[&str]) -> Value {
+        let at = usize::try_from(self.u64() % items.len() as u64).unwrap();
+        items[at].into()
+    }
+
+    fn below(&mut self, n: u64) -> Value {
+        (self.u64() % n).into()
+    }
+}
+
+fn light(i: u64) -> Sealed {
+    let mut draw = Draw::new(i, 0);
+    let mut config = Table::new();
+    let mut put = |name: &str, value: Value| {
+        config.insert(name.to_owned(), value);
+    };
+    put("model.name", draw.pick(&["bert", "gpt2", "resnet50", "vit", "llama", "t5", "unet", "whisper"]));
+    put("data.name", draw.pick(&["imagenet", "wikitext", "coco", "squad", "librispeech"]));
+    put("training.optimizer", draw.pick(&["adamw", "sgd", "lion", "adafactor"]));
+    put("training.precision", draw.pick(&["fp32", "bf16", "fp16"]));
+    put("training.learning_rate", 10f64.powf(-5.0 + 3.0 * draw.unit()).into());
+    put("training.batch_size", (1u64 << (3 + draw.u64() % 6)).into());
+    put("training.epochs", (1 + draw.u64() % 50).into());
+    let seed = draw.u64() % 100_000;
+    put("training.weight_decay", (0.1 * draw.unit()).into());
+    put("model.dropout", (0.5 * draw.unit()).into());
+    put("training.warmup_steps", draw.below(5000));
+    put("model.hidden", (256 * (1 + draw.u64() % 16)).into());
+    put("model.layers", (2 + draw.u64() % 47).into());
+    put("model.heads", (1 + draw.u64() % 32).into());
+    put("training.grad_clip", (5.0 * draw.unit()).into());
+    let gpu = draw.pick(&["A100", "H100", "H200", "L40S"]);
+    put("hardware.gpus", (1u64 << (draw.u64() % 4)).into());
+    put("params.commit", format!("{:016x}", draw.u64()).into());
+    let host = format!("node{:02}", draw.u64() % 32);
+    put("training.schedule", draw.pick(&["cosine", "linear", "constant", "onecycle"]));
+    let ranges = [
+        ("energy", 1e4, 9.9e5),
+        ("loss", 0.05, 5.0),
+        ("accuracy", 0.0, 1.0),
+        ("val_loss", 0.05, 5.0),
+        ("val_accuracy", 0.0, 1.0),
+        ("throughput", 50.0, 5000.0),
+        ("duration", 60.0, 36000.0),
+        ("peak_mem", 1.0, 79.0),
+        ("power_mean", 60.0, 640.0),
+        ("gpu_util", 0.0, 100.0),
+    ];
+    let metrics = ranges.map(|(name, low, width)| (name.to_owned(), Metric::new(low + width * draw.unit(), "")));
+    let run = Run::new(Parts {
+        config: config.into(),
+        program: "bench".into(),
+        container: "host".into(),
+        cuda: "13.0".into(),
+        driver: "580".into(),
+        device: gpu,
+        seed,
+    });
+    sealed(run, i, metrics.into(), host, Vec::new())
+}
+
+fn sealed(run: Run, i: u64, metrics: BTreeMap<String, Metric>, host: String, series: Vec<Series>) -> Sealed {
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&i.to_le_bytes());
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce(nonce),
+        started_unix_ms: 1_750_000_000_000 + 600_000 * i64::try_from(i).unwrap(),
+        wall_ns: 1_000_000_000,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics,
+        digests: BTreeMap::from([("weights".to_owned(), Digest::of(&i.to_le_bytes()))]),
+        settings: Table::from([("experiment.name".to_owned(), "bench".into())]),
+        facts: Table::from([("host.name".to_owned(), host.into())]),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: series.iter().map(Series::summary).collect(),
+        phases: Phase::digest_all(&[]),
+    };
+    Sealed { run, attempt, series, phases: Vec::new() }
+}
+
+/// Eight telemetry series of 6,000 points at 10 Hz and a loss of 1,000 steps.
+fn heavy(i: u64) -> Sealed {
+    let shapes = [
+        ("power_w", 350.0, 120.0, 600.0, 40.0, 3),
+        ("temp_c", 62.0, 8.0, 3000.0, 2.0, 0),
+        ("util_gpu", 88.0, 8.0, 150.0, 6.0, 0),
+        ("util_mem", 55.0, 10.0, 150.0, 6.0, 0),
+        ("mem_used_mb", 41000.0, 1500.0, 6000.0, 64.0, 0),
+        ("clock_sm_mhz", 1700.0, 90.0, 600.0, 30.0, 0),
+        ("clock_mem_mhz", 2619.0, 0.0, 600.0, 0.0, 0),
+        ("fan_pct", 45.0, 10.0, 3000.0, 2.0, 0),
+    ];
+    let mut series = Vec::new();
+    for (j, (name, base, amplitude, period, width, digits)) in (0u64..).zip(shapes) {
+        let mut draw = Draw::new(i, 2 + j);
+        let mut one = Series::new(name, "", Axis::TimeNs);
+        let scale = 10f64.powi(digits);
+        for k in 0..6000u32 {
+            let wave = (2.0 * std::f64::consts::PI * f64::from(k) / period).sin();
+            let value = base + amplitude * wave + width * (draw.unit() - 0.5);
+            one.push(u64::from(k) * 100_000_000, (value * scale + 0.5).floor() / scale);
+        }
+        series.push(one);
+    }
+    let mut draw = Draw::new(i, 1);
+    let mut loss = Series::new("train_loss", "", Axis::Step);
+    for k in 0..1000u32 {
+        loss.push(u64::from(k) + 1, 0.05 + 5.0 * (-f64::from(k) / 200.0).exp() + 0.02 * (draw.unit() - 0.5));
+    }
+    series.push(loss);
+    let light = light(i);
+    sealed(light.run, i, light.attempt.metrics, "node00".to_owned(), series)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn timed(n: usize, mut work: impl FnMut()) -> Duration {
+    work();
+    median(
+        (0..n)
+            .map(|_| {
+                let started = Instant::now();
+                work();
+                started.elapsed()
+            })
+            .collect(),
+    )
+}
+
+fn row(what: &str, time: Duration) {
+    println!("{what:<58} {:>10.3} ms", time.as_secs_f64() * 1e3);
+}
+
+fn process(dir: &Path, args: &[&str]) -> Duration {
+    timed(20, || {
+        let status =
+            Command::new(env!("CARGO_BIN_EXE_ledger")).args(args).env("LEDGER_DIR", dir).stdout(Stdio::null()).status();
+        assert!(status.unwrap().success());
+    })
+}
+
+fn fill(store: &Store, runs: u64) {
+    for chunk in (0..runs).collect::<Vec<_>>().chunks(5000) {
+        store
+            .write(|writer| {
+                for i in chunk {
+                    writer.seal(&light(*i), 0)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
+fn main() {
+    let asked: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let sizes = if asked.is_empty() { vec![1000, 10_000, 100_000] } else { asked };
+    let empty = tempfile::tempdir().unwrap();
+    row("process: --version", process(empty.path(), &["--version"]));
+    for runs in sizes {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(dir.path());
+        let started = Instant::now();
+        fill(&store, runs);
+        let filled = started.elapsed();
+        println!("-- {runs} runs, filled in {:.1} s", filled.as_secs_f64());
+        store
+            .read(|reader| {
+                let ask = || reader.best("bert", "energy", Direction::Minimize, 1).unwrap();
+                println!("   best bert energy: {}", ask()[0].mean);
+                row("in process: best of a model, ledger open", timed(200, || drop(ask())));
+                Ok(())
+            })
+            .unwrap();
+        row(
+            "in process: open, best, close",
+            timed(50, || drop(store.read(|reader| reader.best("bert", "energy", Direction::Minimize, 1)).unwrap())),
+        );
+        row(
+            "process: best",
+            process(
+                dir.path(),
+                &["best", "--model", "bert", "--metric", "energy", "--top", "1", "--direction", "minimize"],
+            ),
+        );
+        row(
+            "process: best --top 10",
+            process(dir.path(), &["best", "--model", "bert", "--metric", "energy", "--direction", "minimize"]),
+        );
+        row("process: ls", process(dir.path(), &["ls"]));
+        if runs <= 10_000 {
+            row("process: ls --all", process(dir.path(), &["ls", "--all"]));
+        }
+        row("process: show latest", process(dir.path(), &["show", "latest"]));
+        row("process: diff latest latest~1", diff(dir.path()));
+        let mut i = runs + 1_000_000;
+        row(
+            "seal a run of 49,000 points, durable",
+            timed(9, || {
+                i += 1;
+                let one = heavy(i);
+                store.write(|writer| writer.seal(&one, 0)).unwrap();
+            }) - timed(9, || drop(heavy(i))),
+        );
+        let id = heavy(i).attempt.id();
+        row("read 6,000 points", timed(50, || drop(store.read(|reader| reader.series(id, "power_w")).unwrap())));
+        let bytes = |series: &Series| encode_series(series).unwrap().len();
+        let one = heavy(i);
+        let total: usize = one.series[..8].iter().map(bytes).sum();
+        println!(
+            "   telemetry: {:.2} bytes a value; loss: {} bytes",
+            f64::from(u32::try_from(total).unwrap()) / 48000.0,
+            bytes(&one.series[8])
+        );
+        if let Ok(output) = Command::new("python3").arg("benches/sqlite_floor.py").arg(runs.to_string()).output() {
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+        }
+    }
+}
+
+fn diff(dir: &Path) -> Duration {
+    timed(20, || {
+        let status = Command::new(env!("CARGO_BIN_EXE_ledger"))
+            .args(["diff", "latest", "latest~1"])
+            .env("LEDGER_DIR", dir)
+            .stdout(Stdio::null())
+            .status();
+        assert_eq!(status.unwrap().code(), Some(1));
+    })
+}
