@@ -200,7 +200,6 @@ pub fn version() -> Option<String> {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     fn git(directory: &Path, arguments: &[&str]) {
         let mut command = Command::new("git");
@@ -209,10 +208,13 @@ mod tests {
         assert!(command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success(), "{arguments:?}");
     }
 
+    /// Another process writes it: a file that this one holds open for writing, if only in a child that another test is just
+    /// starting, cannot be executed ("text file busy").
     fn script(directory: &Path, text: &str) -> std::path::PathBuf {
         let path = directory.join("git");
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).arg(text);
+        assert!(command.status().unwrap().success());
         path
     }
 
