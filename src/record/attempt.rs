@@ -165,6 +165,9 @@ fn metric_value(metric: &Metric) -> Value {
     if let Some(reason) = &metric.reason {
         table.insert("reason".to_owned(), reason.as_str().into());
     }
+    if let Some(uncertainty) = metric.uncertainty {
+        table.insert("uncertainty".to_owned(), uncertainty.into());
+    }
     table.into()
 }
 

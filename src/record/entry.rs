@@ -1,6 +1,6 @@
 //! What the journal of a living attempt holds, entry by entry.
 
-use super::{Event, Exit, Nonce, Outcome, Owner, Run, Table};
+use super::{Event, Exit, Nonce, Outcome, Owner, Quantity, Run, Sample, Source, Table, Value};
 
 /// One entry of a journal. The first is always [`Entry::Opened`].
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,24 @@ pub enum Entry {
     Stdout(String),
     /// The supervisor noticed something that a reader of the numbers must know.
     Warning(String),
+    /// The hardware was looked at.
+    Sample(Sample),
+    /// A quantity cannot be read, and why; said once, and again when the reason changes.
+    Unread {
+        /// Of which device.
+        source: Source,
+        /// What.
+        quantity: Quantity,
+        /// Why.
+        reason: String,
+    },
+    /// The supervisor learned something that belongs into the record. The last one of a name stands.
+    Fact {
+        /// Its name.
+        name: String,
+        /// What it is.
+        value: Value,
+    },
     /// The attempt is over.
     Ended {
         /// How.

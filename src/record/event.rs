@@ -1,6 +1,6 @@
 //! What a worker says while it works.
 
-use super::Digest;
+use super::{Digest, Value};
 
 /// One thing that a worker said, and when.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,14 @@ pub enum EventKind {
         name: String,
         /// Its hash.
         digest: Digest,
+    },
+    /// Something that is worth recording and is no number to be judged by: a version, a choice that was made. The last one of a
+    /// name stands.
+    Fact {
+        /// Its name; it is recorded under `worker.` and this.
+        name: String,
+        /// What it is.
+        value: Value,
     },
     /// A line for the person who watches.
     Status {

@@ -9,17 +9,24 @@ pub struct Metric {
     pub unit: String,
     /// Why there is no value.
     pub reason: Option<String>,
+    /// Half the width of the interval in which the true value lies with 95% confidence, in the unit; none where it was not estimated.
+    pub uncertainty: Option<f64>,
 }
 
 impl Metric {
     /// A measured value.
     pub fn new(value: f64, unit: impl Into<String>) -> Self {
-        Self { value: Some(value), unit: unit.into(), reason: None }
+        Self { value: Some(value), unit: unit.into(), reason: None, uncertainty: None }
+    }
+
+    /// A measured value that is right within `uncertainty`, given in the same unit.
+    pub fn within(value: f64, uncertainty: f64, unit: impl Into<String>) -> Self {
+        Self { uncertainty: Some(uncertainty), ..Self::new(value, unit) }
     }
 
     /// A missing value and why it is missing.
     pub fn missing(unit: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { value: None, unit: unit.into(), reason: Some(reason.into()) }
+        Self { value: None, unit: unit.into(), reason: Some(reason.into()), uncertainty: None }
     }
 }
 
