@@ -1,6 +1,6 @@
 //! Events as JSON lines: what a worker writes to the file that `$LEDGER_EVENTS` names.
 
-use super::json::float_json;
+use super::json::{float_json, to_json, value_of};
 use crate::record::{Event, EventKind, PhaseEdge};
 use serde_json::{Map, Value as Json, json};
 
@@ -14,7 +14,9 @@ pub enum EventFault {
     #[error("it is not a JSON object ({0})")]
     Syntax(String),
     /// Its `event` is missing or unknown.
-    #[error("its `event` is {0} (plan, phase_start, phase_stop, step, metric, digest, status and failure are known)")]
+    #[error(
+        "its `event` is {0} (plan, phase_start, phase_stop, step, metric, digest, fact, status and failure are known)"
+    )]
     Kind(String),
     /// A member is missing or of another type.
     #[error("`{event}` needs `{member}` ({expected})")]
@@ -41,6 +43,7 @@ pub fn write_event(event: &Event, out: &mut Vec<u8>) {
         EventKind::Step { .. } => "step",
         EventKind::Metric { .. } => "metric",
         EventKind::Digest { .. } => "digest",
+        EventKind::Fact { .. } => "fact",
         EventKind::Status { .. } => "status",
         EventKind::Failure { .. } => "failure",
     };
@@ -77,6 +80,10 @@ pub fn write_event(event: &Event, out: &mut Vec<u8>) {
         EventKind::Digest { name, digest } => {
             put("name", name.as_str().into());
             put("digest", digest.to_hex().into());
+        }
+        EventKind::Fact { name, value } => {
+            put("name", name.as_str().into());
+            put("value", to_json(value));
         }
         EventKind::Status { message } | EventKind::Failure { message } => put("message", message.as_str().into()),
     }
@@ -146,10 +153,27 @@ fn kind(map: &Map<String, Json>) -> Result<EventKind, EventFault> {
             let digest = of.text("digest")?.parse().map_err(|_| of.fault("digest", "64 hex digits"))?;
             EventKind::Digest { name: of.text("name")?, digest }
         }
+        "fact" => {
+            let of = members("fact");
+            let value = map.get("value").filter(|value| is_shallow(value, MAX_FACT_DEPTH)).cloned();
+            let value = value.and_then(|value| value_of(value).ok());
+            let value = value.ok_or_else(|| of.fault("value", "a JSON value without null, nested 16 deep at most"))?;
+            EventKind::Fact { name: of.text("name")?, value }
+        }
         "status" => EventKind::Status { message: members("status").text("message")? },
         "failure" => EventKind::Failure { message: members("failure").text("message")? },
         other => return Err(EventFault::Kind(format!("`{}`", other.chars().take(40).collect::<String>()))),
     })
+}
+
+const MAX_FACT_DEPTH: usize = 16;
+
+fn is_shallow(json: &Json, depth: usize) -> bool {
+    match json {
+        Json::Array(items) => depth > 0 && items.iter().all(|item| is_shallow(item, depth - 1)),
+        Json::Object(map) => depth > 0 && map.values().all(|item| is_shallow(item, depth - 1)),
+        _ => true,
+    }
 }
 
 const NUMBERS: &str = "an object of numbers";
@@ -239,6 +263,7 @@ pub fn event_schema() -> String {
             event("metric", json!({"name": text, "value": number, "unit": text}), &["name", "value"]),
             event("digest", json!({"name": text, "digest": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}}),
                 &["name", "digest"]),
+            event("fact", json!({"name": text, "value": true}), &["name", "value"]),
             event("status", json!({"message": text}), &["message"]),
             event("failure", json!({"message": text}), &["message"]),
         ]
@@ -272,6 +297,7 @@ mod tests {
         round_trip(EventKind::Step { step: 3, duration_ns: None, values: vec![] });
         round_trip(EventKind::Metric { name: "accuracy".into(), value: f64::INFINITY, unit: "s".into() });
         round_trip(EventKind::Digest { name: "weights".into(), digest: Digest::of(b"w") });
+        round_trip(EventKind::Fact { name: "torch".into(), value: vec!["2.11", "cu130"].into() });
         round_trip(EventKind::Status { message: "warming up".into() });
         round_trip(EventKind::Failure { message: "out of memory".into() });
     }
@@ -294,6 +320,8 @@ mod tests {
         assert_eq!(fault(r#"{"event":"step"}"#), "`step` needs `step` (a whole number from 0)");
         assert_eq!(fault(r#"{"event":"metric","name":"m"}"#), "`metric` needs `value` (a number)");
         assert!(fault(r#"{"event":"stepp"}"#).starts_with("its `event` is `stepp`"));
+        let deep = format!("{}1{}", "[".repeat(17), "]".repeat(17));
+        assert!(fault(&format!(r#"{{"event":"fact","name":"n","value":{deep}}}"#)).starts_with("`fact` needs `value`"));
         assert!(fault("loss 0.3").starts_with("it is not a JSON object"));
     }
 

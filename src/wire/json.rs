@@ -52,14 +52,14 @@ pub fn to_json_line(value: &Value) -> String {
 
 /// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real.
 pub fn from_json(text: &str) -> Result<Value, JsonFault> {
-    convert(serde_json::from_str(text)?)
+    value_of(serde_json::from_str(text)?)
 }
 
-fn convert(json: Json) -> Result<Value, JsonFault> {
+pub(super) fn value_of(json: Json) -> Result<Value, JsonFault> {
     Ok(match json {
         Json::Bool(value) => Value::Bool(value),
         Json::String(value) => Value::Str(value),
-        Json::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
+        Json::Array(items) => Value::List(items.into_iter().map(value_of).collect::<Result<_, _>>()?),
         Json::Object(map) => Value::Table(object(map)?),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(int), _) => Value::Int(int),
@@ -71,7 +71,7 @@ fn convert(json: Json) -> Result<Value, JsonFault> {
 }
 
 fn object(map: Map<String, Json>) -> Result<Table, JsonFault> {
-    map.into_iter().map(|(key, value)| Ok((key, convert(value)?))).collect()
+    map.into_iter().map(|(key, value)| Ok((key, value_of(value)?))).collect()
 }
 
 #[cfg(test)]

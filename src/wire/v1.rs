@@ -4,6 +4,7 @@ use crate::record::{
     Attempt, Axis, Digest, Exit, Metric, Nonce, Outcome, Parts, Run, RunId, SeriesSummary, Table, Tail, Value,
 };
 use bincode::{Decode, Encode};
+use std::collections::BTreeMap;
 
 /// Bytes that do not decode.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +50,15 @@ pub(super) fn encode<T: Encode>(what: &'static str, value: &T) -> Result<Vec<u8>
 }
 
 pub(super) fn decode<T: Decode<()>>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
+    let (value, rest) = decode_first(what, bytes)?;
+    if rest.is_empty() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
+}
+
+/// Decodes what the bytes begin with, and returns the bytes that follow it.
+fn decode_first<'a, T: Decode<()>>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a [u8]), WireError> {
     let (value, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
-    if used == bytes.len() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
+    Ok((value, bytes.get(used..).unwrap_or_default()))
 }
 
 /// A value as a list of tokens, so that decoding never recurses on the word of its input.
@@ -269,6 +276,14 @@ struct AttemptV1 {
     phases: [u8; 32],
 }
 
+/// What was added to an attempt's record after its first release: it follows the record, and only where there is something to say,
+/// so that every older record is still read and written as it was.
+#[derive(Encode, Decode)]
+struct ExtensionV1 {
+    /// Metrics by name and the uncertainty of each.
+    uncertainties: Vec<(String, u64)>,
+}
+
 pub(super) fn axis_code(axis: Axis) -> u8 {
     match axis {
         Axis::Step => 0,
@@ -309,7 +324,9 @@ pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
         len: series.len,
         digest: series.digest.0,
     });
-    encode(
+    let uncertainty = |(name, metric): (&String, &Metric)| Some((name.clone(), metric.uncertainty?.to_bits()));
+    let extension = ExtensionV1 { uncertainties: attempt.metrics.iter().filter_map(uncertainty).collect() };
+    let mut bytes = encode(
         "attempt",
         &AttemptV1 {
             run: attempt.run.0.0,
@@ -329,12 +346,17 @@ pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
             series: series.collect(),
             phases: attempt.phases.0,
         },
-    )
+    )?;
+    if !extension.uncertainties.is_empty() {
+        bytes.extend(encode("attempt", &extension)?);
+    }
+    Ok(bytes)
 }
 
 /// Decodes an attempt's record.
 pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
-    let wire: AttemptV1 = decode("attempt", bytes)?;
+    let (wire, rest): (AttemptV1, _) = decode_first("attempt", bytes)?;
+    let extension = if rest.is_empty() { None } else { Some(decode::<ExtensionV1>("attempt", rest)?) };
     let series = wire.series.into_iter().map(|series| {
         Ok(SeriesSummary {
             name: series.name,
@@ -344,6 +366,18 @@ pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
             digest: Digest(series.digest),
         })
     });
+    let mut metrics: BTreeMap<String, Metric> = wire
+        .metrics
+        .into_iter()
+        .map(|m| {
+            let value = m.value.map(f64::from_bits);
+            (m.name, Metric { value, unit: m.unit, reason: m.reason, uncertainty: None })
+        })
+        .collect();
+    for (name, uncertainty) in extension.map(|extension| extension.uncertainties).unwrap_or_default() {
+        let of_none = WireError::Shape { what: "attempt", fault: "an uncertainty is of no metric" };
+        metrics.get_mut(&name).ok_or(of_none)?.uncertainty = Some(f64::from_bits(uncertainty));
+    }
     Ok(Attempt {
         run: RunId(Digest(wire.run)),
         nonce: Nonce(wire.nonce),
@@ -351,11 +385,7 @@ pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
         wall_ns: wire.wall_ns,
         outcome: wire.outcome.into_outcome(),
         exit: wire.exit.map(ExitV1::into_exit),
-        metrics: wire
-            .metrics
-            .into_iter()
-            .map(|m| (m.name, Metric { value: m.value.map(f64::from_bits), unit: m.unit, reason: m.reason }))
-            .collect(),
+        metrics,
         digests: wire.digests.into_iter().map(|(name, digest)| (name, Digest(digest))).collect(),
         settings: wire.settings.into_table()?,
         facts: wire.facts.into_table()?,
@@ -364,4 +394,40 @@ pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
         series: series.collect::<Result<_, WireError>>()?,
         phases: Digest(wire.phases),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(metric: Metric) -> Attempt {
+        Attempt {
+            run: RunId(Digest::of(b"run")),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 1,
+            wall_ns: 2,
+            outcome: Outcome::Finished,
+            exit: Some(Exit::Code(0)),
+            metrics: [("energy".to_owned(), metric)].into(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest::of(b""),
+        }
+    }
+
+    #[test]
+    fn an_uncertainty_follows_the_record_and_changes_its_id() {
+        let without = attempt(Metric::new(12.4e3, "J"));
+        let with = attempt(Metric::within(12.4e3, 645.0, "J"));
+        let (short, long) = (encode_attempt(&without).unwrap(), encode_attempt(&with).unwrap());
+        assert!(long.starts_with(&short) && long.len() > short.len());
+        assert_eq!(decode_attempt(&short).unwrap(), without);
+        assert_eq!(decode_attempt(&long).unwrap(), with);
+        assert_ne!(with.id(), without.id());
+        assert!(decode_attempt(&long[..long.len() - 1]).is_err());
+    }
 }
