@@ -19,9 +19,9 @@ pub mod store;
 #[cfg(feature = "train")]
 pub mod train;
 
-pub mod engine;
-
 pub mod analysis;
+
+pub mod engine;
 
 pub mod report;
 

@@ -4,7 +4,9 @@
 
 mod difference;
 pub mod expr;
+mod measure;
 
 pub use difference::{
     CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, verdict, why,
 };
+pub use measure::{Observed, Timed, warmup_steps};

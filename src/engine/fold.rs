@@ -1,15 +1,18 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
-use super::summary::{Observed, warmup_steps};
+use crate::analysis::{Observed, Timed};
 use crate::record::{
-    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Outcome, Phase, PhaseEdge, Sealed, Series, Table, Tail,
+    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Outcome, Phase, PhaseEdge, Sample, Sealed, Series, Table,
+    Tail, Value,
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, VecDeque};
 
 /// More series than this one attempt does not have; a worker that names a new one at each step would.
 const MAX_SERIES: usize = 1000;
+/// A day of steps of a tenth of a second; beyond, steps are points of series and no phases.
+const MAX_STEP_PHASES: usize = 1_000_000;
 const TAIL_BYTES: usize = 8 << 10;
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
@@ -25,12 +28,18 @@ pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
         return None;
     };
     let mut folding = Folding { started_ns: *started_ns, ..Folding::default() };
+    folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
     rest.iter().for_each(|entry| folding.take(entry));
     let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } = folding;
+    if !observed.phases.iter().any(|phase| phase.name == "step") {
+        observed.phases.append(&mut folding.step_phases);
+    }
     observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
     observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(*started_ns);
     observed.ended = folding.ended_ns.is_some();
-    observed.complete(&mut metrics);
+    let mut facts: Table = facts.clone();
+    facts.append(&mut folding.facts);
+    observed.complete(&mut metrics, &mut facts);
     if rejected_count > 0 {
         warnings.push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
     }
@@ -42,13 +51,19 @@ pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
         (Some(outcome), _) => outcome,
         (None, _) => Outcome::Interrupted { reason: lost.to_owned() },
     };
-    let mut facts: Table = facts.clone();
-    facts.insert("measure.warmup_steps".to_owned(), warmup_steps(observed.steps.len()).into());
     let tail = if outcome == Outcome::Finished {
         Tail::default()
     } else {
         Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events: folding.last_events.into() }
     };
+    let mut series = series;
+    for (name, readings) in observed.telemetry {
+        if series.insert(name.clone(), readings).is_some() {
+            warnings.push(format!(
+                "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
+            ));
+        }
+    }
     let mut series: Vec<Series> = series.into_values().collect();
     series.iter_mut().for_each(in_order);
     let attempt = Attempt {
@@ -70,6 +85,10 @@ pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
     Some(Sealed { run: (**run).clone(), attempt, series, phases: observed.phases })
 }
 
+fn gpu_count(gpus: i64) -> u32 {
+    u32::try_from(gpus).unwrap_or(0)
+}
+
 #[derive(Default)]
 struct Folding {
     started_ns: u64,
@@ -77,6 +96,8 @@ struct Folding {
     ended_ns: Option<u64>,
     observed: Observed,
     open: Vec<usize>,
+    step_phases: Vec<Phase>,
+    facts: Table,
     metrics: BTreeMap<String, Metric>,
     digests: BTreeMap<String, Digest>,
     series: BTreeMap<String, Series>,
@@ -104,6 +125,14 @@ impl Folding {
             }
             Entry::Stderr(text) => self.stderr.push(text),
             Entry::Stdout(text) => self.stdout.push(text),
+            Entry::Sample(sample) => self.sample(sample),
+            Entry::Unread { source, quantity, reason } => {
+                let name = format!("telemetry.unread.{}", source.series(*quantity));
+                self.facts.insert(name, reason.as_str().into());
+            }
+            Entry::Fact { name, value } => {
+                self.facts.insert(name.clone(), value.clone());
+            }
             Entry::Warning(text) => self.warnings.push(text.clone()),
             Entry::Ended { outcome, exit, ended_ns, cpu_ns } => {
                 self.outcome = Some(outcome.clone());
@@ -132,9 +161,13 @@ impl Folding {
                 if let Some(duration_ns) = duration_ns {
                     #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
                     self.point("step_duration", "ns", *step, *duration_ns as f64, event.rank);
+                    self.step_phase(event, *step, *duration_ns);
                 }
-                if event.rank == 0 && (duration_ns.is_some() || values.iter().any(|(name, _)| name == "loss")) {
-                    self.observed.step(event.t_ns, &event.kind);
+                let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, loss)| *loss);
+                if event.rank == 0 && (duration_ns.is_some() || loss.is_some()) {
+                    let t_ns = event.t_ns.saturating_sub(self.started_ns);
+                    self.observed.steps.push(Timed { step: *step, t_ns, duration_ns: *duration_ns });
+                    self.observed.last_loss = loss.or(self.observed.last_loss);
                 }
             }
             EventKind::Metric { name, value, unit } => {
@@ -142,6 +175,9 @@ impl Folding {
             }
             EventKind::Digest { name, digest } => {
                 self.digests.insert(name.clone(), *digest);
+            }
+            EventKind::Fact { name, value } => {
+                self.facts.insert(format!("worker.{name}"), value.clone());
             }
             EventKind::Status { .. } => {}
             EventKind::Failure { message } => {
@@ -170,6 +206,29 @@ impl Folding {
             }
             None => self.warnings.push(format!("phase `{name}` {index} was stopped but never started")),
         }
+    }
+
+    fn step_phase(&mut self, event: &Event, step: u64, duration_ns: u64) {
+        if self.step_phases.len() < MAX_STEP_PHASES {
+            let stop_ns = event.t_ns.saturating_sub(self.started_ns);
+            let start_ns = stop_ns.saturating_sub(duration_ns);
+            let stop_ns = Some(stop_ns);
+            self.step_phases.push(Phase { name: "step".to_owned(), index: step, rank: event.rank, start_ns, stop_ns });
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let mut put = |name: String, unit: &str, t_ns: u64, value: f64| {
+            let telemetry = &mut self.observed.telemetry;
+            let series =
+                telemetry.entry(name).or_insert_with_key(|name| Series::new(name.as_str(), unit, Axis::TimeNs));
+            series.push(t_ns.saturating_sub(self.started_ns), value);
+        };
+        for reading in &sample.readings {
+            put(sample.source.series(reading.quantity), reading.quantity.unit(), reading.t_ns, reading.value);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+        put(sample.source.read_time_series(), "ns", sample.t_ns, sample.cost_ns as f64);
     }
 
     fn point(&mut self, name: &str, unit: &str, step: u64, value: f64, rank: u32) {

@@ -7,7 +7,6 @@ mod attempt;
 mod bind;
 mod fold;
 mod recover;
-mod summary;
 mod sweep;
 mod worker;
 

@@ -15,8 +15,8 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("journal", &["record", "wire"], &["crc32c"]),
     ("store", &["record", "wire"], &["redb"]),
     ("train", &["record"], &["burn", "log", "rayon", "flate2"]),
-    ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store"], &[]),
     ("analysis", &["record"], &[]),
+    ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff"]),
     (
         "cli",

@@ -1,57 +1,53 @@
-//! The metrics that follow from what every worker says: its steps, its phases and its end.
+//! The metrics that follow from what every worker says, its steps, its phases and its end, and from what the hardware did meanwhile.
 
-use crate::record::{EventKind, Metric, Phase};
+use crate::record::{Metric, Phase, Series, Table};
 use std::collections::BTreeMap;
 
 /// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
 /// memory. A tenth of all steps, at most ten.
-pub(super) fn warmup_steps(steps: usize) -> usize {
+pub fn warmup_steps(steps: usize) -> usize {
     (steps / 10).min(10)
 }
 
 /// A training step as a worker reported it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timed {
+pub struct Timed {
     /// Its number.
-    pub(super) step: u64,
-    /// When its event was stamped.
-    pub(super) t_ns: u64,
+    pub step: u64,
+    /// When it was over, in nanoseconds since the attempt's start.
+    pub t_ns: u64,
     /// How long it took, by the worker.
-    pub(super) duration_ns: Option<u64>,
+    pub duration_ns: Option<u64>,
 }
 
 /// What the metrics are computed from.
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub struct Observed {
     /// Training steps of rank 0 in order.
-    pub(super) steps: Vec<Timed>,
-    /// Phases by start.
-    pub(super) phases: Vec<Phase>,
+    pub steps: Vec<Timed>,
+    /// Phases by start, the steps among them.
+    pub phases: Vec<Phase>,
+    /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
+    pub telemetry: BTreeMap<String, Series>,
+    /// How many GPUs the run uses.
+    pub gpus: u32,
     /// Samples a step, if the worker said so.
-    pub(super) samples_per_step: Option<u64>,
+    pub samples_per_step: Option<u64>,
     /// The last value of `loss` over the steps.
-    pub(super) last_loss: Option<f64>,
+    pub last_loss: Option<f64>,
     /// From the worker's start to its end.
-    pub(super) wall_ns: u64,
+    pub wall_ns: u64,
     /// Processor time of the worker, if it could be read.
-    pub(super) cpu_ns: Option<u64>,
+    pub cpu_ns: Option<u64>,
     /// Whether somebody saw the end.
-    pub(super) ended: bool,
+    pub ended: bool,
 }
 
 impl Observed {
-    /// Takes note of a training step.
-    pub(super) fn step(&mut self, t_ns: u64, kind: &EventKind) {
-        if let EventKind::Step { step, duration_ns, values } = kind {
-            if let Some((_, loss)) = values.iter().find(|(name, _)| name == "loss") {
-                self.last_loss = Some(*loss);
-            }
-            self.steps.push(Timed { step: *step, t_ns, duration_ns: *duration_ns });
-        }
-    }
-
-    /// Fills in every metric that the worker did not state itself and that follows from what it said.
-    pub(super) fn complete(&self, metrics: &mut BTreeMap<String, Metric>) {
+    /// Fills in every metric that the worker did not state itself and that follows from what was seen, and notes beside the attempt's
+    /// other facts by what rule it was measured.
+    pub fn complete(&self, metrics: &mut BTreeMap<String, Metric>, facts: &mut Table) {
+        facts.insert("measure.warmup_steps".to_owned(), warmup_steps(self.steps.len()).into());
         let mut put = |name: &str, metric: Metric| {
             metrics.entry(name.to_owned()).or_insert(metric);
         };
@@ -95,7 +91,7 @@ impl Observed {
     }
 }
 
-pub(super) fn seconds(ns: u64) -> f64 {
+fn seconds(ns: u64) -> f64 {
     real(ns) / 1e9
 }
 
@@ -118,10 +114,11 @@ mod tests {
 
     fn observed(durations: &[Option<u64>]) -> Observed {
         let mut observed = Observed { samples_per_step: Some(8), ended: true, wall_ns: 5, ..Observed::default() };
-        for (i, duration_ns) in (1u64..).zip(durations) {
-            let values = vec![("loss".to_owned(), 0.5)];
-            observed.step(i * 1_000_000_000, &EventKind::Step { step: i, duration_ns: *duration_ns, values });
-        }
+        observed.last_loss = Some(0.5);
+        observed.steps = (1u64..)
+            .zip(durations)
+            .map(|(step, duration_ns)| Timed { step, t_ns: step * 1_000_000_000, duration_ns: *duration_ns })
+            .collect();
         observed
     }
 
@@ -130,7 +127,7 @@ mod tests {
         let mut durations = vec![Some(9_000_000_000); 10];
         durations.extend([Some(2_000_000_000); 90]);
         let mut metrics = BTreeMap::new();
-        observed(&durations).complete(&mut metrics);
+        observed(&durations).complete(&mut metrics, &mut Table::new());
         assert_eq!(metrics["step_time"], Metric::new(2.0, "s"));
         assert_eq!(metrics["throughput"], Metric::new(4.0, "samples/s"));
         assert_eq!(metrics["loss"], Metric::new(0.5, ""));
@@ -140,14 +137,14 @@ mod tests {
     #[test]
     fn without_durations_the_times_between_steps_count() {
         let mut metrics = BTreeMap::new();
-        observed(&[None, None, None]).complete(&mut metrics);
+        observed(&[None, None, None]).complete(&mut metrics, &mut Table::new());
         assert_eq!(metrics["step_time"], Metric::new(1.0, "s"));
     }
 
     #[test]
     fn what_the_worker_states_stands() {
         let mut metrics = BTreeMap::from([("loss".to_owned(), Metric::new(7.0, ""))]);
-        observed(&[None]).complete(&mut metrics);
+        observed(&[None]).complete(&mut metrics, &mut Table::new());
         assert_eq!(metrics["loss"].value, Some(7.0));
         assert!(!metrics.contains_key("step_time"));
     }
