@@ -14,6 +14,13 @@ pub fn monotonic_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
+/// Processor time of the calling thread in nanoseconds, user and system.
+pub fn thread_cpu_ns() -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(tv_nsec).unwrap_or(0))
+}
+
 /// Milliseconds since the Unix epoch. This clock may jump either way; durations do not come from it.
 pub fn unix_ms() -> i64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);

@@ -14,6 +14,7 @@ pub mod files;
 pub mod filesystem;
 pub mod git;
 pub mod machine;
+pub mod meter;
 pub mod owner;
 pub mod process;
 mod procfs;
