@@ -117,7 +117,14 @@ pub(super) static FIELDS: &[Field] = &[
     F::shape("program.files", Kind::Texts, "files whose contents enter the identity, from the manifest's folder")
         .role(Role::Program),
     F::hashed("params.*", Kind::Scalar, "a parameter of the program, under any name").when("[program]", &["given"]),
-    F::setting("telemetry.hz", Kind::Int { min: 1, max: 100 }, "readings of each device a second").int(10),
+    F::setting("telemetry.hz", Kind::Int { min: 0, max: 100 }, "readings of each device a second; 0 is none").int(10),
+    F::setting(
+        "telemetry.idle_s",
+        Kind::Real(Interval::Below(60.0)),
+        "seconds of idling on the GPU before the built-in trainer starts, to measure the idle power",
+    )
+    .when("hardware.device", &["auto", "cuda"])
+    .real(2.0),
     F::setting("limits.timeout_s", Kind::Real(Interval::UpTo(31_536_000.0)), "seconds after which an attempt is ended"),
     F::setting("objective.metric", NAME, "the number that decides which run is best"),
     F::setting("objective.direction", Kind::Choice(&["minimize", "maximize"]), "which way it is better")

@@ -43,6 +43,7 @@ fn every_default_is_written_out() {
     container.image = host
     experiment.name = first
     telemetry.hz = 10
+    telemetry.idle_s = 2.0
     -- seed 1
     ");
 }
@@ -74,6 +75,7 @@ fn defaults_follow_the_model_and_the_choices() {
     objective.direction = maximize
     objective.metric = accuracy
     telemetry.hz = 10
+    telemetry.idle_s = 2.0
     -- seed 18446744073709551615
     ");
 }
@@ -93,6 +95,7 @@ fn a_program_takes_no_defaults_of_training() {
     container.image = host
     experiment.name = test
     telemetry.hz = 10
+    telemetry.idle_s = 2.0
     -- seed 1
     ");
     assert_eq!(manifest.program.unwrap().argv(&manifest.cells[0]).unwrap(), ["x", "0.5"]);

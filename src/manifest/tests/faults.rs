@@ -174,8 +174,8 @@ fn faults_of_programs() {
     m:3:1: unknown key `program.comand` (did you mean `command`?)
     ");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{lr}', '{momentum}']\nparams.lr = 1"), @r"
-    m:2:17: unknown placeholder `{lr}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz)
-    m:2:25: unknown placeholder `{momentum}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz)
+    m:2:17: unknown placeholder `{lr}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
+    m:2:25: unknown placeholder `{momentum}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
     m:3:1: unknown key `program.params` (known keys: command, files)
     ");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x',\n '{']"), @"m:3:2: a `{` in the command has no `}` after it (write {{ and }} for braces)");
