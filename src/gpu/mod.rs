@@ -1,4 +1,5 @@
-//! NVIDIA's GPUs: which there are, which of them CUDA would use, and the libraries that training on them needs.
+//! NVIDIA's GPUs: which there are, which of them CUDA would use, what they draw and do, and the libraries that training on
+//! them needs.
 //!
 //! Everything of NVIDIA's is loaded at run time and only when it is asked for, so that the program starts on a machine
 //! without any of it, and starts fast on one that has it. It knows nothing of runs or ledgers, reads no environment variables
@@ -8,11 +9,13 @@ mod checks;
 mod identity;
 mod libraries;
 mod loader;
+mod meter;
 mod nvml;
 mod visible;
 
 pub use checks::checks;
 pub use identity::{CudaVersions, cuda_part, device_part, driver_part};
 pub use libraries::{Item, LibraryEnv, LibrarySurvey, survey};
+pub use meter::{GpuProcess, Look, Meter};
 pub use nvml::{GpuError, GpuInfo, Gpus};
 pub use visible::{VisibleError, visible};

@@ -1,7 +1,7 @@
 //! NVML, the driver's own library for asking about GPUs, and what it says of the machine's.
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -115,6 +115,11 @@ impl Gpus {
     pub fn devices(&self) -> Result<Vec<GpuInfo>, GpuError> {
         let count = self.nvml.device_count().map_err(call("the number of GPUs"))?;
         (0..count).map(|index| self.device(index)).collect()
+    }
+
+    /// NVML's handle of the GPU of that name.
+    pub(super) fn by_uuid(&self, uuid: &str) -> Result<Device<'_>, NvmlError> {
+        self.nvml.device_by_uuid(uuid)
     }
 
     fn device(&self, index: u32) -> Result<GpuInfo, GpuError> {

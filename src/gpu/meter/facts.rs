@@ -1,0 +1,155 @@
+//! What is read of the GPUs once: what they are, how they are set, and how they are connected.
+
+use super::card::{BY_UUID, Card, find};
+use super::cost::Timer;
+use super::reason;
+use crate::gpu::Gpus;
+use crate::record::{Table, Value};
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::TopologyLevel;
+use nvml_wrapper::error::NvmlError;
+
+/// A call that tells one or two facts.
+struct Fact {
+    names: &'static [&'static str],
+    function: &'static str,
+    read: fn(&Device<'_>) -> Result<Vec<Value>, NvmlError>,
+}
+
+const FACTS: [Fact; 12] = [
+    Fact {
+        names: &["vbios"],
+        function: "nvmlDeviceGetVbiosVersion",
+        read: |device| Ok(vec![device.vbios_version()?.into()]),
+    },
+    Fact {
+        names: &["power_limit_w"],
+        function: "nvmlDeviceGetPowerManagementLimit",
+        read: |device| Ok(vec![watts(device.power_management_limit()?)]),
+    },
+    Fact {
+        names: &["enforced_power_limit_w"],
+        function: "nvmlDeviceGetEnforcedPowerLimit",
+        read: |device| Ok(vec![watts(device.enforced_power_limit()?)]),
+    },
+    Fact {
+        names: &["power_limit_default_w"],
+        function: "nvmlDeviceGetPowerManagementDefaultLimit",
+        read: |device| Ok(vec![watts(device.power_management_limit_default()?)]),
+    },
+    Fact {
+        names: &["power_limit_min_w", "power_limit_max_w"],
+        function: "nvmlDeviceGetPowerManagementLimitConstraints",
+        read: |device| {
+            let limits = device.power_management_limit_constraints()?;
+            Ok(vec![watts(limits.min_limit), watts(limits.max_limit)])
+        },
+    },
+    Fact {
+        names: &["ecc"],
+        function: "nvmlDeviceGetEccMode",
+        read: |device| Ok(vec![device.is_ecc_enabled()?.currently_enabled.into()]),
+    },
+    Fact {
+        names: &["persistence"],
+        function: "nvmlDeviceGetPersistenceMode",
+        read: |device| Ok(vec![device.is_in_persistent_mode()?.into()]),
+    },
+    Fact {
+        names: &["compute_capability"],
+        function: "nvmlDeviceGetCudaComputeCapability",
+        read: |device| {
+            let capability = device.cuda_compute_capability()?;
+            Ok(vec![format!("{}.{}", capability.major, capability.minor).into()])
+        },
+    },
+    Fact {
+        names: &["pcie_generation"],
+        function: "nvmlDeviceGetCurrPcieLinkGeneration",
+        read: |device| Ok(vec![device.current_pcie_link_gen()?.into()]),
+    },
+    Fact {
+        names: &["pcie_width"],
+        function: "nvmlDeviceGetCurrPcieLinkWidth",
+        read: |device| Ok(vec![device.current_pcie_link_width()?.into()]),
+    },
+    Fact {
+        names: &["pcie_generation_max"],
+        function: "nvmlDeviceGetMaxPcieLinkGeneration",
+        read: |device| Ok(vec![device.max_pcie_link_gen()?.into()]),
+    },
+    Fact {
+        names: &["pcie_width_max"],
+        function: "nvmlDeviceGetMaxPcieLinkWidth",
+        read: |device| Ok(vec![device.max_pcie_link_width()?.into()]),
+    },
+];
+
+fn watts(milliwatts: u32) -> Value {
+    (f64::from(milliwatts) / 1e3).into()
+}
+
+pub(super) fn facts<'a>(gpus: &'a Gpus, cards: &mut [Card<'a>], timer: &mut Timer) -> Table {
+    let mut table = Table::new();
+    for (rank, card) in cards.iter_mut().enumerate() {
+        let mut put = |name: &str, value: Value| {
+            table.insert(format!("gpu.{rank}.{name}"), value);
+        };
+        let info = &card.info;
+        put("name", info.name.as_str().into());
+        put("uuid", info.uuid.as_str().into());
+        put("index", info.index.into());
+        put("pci_bus_id", info.pci_bus_id.as_str().into());
+        put("memory_total_bytes", info.memory_total_bytes.into());
+        put("mig", info.mig.into());
+        let device = card.device(gpus, timer);
+        for fact in &FACTS {
+            let read = device.as_ref().map_err(String::clone).and_then(|device| {
+                timer.time("facts", || (fact.read)(device)).0.map_err(|error| reason(fact.function, &error))
+            });
+            match read {
+                Ok(values) => fact.names.iter().zip(values).for_each(|(name, value)| put(name, value)),
+                Err(reason) => {
+                    fact.names.iter().for_each(|name| put(&format!("unread.{name}"), reason.as_str().into()));
+                }
+            }
+        }
+    }
+    topology(gpus, cards, timer, &mut table);
+    table
+}
+
+fn topology(gpus: &Gpus, cards: &[Card<'_>], timer: &mut Timer, table: &mut Table) {
+    let mut levels = Table::new();
+    for second in 1..cards.len() {
+        for first in 0..second {
+            match ancestor(gpus, [&cards[first], &cards[second]], timer) {
+                Ok(level) => levels.insert(format!("{first}-{second}"), name(&level).into()),
+                Err(reason) => table.insert(format!("gpu.{first}.unread.topology_{second}"), reason.into()),
+            };
+        }
+    }
+    if !levels.is_empty() {
+        table.insert("gpu.topology".to_owned(), levels.into());
+    }
+}
+
+fn ancestor(gpus: &Gpus, pair: [&Card<'_>; 2], timer: &mut Timer) -> Result<TopologyLevel, String> {
+    const FUNCTION: &str = "nvmlDeviceGetTopologyCommonAncestor";
+    // The call takes the second handle away: both are asked for anew.
+    let [first, second] = pair.map(|card| find(gpus, &card.info, timer).map_err(|error| reason(BY_UUID, &error)));
+    let (first, second) = (first?, second?);
+    timer.time("facts", || first.topology_common_ancestor(second)).0.map_err(|error| reason(FUNCTION, &error))
+}
+
+/// NVML's own name of a level, `NVML_TOPOLOGY_…`, in small letters.
+fn name(level: &TopologyLevel) -> &'static str {
+    match level {
+        TopologyLevel::Internal => "internal",
+        TopologyLevel::Single => "single",
+        TopologyLevel::Multiple => "multiple",
+        TopologyLevel::HostBridge => "hostbridge",
+        TopologyLevel::Node => "node",
+        TopologyLevel::System => "system",
+    }
+}
