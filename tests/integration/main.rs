@@ -3,8 +3,10 @@
 
 mod architecture;
 mod crash;
+mod fake;
 mod faults;
 mod golden;
+mod gpu;
 mod questions;
 mod sandbox;
 mod sweep;
