@@ -8,6 +8,7 @@ mod chunk;
 mod entry;
 mod event;
 mod json;
+mod kernels;
 mod log;
 mod pack;
 mod v1;
@@ -16,6 +17,7 @@ pub use chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_
 pub use entry::{decode_entry, encode_entry};
 pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, write_event};
 pub use json::{JsonFault, from_json, to_json, to_json_line, to_json_text};
+pub use kernels::{Kernels, KernelsError, decode_kernels, encode_kernels};
 pub use log::{decode_log_entry, decode_row, encode_log_entry, encode_row};
 pub use pack::{PACK_MAGIC, PackError, decode_pack, encode_pack};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};
