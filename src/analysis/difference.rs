@@ -170,12 +170,12 @@ fn surroundings(attempt: &Attempt) -> Value {
 
 /// Compares every curve over steps that says what was computed. Durations say how long it took, and are no part of it.
 fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
-    let computed = |series: &&Series| series.axis == Axis::Step && series.unit != "ns";
     let empty = |name: &str| Series::new(name, "", Axis::Step);
     let names: BTreeSet<&String> =
-        a.series.iter().chain(&b.series).filter(computed).map(|series| &series.name).collect();
-    let find =
-        |sealed: &Sealed, name: &str| sealed.series.iter().filter(computed).find(|series| series.name == name).cloned();
+        a.series.iter().chain(&b.series).filter(|series| is_computed(series)).map(|series| &series.name).collect();
+    let find = |sealed: &Sealed, name: &str| {
+        sealed.series.iter().filter(|series| is_computed(series)).find(|series| series.name == name).cloned()
+    };
     names
         .into_iter()
         .map(|name| {
@@ -239,6 +239,11 @@ pub fn verdict(original: &Sealed, rerun: &Sealed) -> Verdict {
         Some(name) => Verdict::Drifted(format!("the digest of `{name}` differs, though no recorded curve does")),
         None => Verdict::Identical,
     }
+}
+
+/// Whether a series is what was computed, which a rerun has to meet, and not how long it took or what the hardware did meanwhile.
+pub fn is_computed(series: &Series) -> bool {
+    series.axis == Axis::Step && series.unit != "ns"
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod expr;
 mod measure;
 
 pub use difference::{
-    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, verdict, why,
+    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, is_computed,
+    verdict, why,
 };
 pub use measure::{Observed, Timed, warmup_steps};

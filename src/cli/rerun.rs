@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::analysis::{Verdict, verdict, why};
+use crate::analysis::{Verdict, is_computed, verdict, why};
 use crate::engine::{Cause, Machine, Sweep, plan, rebind};
 use crate::host::clock;
 use crate::record::{Change, LogEntry};
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         detail: verdict.detail().to_owned(),
     };
     store.write(|writer| writer.note(&LogEntry { unix_ms: clock::unix_ms(), change }))?;
-    let compared = original.series.iter().filter(|series| series.unit != "ns").count();
+    let compared = original.series.iter().filter(|series| is_computed(series)).count();
     context.answer(
         || match &verdict {
             Verdict::Identical => format!(
