@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
+use crate::engine::Machine;
 use crate::gpu::{self, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
@@ -23,7 +24,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
     let visible = environment::text_var("CUDA_VISIBLE_DEVICES");
     let mut checks = vec![trainer_check()];
     checks.extend(host::checks(context.store_as_it_is().dir()));
-    checks.extend(gpu::checks(None, &env, visible.as_deref()));
+    checks.extend(gpu::checks(Machine::default().nvml().as_deref(), &env, visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
     Ok(exit::YES)
 }

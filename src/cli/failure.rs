@@ -1,6 +1,6 @@
 //! What ends a command early: a kind, a cause and hints.
 
-use crate::engine::{BindError, EngineError};
+use crate::engine::{BindError, EngineError, KernelCacheError};
 use crate::manifest::ManifestError;
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
@@ -79,6 +79,18 @@ impl From<BindError> for Failure {
 impl From<ResolveError> for Failure {
     fn from(error: ResolveError) -> Self {
         let code = if matches!(error, ResolveError::Ambiguous { .. }) { exit::USAGE } else { exit::NO };
+        Self::new(code, error)
+    }
+}
+
+impl From<KernelCacheError> for Failure {
+    fn from(error: KernelCacheError) -> Self {
+        let code = match error {
+            KernelCacheError::Busy(_) => exit::BUSY,
+            KernelCacheError::Unknown(_) => exit::NO,
+            KernelCacheError::Ambiguous(..) | KernelCacheError::There(_) | KernelCacheError::Damaged(_) => exit::USAGE,
+            KernelCacheError::Io { .. } => exit::LEDGER,
+        };
         Self::new(code, error)
     }
 }

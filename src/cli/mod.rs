@@ -3,6 +3,7 @@
 //! The only room that prints, reads arguments and decides exit codes.
 
 mod best;
+mod cache;
 mod completions;
 mod context;
 mod diff;
@@ -70,6 +71,7 @@ enum Command {
     Note(note::Args),
     Hide(hide::Args),
     Rm(rm::Args),
+    Cache(cache::Args),
     Doctor(doctor::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -112,6 +114,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Note(args) => note::run(args, context),
         Command::Hide(args) => hide::run(args, context),
         Command::Rm(args) => rm::run(args, context),
+        Command::Cache(args) => cache::run(args, context),
         Command::Doctor(args) => doctor::run(args, context),
         Command::Schema(args) => schema::run(args, context),
         Command::Completions(args) => completions::run(args, context, &mut Cli::command()),

@@ -1,6 +1,8 @@
 //! One attempt from its claim to its seal.
 
-use super::bind::Bound;
+use super::bind::{Bound, Launch};
+use super::kernels::KernelCache;
+use super::telemetry::{Sampler, Watched};
 use super::worker::{Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch, fold};
 use crate::host::{clock, files, owner, process};
@@ -15,6 +17,12 @@ const SYNC_EVERY: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a worker may take to stop when whoever asks will kill us soon.
 const URGENT_GRACE: Duration = Duration::from_secs(20);
+/// How long a worker may live on after it has said that it failed: a device that died leaves its threads waiting for ever.
+const FAILURE_GRACE: Duration = Duration::from_secs(5);
+/// How long the last readings may take.
+const TELEMETRY_GRACE: Duration = Duration::from_secs(10);
+/// Phases that are too short for each of their borders to be worth a write to the disk.
+const INNER_PHASES: [&str; 7] = ["step", "data", "forward", "backward", "all_reduce", "optimizer", "inference"];
 /// Between the wall clock and the monotonic one, further apart than this is a jump.
 const JUMP_MS: u64 = 2000;
 
@@ -51,6 +59,12 @@ pub fn execute(
     watch: &dyn Watch,
     stop: &dyn Stop,
 ) -> Result<Attempted, EngineError> {
+    let kernels =
+        (bound.launch == Launch::Trainer && !bound.gpus.is_empty()).then(|| KernelCache::of(store.dir(), &bound.run));
+    let in_use = kernels.as_ref().map(KernelCache::open).transpose()?;
+    // Before the claim, which is the zero of the attempt's times: energy is counted from there.
+    let sampler =
+        Sampler::start(Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() });
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
@@ -60,7 +74,8 @@ pub fn execute(
         return Ok(Attempted::Complete);
     }
     watch.see(Seen::Begun(bound));
-    supervision.run(bound, shim, watch, stop);
+    supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
+    drop(in_use);
     supervision.seal(store)
 }
 
@@ -81,6 +96,8 @@ struct Supervision {
     started_unix_ms: i64,
     /// The journal cannot be written any more, and why.
     broken: Option<String>,
+    /// Since when the worker is known to have failed.
+    failing: Option<Instant>,
     last_sync: Instant,
 }
 
@@ -116,6 +133,7 @@ impl Supervision {
             started_ns,
             started_unix_ms,
             broken: None,
+            failing: None,
             last_sync: Instant::now(),
         }))
     }
@@ -123,7 +141,10 @@ impl Supervision {
     /// Keeps entries in memory and in the journal. A journal that cannot be written ends the attempt.
     fn keep(&mut self, entries: Vec<Entry>) {
         let border = entries.iter().any(|entry| match entry {
-            Entry::Event(event) => matches!(event.kind, EventKind::Phase { .. } | EventKind::Failure { .. }),
+            Entry::Event(event) => match &event.kind {
+                EventKind::Phase { name, .. } => !INNER_PHASES.contains(&name.as_str()),
+                kind => matches!(kind, EventKind::Failure { .. }),
+            },
             Entry::Ended { .. } => true,
             _ => false,
         });
@@ -144,9 +165,18 @@ impl Supervision {
         self.entries.extend(entries);
     }
 
-    fn run(&mut self, bound: &Bound, shim: &Shim, watch: &dyn Watch, stop: &dyn Stop) {
+    fn run(
+        &mut self,
+        bound: &Bound,
+        shim: &Shim,
+        watch: &dyn Watch,
+        stop: &dyn Stop,
+        sampler: Option<Sampler>,
+        kernels: Option<&KernelCache>,
+    ) {
         let fifo = self.journal.path().with_extension("events");
-        let worker = match Worker::start(shim, bound, &fifo) {
+        self.keep(kernels.map(|kernels| facts(kernels.facts("before"))).unwrap_or_default());
+        let worker = match Worker::start(shim, bound, kernels, &fifo) {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
@@ -155,18 +185,29 @@ impl Supervision {
                 return;
             }
         };
+        if let Some(sampler) = &sampler {
+            sampler.watch(worker.pid());
+        }
         self.keep(vec![Entry::Started { pid: worker.pid() }]);
         let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let started = Instant::now();
         let mut halt = Halt::default();
         let exit = loop {
             self.take(worker.receive(LOOK_EVERY), watch);
+            let seen = sampler.as_ref().map(Sampler::receive).unwrap_or_default();
+            if !seen.is_empty() {
+                self.keep(seen);
+            }
             if let Some(exit) = process::peek_end(worker.pid()).unwrap_or(Some(Exit::Code(-1))) {
                 break exit;
             }
             if deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
                 let limit = bound.timeout_s().unwrap_or_default();
                 halt.failed(format!("it took longer than `limits.timeout_s` = {limit} s"));
+            }
+            if self.failing.is_some_and(|since| since.elapsed() > FAILURE_GRACE) {
+                let stated = self.stated_failure().unwrap_or_default();
+                halt.failed(format!("{stated} (it did not end by itself, and was killed)"));
             }
             if let Some(reason) = &self.broken {
                 halt.failed(reason.clone());
@@ -179,6 +220,9 @@ impl Supervision {
         let cpu_ns = crate::host::cpu_time_ns(worker.pid());
         let rest = worker.finish();
         self.take(rest, watch);
+        let last = sampler.map(|sampler| sampler.finish(TELEMETRY_GRACE)).unwrap_or_default();
+        self.keep(last);
+        self.keep(kernels.map(|kernels| facts(kernels.facts("after"))).unwrap_or_default());
         let outcome = self.outcome(exit, halt);
         self.end(outcome, Some(exit), cpu_ns);
     }
@@ -186,7 +230,12 @@ impl Supervision {
     fn take(&mut self, entries: Vec<Entry>, watch: &dyn Watch) {
         for entry in &entries {
             match entry {
-                Entry::Event(event) => watch.see(Seen::Event(self.run, event)),
+                Entry::Event(event) => {
+                    if matches!(event.kind, EventKind::Failure { .. }) {
+                        self.failing.get_or_insert_with(Instant::now);
+                    }
+                    watch.see(Seen::Event(self.run, event));
+                }
                 Entry::Stdout(text) | Entry::Stderr(text) => watch.see(Seen::Output(self.run, text)),
                 _ => {}
             }
@@ -269,6 +318,10 @@ impl Supervision {
             Err(source) => Err(EngineError::Unsealed { journal, source: Box::new(source) }),
         }
     }
+}
+
+fn facts(table: Table) -> Vec<Entry> {
+    table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
 }
 
 /// What to warn of where the host's clock and the monotonic clock do not agree on how long an attempt took.

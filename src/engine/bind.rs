@@ -1,10 +1,10 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
-use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
-use crate::host::{HostError, cpu, environment, files, git};
+use super::machine::Machine;
+use crate::gpu::{self, GpuInfo};
+use crate::host::HostError;
 use crate::manifest::{ArgvError, Manifest, Program};
 use crate::record::{Cell, Digest, Parts, Run, Table, Value};
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 /// The cell cannot be bound to this machine.
@@ -78,86 +78,6 @@ pub struct Trainer {
     pub digits: Digest,
 }
 
-/// What this machine is, asked as late as possible and once.
-#[derive(Default)]
-pub struct Machine {
-    cpu_name: OnceCell<String>,
-    gpus: OnceCell<GpuState>,
-    program_files: OnceCell<std::cell::RefCell<std::collections::BTreeMap<PathBuf, Digest>>>,
-}
-
-struct GpuState {
-    visible: Vec<GpuInfo>,
-    driver: Option<String>,
-    versions: gpu::CudaVersions,
-    /// Why no GPU can be used at all.
-    no_gpu: Option<String>,
-    /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
-    no_toolkit: Option<String>,
-}
-
-impl GpuState {
-    fn fault(&self, external: bool) -> Option<String> {
-        self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })
-    }
-}
-
-impl Machine {
-    fn cpu_name(&self) -> &str {
-        self.cpu_name.get_or_init(cpu::cpu_name)
-    }
-
-    fn gpus(&self) -> &GpuState {
-        self.gpus.get_or_init(|| {
-            let absent = |fault: String| GpuState {
-                visible: Vec::new(),
-                driver: None,
-                versions: gpu::CudaVersions::default(),
-                no_gpu: Some(fault),
-                no_toolkit: None,
-            };
-            let gpus = match Gpus::load(None) {
-                Ok(gpus) => gpus,
-                Err(error) => return absent(error.to_string()),
-            };
-            let devices = match gpus.devices() {
-                Ok(devices) => devices,
-                Err(error) => return absent(error.to_string()),
-            };
-            let visible = match gpu::visible(&devices, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
-                Ok(visible) => visible,
-                Err(error) => return absent(error.to_string()),
-            };
-            let library_path = environment::var("LD_LIBRARY_PATH");
-            let cuda_path = environment::var("CUDA_PATH");
-            let survey = gpu::survey(&LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref()));
-            let missing = |name: &str, item: &gpu::Item| match item {
-                gpu::Item::Found { .. } => None,
-                gpu::Item::Missing { fix, .. } => Some(format!("`{name}` is missing ({fix})")),
-            };
-            let toolkit = [("libnvrtc.so", &survey.nvrtc), ("cuda_fp16.h", &survey.cuda_fp16), ("mma.h", &survey.mma)];
-            let no_toolkit = toolkit.into_iter().find_map(|(name, item)| missing(name, item));
-            let no_gpu = visible
-                .is_empty()
-                .then(|| "no GPU is visible".to_owned())
-                .or_else(|| missing("libcuda.so.1", &survey.libcuda));
-            let driver = gpus.driver_version().ok();
-            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit }
-        })
-    }
-
-    /// The digest of a file's content, computed once.
-    fn content(&self, path: &Path) -> Result<Digest, HostError> {
-        let cache = self.program_files.get_or_init(Default::default);
-        if let Some(known) = cache.borrow().get(path) {
-            return Ok(*known);
-        }
-        let digest = files::digest_content(path)?;
-        cache.borrow_mut().insert(path.to_owned(), digest);
-        Ok(digest)
-    }
-}
-
 /// How a run's worker is started.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch {
@@ -181,12 +101,21 @@ pub struct Bound {
     pub cell: Cell,
     /// How.
     pub launch: Launch,
+    /// The GPUs that it uses, by rank; none on the CPU.
+    pub gpus: Vec<GpuInfo>,
+    /// The NVIDIA driver's management library, where it is not the usual one.
+    pub nvml: Option<PathBuf>,
 }
 
 impl Bound {
     /// How long an attempt may take, in seconds.
     pub fn timeout_s(&self) -> Option<f64> {
         self.cell.float("limits.timeout_s")
+    }
+
+    /// How often the hardware is looked at, in looks a second.
+    pub fn telemetry_hz(&self) -> u32 {
+        self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
     }
 }
 
@@ -257,16 +186,14 @@ fn bind_cell(
             (value.cloned().ok_or(Refusal::NoTrainer)?, Launch::Trainer)
         }
     };
-    let (cuda, driver, device) = if gpus == 0 {
-        ("none".into(), "none".into(), gpu::device_part(&[], machine.cpu_name()))
+    let used: Vec<GpuInfo> =
+        if gpus == 0 { Vec::new() } else { machine.gpus().visible.iter().take(gpus).cloned().collect() };
+    let device = gpu::device_part(&used, machine.cpu_name());
+    let (cuda, driver) = if gpus == 0 {
+        ("none".into(), "none".into())
     } else {
         let state = machine.gpus();
-        let used = &state.visible[..gpus.min(state.visible.len())];
-        (
-            gpu::cuda_part(&state.versions, gpus),
-            gpu::driver_part(state.driver.as_deref()),
-            gpu::device_part(used, machine.cpu_name()),
-        )
+        (gpu::cuda_part(&state.versions, gpus), gpu::driver_part(state.driver.as_deref()))
     };
     let run = Run::new(Parts {
         config: cell.config.clone().into(),
@@ -277,7 +204,7 @@ fn bind_cell(
         device,
         seed: cell.seed,
     });
-    Ok(Bound { run, cell, launch })
+    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml() })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.
@@ -360,7 +287,7 @@ fn program_value(program: &Program, directory: &Path, machine: &Machine) -> Resu
         ("files".to_owned(), named.into()),
     ]
     .into();
-    let git = git::facts(directory);
+    let git = machine.git(directory);
     for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
         if let Some(value) = git.get(fact) {
             table.insert(field.to_owned(), value.clone());

@@ -6,13 +6,18 @@
 mod attempt;
 mod bind;
 mod fold;
+mod kernels;
+mod machine;
 mod recover;
 mod sweep;
+mod telemetry;
 mod worker;
 
 pub use attempt::{Attempted, Executed, execute};
-pub use bind::{BindError, Bound, Launch, Machine, Refusal, Trainer, bind, rebind};
+pub use bind::{BindError, Bound, Launch, Refusal, Trainer, bind, rebind};
 pub use fold::fold;
+pub use kernels::{KernelCache, KernelCacheError};
+pub use machine::Machine;
 pub use recover::{Recovered, recover};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, plan};
 pub use worker::Shim;
@@ -38,6 +43,9 @@ pub enum EngineError {
     /// The machine refused.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The kernels of the GPU cannot be kept.
+    #[error(transparent)]
+    Kernels(#[from] KernelCacheError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {

@@ -1,6 +1,7 @@
 //! A worker's process and what comes out of it.
 
 use super::bind::{Bound, Launch};
+use super::kernels::KernelCache;
 use crate::host::{clock, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
@@ -43,7 +44,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the worker of a run; its events come through a named pipe of that path.
-    pub(super) fn start(shim: &Shim, bound: &Bound, fifo: &Path) -> io::Result<Self> {
+    pub(super) fn start(shim: &Shim, bound: &Bound, kernels: Option<&KernelCache>, fifo: &Path) -> io::Result<Self> {
         files::fifo(fifo).map_err(io::Error::other)?;
         // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
         let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
@@ -55,12 +56,17 @@ impl Worker {
             .env("LEDGER_SUPERVISOR_PID", std::process::id().to_string())
             // The order in which the run's identity names the GPUs.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            // Those that the run's identity names, and no other: by UUID, since numbers mean something else to each process.
+            .env("CUDA_VISIBLE_DEVICES", visible(bound))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
         match &bound.launch {
             Launch::Trainer => {
                 command.stdin(Stdio::piped());
+                if let Some(kernels) = kernels {
+                    command.current_dir(&kernels.dir).env("LEDGER_KERNEL_CACHE", &kernels.dir);
+                }
             }
             Launch::Program { argv, directory } => {
                 command.arg("--").args(argv).current_dir(directory).stdin(Stdio::null());
@@ -138,6 +144,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.fifo);
     }
+}
+
+fn visible(bound: &Bound) -> String {
+    bound.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect::<Vec<_>>().join(",")
 }
 
 fn cell_json(bound: &Bound) -> String {

@@ -1,7 +1,7 @@
 //! `kill -9` of a supervisor in the middle of a sweep: nothing that was sealed is lost, nothing needs repair, and every attempt is
 //! accounted for. `LEDGER_TEST_KILLS` says how often; the default keeps the suite short.
 
-use crate::sandbox::{Sandbox, WORKER};
+use crate::sandbox::{Sandbox, WORKER, curves};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -67,6 +67,6 @@ fn an_attempt_whose_supervisor_was_killed_is_sealed_as_interrupted_with_what_it_
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
     assert_eq!(attempt["outcome"], "interrupted");
     assert!(attempt["reason"].as_str().unwrap().contains("its supervisor (pid "));
-    assert_eq!(attempt["series"][0]["len"], 1);
+    assert_eq!(curves(attempt), [("loss", 1)]);
     assert!(attempt["metrics"].get("wall_time").is_none(), "nobody saw its end, so nobody knows how long it took");
 }

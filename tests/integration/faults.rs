@@ -1,6 +1,6 @@
 //! Bad input, and workers that misbehave: each is named, and nothing is lost.
 
-use crate::sandbox::{Sandbox, WORKER};
+use crate::sandbox::{Sandbox, WORKER, curves};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +34,13 @@ fn a_worker_that_is_killed_is_recorded_with_the_signal_and_its_last_words() {
 }
 
 #[test]
+fn a_worker_that_failed_and_does_not_end_is_ended() {
+    let attempt =
+        attempt_of(r#"echo '{"event":"failure","message":"the device is gone"}' >> "$LEDGER_EVENTS"; sleep 600"#, 4);
+    assert_eq!(attempt["reason"], "the device is gone (it did not end by itself, and was killed)");
+}
+
+#[test]
 fn a_failure_event_fails_the_attempt_whatever_the_exit_code() {
     let script = r#"echo '{"event":"failure","message":"kernel launch failed"}' >> "$LEDGER_EVENTS""#;
     assert_eq!(attempt_of(script, 4)["reason"], "kernel launch failed");
@@ -52,7 +59,7 @@ fn rubbish_among_events_is_counted_and_does_no_harm() {
 fn a_program_without_events_is_timed_all_the_same() {
     let attempt = attempt_of("sleep 0.1", 0);
     assert!(attempt["metrics"]["wall_time"]["value"].as_f64().unwrap() >= 0.1);
-    assert_eq!(attempt["series"].as_array().unwrap().len(), 0);
+    assert_eq!(curves(&attempt), []);
 }
 
 #[test]
@@ -122,7 +129,8 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_container_is_refused() {
     fs::rename(&path, sandbox.path("below/m.toml")).unwrap();
     sandbox.run(&["--ledger", "book", "run", "below/m.toml"]).expect(0);
     let show = sandbox.json(&["--ledger", "book", "show", "latest"], 0);
-    assert_eq!(show["attempts"][0]["series"][0]["len"], 6, "the program, in its own folder, has found its pipe");
+    let curves = curves(&show["attempts"][0]);
+    assert_eq!(curves[0], ("loss", 6), "the program, in its own folder, has found its pipe");
     let text = fs::read_to_string(sandbox.path("below/m.toml")).unwrap();
     sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
     assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("starts no containers"));

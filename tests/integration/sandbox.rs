@@ -147,6 +147,12 @@ impl Sandbox {
     }
 }
 
+/// Name and number of points of each series that the worker reported.
+pub fn curves(attempt: &serde_json::Value) -> Vec<(&str, i64)> {
+    let series = attempt["series"].as_array().unwrap().iter().filter(|series| series["axis"] == "step");
+    series.map(|series| (series["name"].as_str().unwrap(), series["len"].as_i64().unwrap())).collect()
+}
+
 /// Sends a signal to a process.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();

@@ -1,6 +1,6 @@
 //! Runs of a manifest: which are executed, what is sealed, what is answered.
 
-use crate::sandbox::{Said, Sandbox, WORKER, signal};
+use crate::sandbox::{Said, Sandbox, WORKER, curves, signal};
 
 #[test]
 fn a_sweep_executes_what_is_missing_and_nothing_else() {
@@ -36,13 +36,7 @@ fn what_the_worker_says_is_sealed() {
     assert_eq!((value("accuracy"), value("loss"), value("step_time")), (0.73, 724.0, 0.001));
     assert_eq!(value("throughput"), 4000.0);
     assert!(value("wall_time") > 0.0 && value("cpu_time") >= 0.0 && value("epoch_time") >= 0.0);
-    let series: Vec<(&str, i64)> = attempt["series"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|series| (series["name"].as_str().unwrap(), series["len"].as_i64().unwrap()))
-        .collect();
-    assert_eq!(series, [("loss", 6), ("step_duration", 6)]);
+    assert_eq!(curves(attempt), [("loss", 6), ("step_duration", 6)]);
     assert_eq!(show["parts"]["seed"]["value"], "3");
     assert_eq!(show["parts"]["cuda"]["value"], "none");
 }
@@ -103,7 +97,7 @@ fn the_first_ctrl_c_stops_in_order_and_is_sealed() {
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
     assert_eq!(attempt["reason"], "it was stopped on request");
     assert_eq!(attempt["exit_code"], 130);
-    assert_eq!(attempt["series"][0]["len"], 1);
+    assert_eq!(curves(attempt)[0].1, 1);
     assert!(sandbox.journals().is_empty());
 }
 

@@ -1,0 +1,162 @@
+//! `ledger cache`
+
+use super::context::{Context, read_file};
+use super::failure::{Failure, exit};
+use crate::engine::{KernelCache, KernelCacheError};
+use crate::record::{Table, Value};
+use crate::report::{bytes, columns, table_of};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Show the compiled and tuned kernels beside the ledger, and move them between machines
+///
+/// The first run on a GPU compiles and tunes kernels for minutes. They are kept for each GPU model, driver, CUDA and trainer, and used by
+/// no other. `export` and `import` carry them to another machine that has the same.
+///
+/// Example: ledger cache export 41c0 -o h200.kernels
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List the kernels that are kept
+    Ls,
+    /// Write kernels into one portable file
+    Export {
+        /// Their key, or enough of its beginning; not needed where only one is kept
+        key: Option<String>,
+
+        /// The file, which must not exist yet [default: the key with `.kernels`]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Take kernels from files that `export` wrote
+    Import {
+        /// The files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+
+        /// Put them in the place of those that are kept
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove kernels; the next run on such a GPU compiles and tunes them anew
+    Rm {
+        /// Their key, or enough of its beginning
+        key: String,
+    },
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let ledger = context.store_as_it_is().dir();
+    match &args.command {
+        Command::Ls => answer(context, &KernelCache::list(ledger)?, None),
+        Command::Export { key, output } => {
+            let cache = match key {
+                Some(key) => KernelCache::find(ledger, key)?,
+                None => KernelCache::find(ledger, "")?,
+            };
+            let content = cache.export()?;
+            let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.kernels", cache.key)));
+            write_new(&path, &content)?;
+            answer(context, &[cache], Some(&path))
+        }
+        Command::Import { files, force } => {
+            let mut imported = Vec::new();
+            for path in files {
+                let content = read_file(path)?;
+                let cache = KernelCache::import(ledger, &content, *force).map_err(|error| match error {
+                    KernelCacheError::Damaged(error) => {
+                        Failure::new(exit::USAGE, format!("`{}` is refused: {error}", path.display()))
+                    }
+                    other => other.into(),
+                })?;
+                imported.push(cache);
+            }
+            answer(context, &imported, None)
+        }
+        Command::Rm { key } => {
+            let cache = KernelCache::find(ledger, key)?;
+            let listed = [cache.clone()];
+            let facts = described(&listed)?;
+            cache.remove()?;
+            print(context, &listed, &facts, None)
+        }
+    }
+}
+
+fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
+        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+    };
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
+        // Half a file is worth nothing.
+        let _ = std::fs::remove_file(path);
+        return Err(failed(error));
+    }
+    Ok(())
+}
+
+fn answer(context: &Context, caches: &[KernelCache], file: Option<&Path>) -> Result<u8, Failure> {
+    let facts = described(caches)?;
+    print(context, caches, &facts, file)
+}
+
+/// Size and digest of each.
+fn described(caches: &[KernelCache]) -> Result<Vec<(u64, String)>, Failure> {
+    let mut all = Vec::new();
+    for cache in caches {
+        all.push(match cache.state()? {
+            Some((bytes, digest)) => (bytes, digest.to_string()),
+            None => (0, "empty".to_owned()),
+        });
+    }
+    Ok(all)
+}
+
+fn print(
+    context: &Context,
+    caches: &[KernelCache],
+    facts: &[(u64, String)],
+    file: Option<&Path>,
+) -> Result<u8, Failure> {
+    let field = |cache: &KernelCache, name: &str| match cache.environment.get(name) {
+        Some(Value::List(items)) => items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    };
+    context.answer(
+        || {
+            if caches.is_empty() {
+                return "no kernels are kept (a run on a GPU keeps them)\n".to_owned();
+            }
+            let rows = caches.iter().zip(facts).map(|(cache, (size, digest))| {
+                let short: String = digest.chars().take(8).collect();
+                let file = file.map_or(String::new(), |file| file.display().to_string());
+                vec![cache.key.clone(), field(cache, "device"), field(cache, "driver"), bytes(*size), short, file]
+            });
+            columns(&["KEY", "DEVICE", "DRIVER", ">SIZE", "DIGEST", "FILE"], rows)
+        },
+        || {
+            let items = caches.iter().zip(facts).map(|(cache, (size, digest))| {
+                let mut members: Table = table_of([
+                    ("key", cache.key.as_str().into()),
+                    ("environment", cache.environment.clone().into()),
+                    ("bytes", (*size).into()),
+                    ("digest", digest.as_str().into()),
+                ]);
+                if let Some(file) = file {
+                    members.insert("file".to_owned(), file.display().to_string().into());
+                }
+                Value::Table(members)
+            });
+            table_of([("kernels", Value::List(items.collect()))])
+        },
+    )?;
+    Ok(exit::YES)
+}

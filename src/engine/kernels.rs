@@ -1,0 +1,304 @@
+//! The kernels that were compiled and tuned for a GPU, kept beside the ledger and moved between machines.
+//!
+//! Tuning takes minutes on a GPU that has never been seen, and its choices decide how fast a run is. So they live in a folder whose name
+//! follows from all that they depend on: product, driver, CUDA's versions and the trainer. A folder of other versions is never looked
+//! at. What is in the files is the trainer's business; they are moved as they are.
+
+use crate::host::files;
+use crate::record::{Digest, Part, Run, Table, Value};
+use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_json, to_json_text};
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = "cache/kernels";
+const KEY_FILE: &str = "key.json";
+const LOCK_FILE: &str = ".lock";
+const CONFIG_FILE: &str = "cubecl.toml";
+
+/// Kernels that cannot be kept, found or moved.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelCacheError {
+    /// The file system refused.
+    #[error("cannot {action} `{path}`", path = .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A run uses them.
+    #[error("`{path}` is in use by a run (wait until it has ended)", path = .0.display())]
+    Busy(PathBuf),
+    /// There are none of that key.
+    #[error("no kernels have the key `{0}` (`ledger cache ls` shows those that there are)")]
+    Unknown(String),
+    /// Several keys begin so.
+    #[error("`{0}` fits several keys: {list} (give more digits)", list = .1.join(", "))]
+    Ambiguous(String, Vec<String>),
+    /// There are some of that key already.
+    #[error("kernels of the key {0} are there already (--force puts these in their place)")]
+    There(String),
+    /// The file is no export.
+    #[error(transparent)]
+    Damaged(#[from] KernelsError),
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KernelCacheError {
+    let path = path.to_owned();
+    move |source| KernelCacheError::Io { action, path, source }
+}
+
+/// The kernels of one kind of GPU, driver, CUDA and trainer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelCache {
+    /// Names them: the digest of `environment`.
+    pub key: String,
+    /// All that they depend on.
+    pub environment: Table,
+    /// Where they lie.
+    pub dir: PathBuf,
+}
+
+/// Held while a run uses the kernels.
+#[derive(Debug)]
+pub(super) struct InUse {
+    _lock: File,
+}
+
+impl KernelCache {
+    /// The kernels that a run on GPUs of the built-in trainer uses.
+    pub(super) fn of(ledger: &Path, run: &Run) -> Self {
+        let names: BTreeSet<String> = match run.parts.value(Part::Device) {
+            Value::List(names) => names.iter().map(ToString::to_string).collect(),
+            other => [other.to_string()].into(),
+        };
+        let cuda = match run.parts.value(Part::Cuda) {
+            // How many GPUs take part does not change a kernel.
+            Value::Table(mut cuda) => {
+                cuda.remove("nccl");
+                cuda.into()
+            }
+            other => other,
+        };
+        let environment = [
+            ("device".to_owned(), names.into_iter().collect::<Vec<_>>().into()),
+            ("driver".to_owned(), run.parts.value(Part::Driver)),
+            ("cuda".to_owned(), cuda),
+            ("program".to_owned(), run.parts.value(Part::Program)),
+        ];
+        Self::new(ledger, environment.into())
+    }
+
+    fn new(ledger: &Path, environment: Table) -> Self {
+        let digest = Value::Table(environment.clone()).digest();
+        let key = Digest::of_pieces("ledger kernels v1", &[&digest.0]).prefix(16);
+        Self { dir: ledger.join(FOLDER).join(&key), key, environment }
+    }
+
+    /// Makes the folder ready for a worker that is started in it.
+    pub(super) fn open(&self) -> Result<InUse, KernelCacheError> {
+        fs::create_dir_all(&self.dir).map_err(io_error("make the folder", &self.dir))?;
+        let lock = self.lock_file()?;
+        lock.lock_shared().map_err(io_error("lock", &self.dir))?;
+        self.write_missing(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
+        // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
+        let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+        let config = format!("[environment]\npath = {{ directory = \"{directory}\" }}\n");
+        self.write(CONFIG_FILE, &config)?;
+        Ok(InUse { _lock: lock })
+    }
+
+    fn lock_file(&self) -> Result<File, KernelCacheError> {
+        let path = self.dir.join(LOCK_FILE);
+        File::options().create(true).append(true).open(&path).map_err(io_error("open", &path))
+    }
+
+    fn write_missing(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
+        if self.dir.join(name).exists() { Ok(()) } else { self.write(name, text) }
+    }
+
+    /// Whole or not at all: another worker may be reading.
+    fn write(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
+        let path = self.dir.join(name);
+        let draft = self.dir.join(format!(".{name}.{}", std::process::id()));
+        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(io_error("write", &path))
+    }
+
+    /// The files that hold kernels, by name.
+    fn files(&self) -> Result<Vec<(String, PathBuf)>, KernelCacheError> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(io_error("list", &self.dir))? {
+            let entry = entry.map_err(io_error("list", &self.dir))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // `-shm` is memory that the database's users share, and means nothing to others.
+            let is_ours = name.starts_with('.') || name == KEY_FILE || name == CONFIG_FILE || name.ends_with("-shm");
+            if !is_ours && entry.path().is_file() {
+                found.push((name, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// How many bytes of kernels there are, and the hash of all their files; none where there are none.
+    pub fn state(&self) -> Result<Option<(u64, Digest)>, KernelCacheError> {
+        let mut bytes = 0;
+        let mut pieces = Vec::new();
+        for (name, path) in self.files()? {
+            let content = fs::read(&path).map_err(io_error("read", &path))?;
+            bytes += content.len() as u64;
+            pieces.push(name.into_bytes());
+            pieces.push(Digest::of(&content).0.to_vec());
+        }
+        let digest =
+            Digest::of_pieces("ledger kernels files v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        Ok((bytes > 0).then_some((bytes, digest)))
+    }
+
+    /// What is recorded of the kernels before a run or after it.
+    pub(super) fn facts(&self, moment: &str) -> Table {
+        let mut facts: Table = [("kernel_cache.key".to_owned(), self.key.as_str().into())].into();
+        let value = match self.state() {
+            Ok(Some((bytes, digest))) => {
+                facts.insert(format!("kernel_cache.bytes_{moment}"), bytes.into());
+                digest.to_string()
+            }
+            Ok(None) => "empty".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        facts.insert(format!("kernel_cache.digest_{moment}"), value.into());
+        facts
+    }
+
+    /// Every kind of kernels that a ledger keeps, by key.
+    pub fn list(ledger: &Path) -> Result<Vec<Self>, KernelCacheError> {
+        let folder = ledger.join(FOLDER);
+        let mut found = Vec::new();
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries.map_err(io_error("list", &folder))?,
+        };
+        for entry in entries.flatten() {
+            let text = fs::read_to_string(entry.path().join(KEY_FILE)).unwrap_or_default();
+            if let Ok(Value::Table(environment)) = from_json(&text) {
+                let cache = Self::new(ledger, environment);
+                // A folder whose name does not follow from its key file is nobody's.
+                found.extend((cache.dir == entry.path()).then_some(cache));
+            }
+        }
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    /// The kernels whose key begins so.
+    pub fn find(ledger: &Path, prefix: &str) -> Result<Self, KernelCacheError> {
+        let mut found: Vec<Self> =
+            Self::list(ledger)?.into_iter().filter(|cache| cache.key.starts_with(prefix)).collect();
+        if found.len() > 1 {
+            let keys = found.into_iter().map(|cache| cache.key).collect();
+            return Err(KernelCacheError::Ambiguous(prefix.to_owned(), keys));
+        }
+        found.pop().ok_or_else(|| KernelCacheError::Unknown(prefix.to_owned()))
+    }
+
+    fn lock_alone(&self) -> Result<File, KernelCacheError> {
+        let lock = self.lock_file()?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(KernelCacheError::Busy(self.dir.clone())),
+            Err(TryLockError::Error(error)) => Err(io_error("lock", &self.dir)(error)),
+        }
+    }
+
+    /// All of them as one portable file.
+    pub fn export(&self) -> Result<Vec<u8>, KernelCacheError> {
+        let _alone = self.lock_alone()?;
+        let read = |(name, path): (String, PathBuf)| Ok((name, fs::read(&path).map_err(io_error("read", &path))?));
+        let files = self.files()?.into_iter().map(read).collect::<Result<_, KernelCacheError>>()?;
+        Ok(encode_kernels(&Kernels { environment: self.environment.clone(), files })?)
+    }
+
+    /// Takes in what another ledger exported. Where kernels of that key are there already, they stay unless `force`.
+    pub fn import(ledger: &Path, bytes: &[u8], force: bool) -> Result<Self, KernelCacheError> {
+        let kernels = decode_kernels(bytes)?;
+        let cache = Self::new(ledger, kernels.environment);
+        fs::create_dir_all(&cache.dir).map_err(io_error("make the folder", &cache.dir))?;
+        let _alone = cache.lock_alone()?;
+        if cache.state()?.is_some() && !force {
+            return Err(KernelCacheError::There(cache.key));
+        }
+        for (_, path) in cache.files()? {
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+        for (name, content) in kernels.files {
+            let path = cache.dir.join(&name);
+            fs::write(&path, content).map_err(io_error("write", &path))?;
+        }
+        cache.write(KEY_FILE, &to_json_text(&cache.environment.clone().into()))?;
+        // A crash must not leave kernels that are half there.
+        files::fsync_dir(&cache.dir).map_err(|error| io_error("sync", &cache.dir)(io::Error::other(error)))?;
+        Ok(cache)
+    }
+
+    /// Removes them.
+    pub fn remove(&self) -> Result<(), KernelCacheError> {
+        let _alone = self.lock_alone()?;
+        fs::remove_dir_all(&self.dir).map_err(io_error("remove", &self.dir))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Parts;
+
+    fn run(driver: &str, gpus: usize) -> Run {
+        let cuda: Table = [("nvrtc".to_owned(), "13.0".into()), ("nccl".to_owned(), "2.28.3".into())].into();
+        Run::new(Parts {
+            config: Table::new().into(),
+            program: "trainer".into(),
+            container: "host".into(),
+            cuda: cuda.into(),
+            driver: driver.into(),
+            device: vec!["NVIDIA H200"; gpus].into(),
+            seed: 1,
+        })
+    }
+
+    #[test]
+    fn the_key_follows_from_what_kernels_depend_on_and_from_nothing_else() {
+        let of = |run: &Run| KernelCache::of(Path::new("/ledger"), run).key;
+        assert_eq!(of(&run("580", 1)), of(&run("580", 4)));
+        assert_ne!(of(&run("580", 1)), of(&run("581", 1)));
+    }
+
+    #[test]
+    fn kernels_move_from_one_ledger_to_another() {
+        let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let cache = KernelCache::of(here.path(), &run("580", 1));
+        let in_use = cache.open().unwrap();
+        assert_eq!(cache.state().unwrap(), None);
+        fs::write(cache.dir.join("default.db"), "kernels").unwrap();
+        fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();
+        assert!(matches!(cache.export(), Err(KernelCacheError::Busy(_))));
+        drop(in_use);
+        let bytes = cache.export().unwrap();
+        let moved = KernelCache::import(there.path(), &bytes, false).unwrap();
+        assert_eq!((&moved.key, moved.state().unwrap()), (&cache.key, cache.state().unwrap()));
+        assert!(moved.dir.starts_with(there.path()) && !moved.dir.join("default.db-shm").exists());
+        assert_eq!(KernelCache::list(there.path()).unwrap(), [moved.clone()]);
+        assert_eq!(KernelCache::find(there.path(), &moved.key[..4]).unwrap(), moved);
+        assert!(matches!(KernelCache::find(there.path(), "zz"), Err(KernelCacheError::Unknown(_))));
+        assert!(matches!(KernelCache::import(there.path(), &bytes, false), Err(KernelCacheError::There(_))));
+        KernelCache::import(there.path(), &bytes, true).unwrap();
+        moved.remove().unwrap();
+        assert_eq!(KernelCache::list(there.path()).unwrap(), []);
+        let damaged = [&bytes[..bytes.len() - 1], b"!"].concat();
+        assert!(matches!(KernelCache::import(there.path(), &damaged, false), Err(KernelCacheError::Damaged(_))));
+    }
+}

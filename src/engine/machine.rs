@@ -1,0 +1,100 @@
+//! What this machine is, as far as runs depend on it.
+
+use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
+use crate::host::{HostError, cpu, environment, files, git};
+use crate::record::{Digest, Table};
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What this machine is, asked as late as possible and once.
+#[derive(Default)]
+pub struct Machine {
+    cpu_name: OnceCell<String>,
+    gpus: OnceCell<GpuState>,
+    program_files: RefCell<BTreeMap<PathBuf, Digest>>,
+    repositories: RefCell<BTreeMap<PathBuf, Table>>,
+}
+
+/// What was found of the GPUs.
+pub(super) struct GpuState {
+    pub(super) visible: Vec<GpuInfo>,
+    pub(super) driver: Option<String>,
+    pub(super) versions: gpu::CudaVersions,
+    /// Why no GPU can be used at all.
+    no_gpu: Option<String>,
+    /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
+    no_toolkit: Option<String>,
+}
+
+impl GpuState {
+    /// Why a run cannot use a GPU; an external program brings its own libraries.
+    pub(super) fn fault(&self, external: bool) -> Option<String> {
+        self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })
+    }
+}
+
+impl Machine {
+    pub(super) fn cpu_name(&self) -> &str {
+        self.cpu_name.get_or_init(cpu::cpu_name)
+    }
+
+    pub(super) fn gpus(&self) -> &GpuState {
+        self.gpus.get_or_init(|| {
+            let absent = |fault: String| GpuState {
+                visible: Vec::new(),
+                driver: None,
+                versions: gpu::CudaVersions::default(),
+                no_gpu: Some(fault),
+                no_toolkit: None,
+            };
+            let gpus = match Gpus::load(self.nvml().as_deref()) {
+                Ok(gpus) => gpus,
+                Err(error) => return absent(error.to_string()),
+            };
+            let devices = match gpus.devices() {
+                Ok(devices) => devices,
+                Err(error) => return absent(error.to_string()),
+            };
+            let visible = match gpu::visible(&devices, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
+                Ok(visible) => visible,
+                Err(error) => return absent(error.to_string()),
+            };
+            let library_path = environment::var("LD_LIBRARY_PATH");
+            let cuda_path = environment::var("CUDA_PATH");
+            let survey = gpu::survey(&LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref()));
+            let missing = |name: &str, item: &gpu::Item| match item {
+                gpu::Item::Found { .. } => None,
+                gpu::Item::Missing { fix, .. } => Some(format!("`{name}` is missing ({fix})")),
+            };
+            let toolkit = [("libnvrtc.so", &survey.nvrtc), ("cuda_fp16.h", &survey.cuda_fp16), ("mma.h", &survey.mma)];
+            let no_toolkit = toolkit.into_iter().find_map(|(name, item)| missing(name, item));
+            let no_gpu = visible
+                .is_empty()
+                .then(|| "no GPU is visible".to_owned())
+                .or_else(|| missing("libcuda.so.1", &survey.libcuda));
+            let driver = gpus.driver_version().ok();
+            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit }
+        })
+    }
+
+    /// The digest of a file's content, computed once.
+    pub(super) fn content(&self, path: &Path) -> Result<Digest, HostError> {
+        if let Some(known) = self.program_files.borrow().get(path) {
+            return Ok(*known);
+        }
+        let digest = files::digest_content(path)?;
+        self.program_files.borrow_mut().insert(path.to_owned(), digest);
+        Ok(digest)
+    }
+
+    /// What git says of a folder, asked once: a sweep of a thousand cells has one repository.
+    pub(super) fn git(&self, directory: &Path) -> Table {
+        self.repositories.borrow_mut().entry(directory.to_owned()).or_insert_with(|| git::facts(directory)).clone()
+    }
+
+    /// The NVIDIA driver's management library as `LEDGER_NVML` names it; none is the usual one.
+    pub fn nvml(&self) -> Option<PathBuf> {
+        environment::var("LEDGER_NVML").filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+}

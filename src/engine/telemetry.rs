@@ -1,0 +1,358 @@
+//! Looks at the hardware while an attempt runs, on a thread of its own: what the worker or the journal does never delays a look.
+//!
+//! Knows when to look and what the looking cost. What is read, and how, belongs to `gpu` and `host`.
+
+use crate::gpu::{GpuInfo, Gpus, Meter};
+use crate::host::clock::{monotonic_ns, thread_cpu_ns};
+use crate::host::meter::{HostMeter, process_is_visible};
+use crate::record::{Entry, Quantity, Source, Table, Value};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Lists of processes are dear.
+const PROCESSES_EVERY_NS: u64 = 10 * SECOND_NS;
+/// The host changes slower than GPUs do, and a look at it reads a file for each process.
+const HOST_MAX_HZ: u32 = 10;
+/// NVML is initialised before the first look: seconds on a machine with many GPUs.
+const FIRST_LOOK: Duration = Duration::from_secs(60);
+
+/// What is to be looked at, and how often.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watched {
+    /// Looks a second; none are made at 0.
+    pub(super) hz: u32,
+    /// The GPUs of the run by rank.
+    pub(super) gpus: Vec<GpuInfo>,
+    /// NVML's path, where it is not the usual one.
+    pub(super) library: Option<PathBuf>,
+}
+
+/// A thread that looks until it is told to stop.
+pub(super) struct Sampler {
+    orders: Sender<u32>,
+    entries: Receiver<Vec<Entry>>,
+    thread: JoinHandle<()>,
+}
+
+impl Sampler {
+    /// Starts looking, and waits for the first look. None where nothing is to be looked at.
+    pub(super) fn start(watched: Watched) -> Option<Self> {
+        if watched.hz == 0 {
+            return None;
+        }
+        let (orders, ordered) = channel();
+        let (sender, entries) = channel();
+        let (first, ready) = channel();
+        let thread = std::thread::spawn(move || {
+            let gpus = if watched.gpus.is_empty() { None } else { Some(Gpus::load(watched.library.as_deref())) };
+            let mut looking = Looking::new(&watched, gpus.as_ref(), sender);
+            looking.first();
+            let _ = first.send(());
+            looking.go_on(&ordered);
+        });
+        // A library that hangs must not keep the run from being executed.
+        let _ = ready.recv_timeout(FIRST_LOOK);
+        Some(Self { orders, entries, thread })
+    }
+
+    /// From now on the processes of this worker are looked at too.
+    pub(super) fn watch(&self, worker: u32) {
+        let _ = self.orders.send(worker);
+    }
+
+    /// What was seen since the last call.
+    pub(super) fn receive(&self) -> Vec<Entry> {
+        self.entries.try_iter().flatten().collect()
+    }
+
+    /// Looks a last time, and returns the rest with what all the looking cost.
+    pub(super) fn finish(self, patience: Duration) -> Vec<Entry> {
+        drop(self.orders);
+        let mut rest: Vec<Entry> = Vec::new();
+        loop {
+            match self.entries.recv_timeout(patience) {
+                Ok(entries) => rest.extend(entries),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    rest.push(Entry::Warning(
+                        "the GPU's library did not answer any more; its last readings are missing".to_owned(),
+                    ));
+                    // The thread is left to its call; nothing waits for it.
+                    return rest;
+                }
+            }
+        }
+        if self.thread.join().is_err() {
+            rest.push(Entry::Warning(
+                "the thread that reads the hardware broke down; its readings end early".to_owned(),
+            ));
+        }
+        rest
+    }
+}
+
+/// The looks that were due, and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    due: u64,
+    taken: u64,
+}
+
+struct Looking<'a> {
+    period_ns: u64,
+    host_every: u64,
+    ranks: u32,
+    meter: Option<Meter<'a>>,
+    host: HostMeter,
+    has_worker: bool,
+    /// Processes on a GPU before the worker was there, and later those that are not the worker's.
+    foreign: BTreeSet<(u32, u32)>,
+    /// Processes that NVML names by a number that means nothing here.
+    hidden: BTreeSet<(u32, u32)>,
+    lost: BTreeSet<u32>,
+    processes_ns: u64,
+    count: Count,
+    to: Sender<Vec<Entry>>,
+}
+
+impl<'a> Looking<'a> {
+    fn new(watched: &Watched, gpus: Option<&'a Result<Gpus, crate::gpu::GpuError>>, to: Sender<Vec<Entry>>) -> Self {
+        let period_ns = SECOND_NS / u64::from(watched.hz.max(1));
+        let ranks = u32::try_from(watched.gpus.len()).unwrap_or(0);
+        let meter = match gpus {
+            Some(Ok(gpus)) => {
+                let mut meter = Meter::new(gpus, &watched.gpus, monotonic_ns);
+                meter.set_period(period_ns);
+                Some(meter)
+            }
+            Some(Err(error)) => {
+                let unread = (0..ranks).flat_map(|rank| {
+                    [Quantity::PowerInstant, Quantity::Energy].map(|quantity| Entry::Unread {
+                        source: Source::Gpu(rank),
+                        quantity,
+                        reason: error.to_string(),
+                    })
+                });
+                let _ = to.send(unread.collect());
+                None
+            }
+            None => None,
+        };
+        Self {
+            period_ns,
+            host_every: u64::from(watched.hz.div_ceil(HOST_MAX_HZ).max(1)),
+            ranks,
+            meter,
+            host: HostMeter::default(),
+            has_worker: false,
+            foreign: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            processes_ns: 0,
+            count: Count::default(),
+            to,
+        }
+    }
+
+    fn first(&mut self) {
+        let mut entries = Vec::new();
+        if let Some(meter) = &mut self.meter {
+            entries.extend(facts(meter.facts()));
+        }
+        entries.extend(self.processes());
+        entries.extend(self.look(true));
+        let _ = self.to.send(entries);
+    }
+
+    fn go_on(&mut self, orders: &Receiver<u32>) {
+        let mut due_ns = monotonic_ns() + self.period_ns;
+        loop {
+            let patience = Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()));
+            match orders.recv_timeout(patience) {
+                Ok(worker) => {
+                    self.has_worker = true;
+                    self.host.watch(worker);
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let (late, next_ns) = next_due(due_ns, monotonic_ns(), self.period_ns);
+            due_ns = next_ns;
+            self.count.due += late;
+            let mut entries = self.look(false);
+            if monotonic_ns().saturating_sub(self.processes_ns) >= PROCESSES_EVERY_NS {
+                entries.extend(self.processes());
+            }
+            if self.to.send(entries).is_err() {
+                return;
+            }
+        }
+        let mut entries = self.processes();
+        entries.extend(self.look(true));
+        entries.extend(self.cost());
+        let _ = self.to.send(entries);
+    }
+
+    fn look(&mut self, whole: bool) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        if let Some(meter) = &mut self.meter {
+            for rank in 0..self.ranks {
+                let look = meter.look(rank);
+                let source = Source::Gpu(rank);
+                entries.push(Entry::Sample(look.sample));
+                entries.extend(look.unread.into_iter().map(|(quantity, reason)| Entry::Unread {
+                    source,
+                    quantity,
+                    reason,
+                }));
+                if look.lost && self.lost.insert(rank) {
+                    entries.push(Entry::Warning(format!(
+                        "GPU {rank} was lost (it fell off the bus or was reset: see `dmesg` and `nvidia-smi`)"
+                    )));
+                }
+            }
+        }
+        if whole || self.count.taken.is_multiple_of(self.host_every) {
+            let (samples, unread) = self.host.look();
+            entries.extend(samples.into_iter().map(Entry::Sample));
+            entries.extend(unread.into_iter().map(|(source, quantity, reason)| Entry::Unread {
+                source,
+                quantity,
+                reason,
+            }));
+        }
+        self.count.due += 1;
+        self.count.taken += 1;
+        entries
+    }
+
+    /// Who else computes on the GPUs.
+    fn processes(&mut self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let Some(meter) = &mut self.meter else { return entries };
+        for rank in 0..self.ranks {
+            for process in meter.processes(rank).unwrap_or_default() {
+                let known = (rank, process.pid);
+                // In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them.
+                let visible = process_is_visible(process.pid);
+                if self.has_worker && !visible {
+                    self.hidden.insert(known);
+                } else if (!self.has_worker || !self.host.is_of_worker(process.pid)) && self.foreign.insert(known) {
+                    let memory = process.memory_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
+                    entries.push(Entry::Warning(format!(
+                        "process {}{memory} uses GPU {rank} too: its power and its share of the time are in the readings",
+                        process.pid
+                    )));
+                }
+            }
+            let hidden = self.hidden.iter().filter(|known| known.0 == rank && !self.foreign.contains(*known)).count();
+            if hidden > 1 && self.foreign.insert((rank, 0)) {
+                entries.push(Entry::Warning(format!(
+                    "{hidden} processes that are not visible from here use GPU {rank}: one of them may be foreign"
+                )));
+            }
+        }
+        self.processes_ns = monotonic_ns();
+        entries.push(fact("telemetry.foreign_processes", count(self.foreign.len())));
+        entries
+    }
+
+    fn cost(&self) -> Vec<Entry> {
+        let Count { due, taken } = self.count;
+        let whole = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut entries = vec![
+            fact("telemetry.period_ns", whole(self.period_ns)),
+            fact("telemetry.samples_due", whole(due)),
+            fact("telemetry.samples_taken", whole(taken)),
+            fact("telemetry.samples_dropped", whole(due - taken)),
+            fact("telemetry.cpu_ns", whole(thread_cpu_ns())),
+        ];
+        entries.extend(self.meter.iter().flat_map(|meter| facts(meter.cost())));
+        entries
+    }
+}
+
+/// How many looks were missed when one that was due comes this late, and when the next is due: the beat is kept.
+fn next_due(due_ns: u64, now_ns: u64, period_ns: u64) -> (u64, u64) {
+    let period_ns = period_ns.max(1);
+    let missed = now_ns.saturating_sub(due_ns) / period_ns;
+    (missed, due_ns + (missed + 1) * period_ns)
+}
+
+fn fact(name: &str, value: Value) -> Entry {
+    Entry::Fact { name: name.to_owned(), value }
+}
+
+fn facts(table: Table) -> Vec<Entry> {
+    table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
+}
+
+fn count(len: usize) -> Value {
+    i64::try_from(len).unwrap_or(i64::MAX).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beat_is_kept_and_what_was_missed_is_counted() {
+        assert_eq!(next_due(1000, 1000, 100), (0, 1100));
+        assert_eq!(next_due(1000, 1099, 100), (0, 1100));
+        assert_eq!(next_due(1000, 1250, 100), (2, 1300));
+    }
+
+    #[test]
+    fn the_host_is_seen_from_before_the_worker_to_its_end() {
+        let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }).unwrap();
+        let first = sampler.receive();
+        assert!(first.iter().any(|entry| matches!(entry, Entry::Sample(sample) if sample.source == Source::Host)));
+        sampler.watch(std::process::id());
+        let rest = sampler.finish(Duration::from_secs(60));
+        let worker = |entry: &Entry| match entry {
+            Entry::Sample(sample) => sample.readings.iter().any(|reading| reading.quantity == Quantity::WorkerCpuTime),
+            _ => false,
+        };
+        assert!(rest.iter().any(worker));
+        let named = |wanted: &str| {
+            rest.iter().find_map(|entry| match entry {
+                Entry::Fact { name, value } if name == wanted => value.as_int(),
+                _ => None,
+            })
+        };
+        let [due, taken, dropped] = ["telemetry.samples_due", "telemetry.samples_taken", "telemetry.samples_dropped"]
+            .map(|name| named(name).unwrap());
+        assert!(taken >= 2);
+        assert_eq!(due, taken + dropped);
+    }
+
+    #[test]
+    fn nothing_is_looked_at_where_nobody_asks() {
+        assert!(Sampler::start(Watched::default()).is_none());
+    }
+
+    #[test]
+    fn a_library_that_is_missing_is_the_reason_for_missing_readings() {
+        let gpu = GpuInfo {
+            index: 0,
+            name: "NVIDIA H200".into(),
+            uuid: "GPU-1".into(),
+            memory_total_bytes: 1,
+            mig: false,
+            pci_bus_id: "0".into(),
+        };
+        let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
+        let sampler = Sampler::start(Watched { hz: 10, gpus: vec![gpu], library }).unwrap();
+        let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
+        let reason = all.iter().find_map(|entry| match entry {
+            Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),
+            _ => None,
+        });
+        assert!(reason.is_some_and(|reason| reason.starts_with("cannot load `/nonexistent/libnvidia-ml.so.1`")));
+    }
+}
