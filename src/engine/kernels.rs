@@ -108,7 +108,8 @@ impl KernelCache {
         self.write_missing(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
         let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-        let config = format!("[environment]\npath = {{ directory = \"{directory}\" }}\n");
+        // Tuning is kept by default, compiled kernels are not.
+        let config = format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = true\n");
         self.write(CONFIG_FILE, &config)?;
         Ok(InUse { _lock: lock })
     }
@@ -129,16 +130,29 @@ impl KernelCache {
         fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(io_error("write", &path))
     }
 
-    /// The files that hold kernels, by name.
+    /// Where the driver keeps what it made of kernels for the card at hand.
+    pub(super) fn driver_cache(&self) -> PathBuf {
+        self.dir.join("driver")
+    }
+
+    /// The files that hold kernels, by their names from the folder on.
     fn files(&self) -> Result<Vec<(String, PathBuf)>, KernelCacheError> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(io_error("list", &self.dir))? {
-            let entry = entry.map_err(io_error("list", &self.dir))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            // `-shm` is memory that the database's users share, and means nothing to others.
-            let is_ours = name.starts_with('.') || name == KEY_FILE || name == CONFIG_FILE || name.ends_with("-shm");
-            if !is_ours && entry.path().is_file() {
-                found.push((name, entry.path()));
+        let mut folders = vec![(String::new(), self.dir.clone())];
+        while let Some((prefix, folder)) = folders.pop() {
+            for entry in fs::read_dir(&folder).map_err(io_error("list", &folder))? {
+                let entry = entry.map_err(io_error("list", &folder))?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                // `-shm` is memory that the database's users share, and means nothing to others.
+                if name.starts_with('.') || name == KEY_FILE || name == CONFIG_FILE || name.ends_with("-shm") {
+                    continue;
+                }
+                let whole = format!("{prefix}{name}");
+                if entry.path().is_dir() {
+                    folders.push((format!("{whole}/"), entry.path()));
+                } else {
+                    found.push((whole, entry.path()));
+                }
             }
         }
         found.sort();
@@ -237,6 +251,8 @@ impl KernelCache {
         }
         for (name, content) in kernels.files {
             let path = cache.dir.join(&name);
+            let folder = path.parent().unwrap_or(&cache.dir);
+            fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
             fs::write(&path, content).map_err(io_error("write", &path))?;
         }
         cache.write(KEY_FILE, &to_json_text(&cache.environment.clone().into()))?;
@@ -285,11 +301,14 @@ mod tests {
         assert_eq!(cache.state().unwrap(), None);
         fs::write(cache.dir.join("default.db"), "kernels").unwrap();
         fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();
+        fs::create_dir_all(cache.driver_cache().join("a/b")).unwrap();
+        fs::write(cache.driver_cache().join("a/b/index"), "machine code").unwrap();
         assert!(matches!(cache.export(), Err(KernelCacheError::Busy(_))));
         drop(in_use);
         let bytes = cache.export().unwrap();
         let moved = KernelCache::import(there.path(), &bytes, false).unwrap();
         assert_eq!((&moved.key, moved.state().unwrap()), (&cache.key, cache.state().unwrap()));
+        assert_eq!(fs::read(moved.driver_cache().join("a/b/index")).unwrap(), b"machine code");
         assert!(moved.dir.starts_with(there.path()) && !moved.dir.join("default.db-shm").exists());
         assert_eq!(KernelCache::list(there.path()).unwrap(), [moved.clone()]);
         assert_eq!(KernelCache::find(there.path(), &moved.key[..4]).unwrap(), moved);

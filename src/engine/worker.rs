@@ -66,6 +66,7 @@ impl Worker {
                 command.stdin(Stdio::piped());
                 if let Some(kernels) = kernels {
                     command.current_dir(&kernels.dir).env("LEDGER_KERNEL_CACHE", &kernels.dir);
+                    command.env("CUDA_CACHE_PATH", kernels.driver_cache());
                 }
             }
             Launch::Program { argv, directory } => {

@@ -64,7 +64,7 @@ pub fn decode_kernels(bytes: &[u8]) -> Result<Kernels, KernelsError> {
         return Err(KernelsError::Damaged);
     }
     let BodyV1 { environment, files } = decode("kernels", body)?;
-    let is_plain = |name: &str| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
+    let is_plain = |name: &str| name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains('\0'));
     if let Some((name, _)) = files.iter().find(|(name, _)| !is_plain(name)) {
         return Err(KernelsError::Name(name.clone()));
     }
@@ -81,9 +81,9 @@ mod tests {
             environment: [("driver".to_owned(), "580".into())].into(),
             files: vec![(name.to_owned(), b"ptx".to_vec())],
         };
-        let bytes = encode_kernels(&kernels("default.db")).unwrap();
-        assert_eq!(decode_kernels(&bytes).unwrap(), kernels("default.db"));
-        for name in ["../escaped", "a/b", "", ".lock"] {
+        let bytes = encode_kernels(&kernels("driver/a/index")).unwrap();
+        assert_eq!(decode_kernels(&bytes).unwrap(), kernels("driver/a/index"));
+        for name in ["../escaped", "a/../b", "/a", "a/", "", ".lock"] {
             let bytes = encode_kernels(&kernels(name)).unwrap();
             assert!(matches!(decode_kernels(&bytes), Err(KernelsError::Name(_))), "{name}");
         }

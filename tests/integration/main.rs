@@ -10,5 +10,6 @@ mod gpu;
 mod questions;
 mod sandbox;
 mod sweep;
+mod telemetry;
 #[cfg(feature = "train")]
 mod training;

@@ -18,7 +18,7 @@ pub struct Said {
 }
 
 impl Said {
-    fn new(output: Output) -> Self {
+    pub fn new(output: Output) -> Self {
         Self {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
