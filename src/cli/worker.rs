@@ -48,10 +48,11 @@ mod trained {
     use crate::engine::Stop;
     use crate::host::{clock, environment};
     use crate::record::{Cell, Event, EventKind, Value};
-    use crate::train::{self, Finish, Sink};
+    use crate::train::{self, Finish, Logged, Sink};
     use crate::wire::{from_json, write_event};
     use std::fs::File;
     use std::io::{Read, Write};
+    use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
@@ -78,9 +79,14 @@ mod trained {
     }
 
     impl Sink for Pipe {
-        fn emit(&self, kind: EventKind) {
-            let at_once = !matches!(kind, EventKind::Step { .. });
-            let event = Event { t_ns: clock::monotonic_ns(), rank: 0, kind };
+        fn now_ns(&self) -> u64 {
+            clock::monotonic_ns()
+        }
+
+        fn emit_at(&self, t_ns: u64, kind: EventKind) {
+            // These come by the thousand, and say themselves when they were.
+            let at_once = !matches!(kind, EventKind::Step { .. } | EventKind::Phase { .. });
+            let event = Event { t_ns, rank: 0, kind };
             write_event(&event, &mut self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
             if at_once {
                 self.flush();
@@ -105,9 +111,12 @@ mod trained {
         let pipe = Arc::new(Pipe { file, buffer: Mutex::default() });
         let stop = Arc::new(AtomicBool::new(false));
         let interruption = Interruption::install()?;
-        let faults = Arc::clone(&pipe);
-        train::watch_device_log(move |fault| faults.emit(EventKind::Failure { message: fault.to_owned() }))
-            .map_err(|error| failed(error.to_string()))?;
+        let told = Arc::clone(&pipe);
+        train::watch_device_log(move |logged, line| match logged {
+            Logged::Fault => told.emit(EventKind::Failure { message: line.to_owned() }),
+            Logged::Remark => told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() }),
+        })
+        .map_err(|error| failed(error.to_string()))?;
         let (ticking, halting) = (Arc::clone(&pipe), Arc::clone(&stop));
         std::thread::spawn(move || {
             loop {
@@ -118,7 +127,8 @@ mod trained {
                 }
             }
         });
-        let finish = train::run(&cell, pipe.as_ref(), &stop);
+        let kernel_cache = environment::var("LEDGER_KERNEL_CACHE").map(PathBuf::from);
+        let finish = train::run(&cell, kernel_cache.as_deref(), pipe.as_ref(), &stop);
         match finish {
             Ok(Finish::Done) => {
                 pipe.flush();

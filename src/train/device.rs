@@ -1,10 +1,11 @@
-//! Devices: opening one, and what is hashed of the program that runs on it.
+//! Devices: opening one, waiting for it, and what is hashed or recorded of the program that runs on it.
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
 use super::spec::DeviceSpec;
 use crate::record::{Table, Value};
 use burn::tensor::Device;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The version of what the trainer computes.
 ///
@@ -26,6 +27,22 @@ pub enum DeviceError {
         "no CUDA device was found (install the NVIDIA driver, check `nvidia-smi`, or set `hardware.device` to `cpu`)"
     )]
     Absent,
+    /// The device does not compute what it must.
+    #[error("the smoke operation on `{device}` failed: {problem} (run `ledger doctor`)")]
+    Smoke {
+        /// Burn's name of the device.
+        device: String,
+        /// What came of it.
+        problem: String,
+    },
+    /// The device stopped working.
+    #[error("`{device}` does not work any more: {problem} (run `ledger doctor`)")]
+    Lost {
+        /// Burn's name of the device.
+        device: String,
+        /// What it said.
+        problem: String,
+    },
 }
 
 /// Where tensors live.
@@ -44,6 +61,59 @@ impl Place {
             Self::Host => Device::flex(),
             Self::Device(device) => device.clone(),
         }
+    }
+
+    /// What Burn calls it: `Cuda(0)`.
+    pub fn name(&self) -> String {
+        let name = format!("{:?}", self.device());
+        // It shows two of its own layers around the device.
+        let inner = name.strip_prefix("Device<").and_then(|name| name.strip_suffix(")>"));
+        inner.and_then(|inner| inner.split_once('(')).map_or(name.as_str(), |(_, inner)| inner).to_owned()
+    }
+
+    /// Waits until all that was asked of it is done.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        match self {
+            Self::Host => Ok(()),
+            Self::Device(device) => device
+                .sync()
+                .map_err(|error| DeviceError::Lost { device: self.name(), problem: shortened(&error.to_string()) }),
+        }
+    }
+
+    /// What is recorded of it beside a run's numbers.
+    pub fn facts(&self) -> Vec<(&'static str, Value)> {
+        let mut facts = vec![("device_name", self.name().into())];
+        match self {
+            Self::Host => facts.extend([
+                ("precision", "fp32".into()),
+                ("kernels", kernels("cpu").into()),
+                ("rayon_threads", rayon::current_num_threads().into()),
+            ]),
+            // Which products are rounded to TF32 is decided by measuring, shape by shape, and not told.
+            Self::Device(_) => {
+                facts.extend([("precision", "fp32 (tf32 allowed)".into()), ("kernels", kernels("cuda").into())]);
+            }
+        }
+        facts
+    }
+}
+
+/// Does work on a device and gives the message of a panic, instead of passing it on: the runtime's threads hand theirs to whoever waits.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // What the work left half done is not looked at again: the run is over.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        shortened(text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked"))
+    })
+}
+
+/// The beginning of a message of the runtime, which may hold a kernel's whole source.
+pub fn shortened(text: &str) -> String {
+    const SHOWN: usize = 2000;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{} […]", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -71,22 +141,23 @@ fn cuda() -> Result<Place, DeviceError> {
 ///
 /// The generator's digest is not in it: it belongs to the data, see [`digits_reference_digest`](super::digits_reference_digest).
 pub fn program(device: &str) -> Value {
-    let kernels: Vec<&str> = if device == "cuda" {
-        [("autotune", cfg!(feature = "cuda")), ("fusion", cfg!(feature = "fusion"))]
-            .into_iter()
-            .filter_map(|(name, built)| built.then_some(name))
-            .collect()
-    } else {
-        vec!["flex"]
-    };
     let fields: Table = [
         ("trainer".to_owned(), "ledger".into()),
         ("revision".to_owned(), REVISION.into()),
         ("burn".to_owned(), BURN.into()),
-        ("kernels".to_owned(), kernels.into()),
+        ("kernels".to_owned(), kernels(device).into()),
     ]
     .into();
     fields.into()
+}
+
+/// How operations become code on `cpu` or `cuda`.
+fn kernels(device: &str) -> Vec<&'static str> {
+    if device != "cuda" {
+        return vec!["flex"];
+    }
+    let built = [("autotune", cfg!(feature = "cuda")), ("fusion", cfg!(feature = "fusion"))];
+    built.into_iter().filter_map(|(name, built)| built.then_some(name)).collect()
 }
 
 #[cfg(test)]
@@ -97,6 +168,32 @@ mod tests {
     fn the_version_of_burn_is_the_one_in_the_manifest() {
         let manifest = include_str!("../../Cargo.toml");
         assert!(manifest.contains(&format!("burn = {{ version = \"={BURN}\"")));
+    }
+
+    #[test]
+    fn a_panic_becomes_a_message() {
+        assert_eq!(caught(|| 3), Ok(3));
+        assert_eq!(caught(|| -> u8 { panic!("no {}", 3) }), Err("no 3".to_owned()));
+        assert_eq!(caught(|| -> u8 { panic!("none") }), Err("none".to_owned()));
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let cut = shortened(&"ö".repeat(5000));
+        assert_eq!(cut.chars().count(), 2000 + " […]".chars().count());
+    }
+
+    #[test]
+    fn facts_of_the_host_and_of_a_device_differ_in_their_precision() {
+        let fact = |place: &Place, name| place.facts().into_iter().find(|fact| fact.0 == name).map(|fact| fact.1);
+        let device = Place::Device(Device::flex());
+        assert_eq!(fact(&Place::Host, "precision"), Some("fp32".into()));
+        assert_eq!(fact(&device, "precision"), Some("fp32 (tf32 allowed)".into()));
+        assert!(fact(&Place::Host, "rayon_threads").and_then(|threads| threads.as_int()).is_some_and(|n| n > 0));
+        assert_eq!(fact(&device, "rayon_threads"), None);
+        let name = Place::Host.name();
+        assert!(!name.is_empty() && !name.starts_with("Device<"), "{name}");
     }
 
     #[test]

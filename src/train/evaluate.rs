@@ -1,4 +1,4 @@
-//! Evaluation: loss and accuracy on data that was not trained on, and how long an answer takes.
+//! Evaluation: loss and accuracy on data that was not trained on, and which answers are timed.
 //!
 //! Answers are read back and judged on the host in double precision, so that the numbers do not depend on how a device sums.
 
@@ -8,13 +8,9 @@ use super::images::{CLASSES, Images};
 use super::number::real_len;
 use super::spec::ModelSpec;
 use burn::tensor::{Tensor, TensorReadError};
-use std::time::{Duration, Instant};
 
 /// Samples of one batch of evaluation: enough to keep two cores busy, small enough for their memory.
 const BATCH: usize = 200;
-
-/// Batches whose time is measured at the least, where the data does not have them they are repeated.
-const MEASURED: usize = 10;
 
 /// What an evaluation found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,30 +41,22 @@ pub fn evaluate(
     Ok(Score { loss: score.loss / count, accuracy: score.accuracy / count })
 }
 
-/// The time of each of at least ten batches of evaluation data, after one that warms up.
-pub fn answer_times(
-    model: &ModelSpec,
-    parameters: &[Tensor<1>],
-    images: &Images,
-    place: &Place,
-) -> Result<Vec<Duration>, TensorReadError> {
-    let batches: Vec<Vec<usize>> =
-        batches(images.len()).filter(|batch| batch.len() == BATCH.min(images.len())).collect();
-    let mut times = Vec::new();
-    for indices in batches.iter().cycle().take(MEASURED + 1) {
-        let start = Instant::now();
-        answer(model, parameters, images, indices, place)?;
-        times.push(start.elapsed());
-    }
-    times.remove(0);
-    Ok(times)
+/// The batches of evaluation data that are of one size.
+pub fn equal_batches(len: usize) -> Vec<Vec<usize>> {
+    batches(len).filter(|batch| batch.len() == BATCH.min(len)).collect()
+}
+
+/// Whether so many timed answers, which took so long, are enough: a hundred, or two seconds of them but at least ten.
+pub fn enough(answers: u64, took_ns: u64) -> bool {
+    answers >= 100 || answers >= 10 && took_ns >= 2_000_000_000
 }
 
 fn batches(len: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..len).step_by(BATCH).map(move |start| (start..len.min(start + BATCH)).collect())
 }
 
-fn answer(
+/// The model's answers to the images of these indices, in the host's memory.
+pub fn answer(
     model: &ModelSpec,
     parameters: &[Tensor<1>],
     images: &Images,
@@ -100,6 +88,22 @@ mod tests {
         assert!((loss - (1.0 + 2.0 * (-2.0_f64).exp()).ln()).abs() < 1e-12);
         assert!(!judge(&[0.0, 2.0, 0.0], 2).1);
         assert!(!judge(&[2.0, 2.0], 1).1);
+    }
+
+    #[test]
+    fn batches_that_are_timed_are_of_one_size() {
+        let lengths = |len| equal_batches(len).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(450), [200, 200]);
+        assert_eq!(lengths(20), [20]);
+    }
+
+    #[test]
+    fn answers_are_timed_for_two_seconds_and_ten_to_a_hundred_times() {
+        assert!(!enough(9, 60_000_000_000));
+        assert!(!enough(10, 1_999_999_999));
+        assert!(enough(10, 2_000_000_000));
+        assert!(!enough(99, 0));
+        assert!(enough(100, 0));
     }
 
     #[test]

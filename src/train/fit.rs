@@ -5,22 +5,28 @@
 //! of full-batch steps, since each of its steps is a pass.
 //!
 //! A loss that is no number any more is a value like any other: the run goes on to its end.
+//!
+//! Knows also that looking costs time: a device with a queue is waited for only now and then, and a step that is measured from
+//! inside stands alone, so that what is measured is not slowed by the measuring.
 
 use super::data::Data;
 use super::device::Place;
-use super::evaluate::{answer_times, evaluate};
+use super::evaluate::{answer, enough, equal_batches, evaluate};
 use super::images::{Images, order};
-use super::number::wide;
+use super::number::{real, wide};
 use super::optimizer::Optimizer;
 use super::spec::{Length, ModelSpec, Spec};
-use super::{Finish, Sink, TrainError};
-use crate::record::{Digest, EventKind, PhaseEdge};
+use super::{Finish, Sink, TrainError, idle, kernels};
+use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-/// Steps whose losses are read at once from a device with a queue: a read waits until the queue is empty.
-const QUEUE: usize = 50;
+/// First steps of a device with a queue, each of which is read at once: they compile and tune, and no mean may hide that.
+const WARM_UP: u64 = 10;
+
+/// Every how many steps one is measured from inside: on the host, and on a device with a queue, whose losses are read no more often
+/// because a read waits until the queue is empty.
+const INNER_EVERY: [u64; 2] = [10, 50];
 
 /// How many steps and epochs a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +62,54 @@ struct Trainee<'a> {
     parameters: Vec<Tensor<1>>,
     optimizer: Optimizer,
     plan: Plan,
-    /// Losses that have not been read yet, with their steps.
+    inner_every: u64,
+    /// Every step's loss is read at once.
+    drained: bool,
+    /// Losses that have not been read yet, with their steps, which follow each other.
     unread: Vec<(u64, Tensor<1>)>,
     /// When the first of them began.
-    since: Instant,
+    since_ns: u64,
     last_loss: f64,
 }
 
-/// Trains to the end or to a stop.
-pub fn fit(spec: &Spec, data: &Data, place: &Place, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
+/// The inner phases of one step.
+#[derive(Clone, Copy)]
+struct Inner<'a> {
+    place: &'a Place,
+    sink: &'a dyn Sink,
+    step: u64,
+    /// The device is waited for after each phase.
+    waits: bool,
+    /// The phases are told.
+    tells: bool,
+}
+
+impl Inner<'_> {
+    fn phase<T>(self, name: &str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+        let tell = |edge| {
+            if self.tells {
+                self.sink.emit(EventKind::Phase { name: name.to_owned(), index: self.step, edge });
+            }
+        };
+        tell(PhaseEdge::Start);
+        let done = work()?;
+        if self.waits {
+            self.place.sync()?;
+        }
+        tell(PhaseEdge::Stop);
+        Ok(done)
+    }
+}
+
+/// Trains to the end or to a stop. `warm` says whether the device's kernels are likely to be there already.
+pub fn fit(
+    spec: &Spec,
+    data: &Data,
+    place: &Place,
+    sink: &dyn Sink,
+    stop: &AtomicBool,
+    warm: bool,
+) -> Result<Finish, TrainError> {
     let parameters: Vec<Tensor<1>> = spec
         .model
         .initial(spec.seed)
@@ -75,30 +120,43 @@ pub fn fit(spec: &Spec, data: &Data, place: &Place, sink: &dyn Sink, stop: &Atom
         Place::Host => Optimizer::on_host(spec.rule, &parameters),
         Place::Device(_) => Optimizer::on_device(spec.rule, &parameters),
     };
-    let plan = Plan::new(spec, data);
-    let since = Instant::now();
-    let unread = Vec::new();
-    let mut trainee =
-        Trainee { spec, data, place, sink, parameters, optimizer, plan, unread, since, last_loss: f64::NAN };
-    trainee.run(stop)
+    let [on_host, on_device] = INNER_EVERY;
+    let drained = matches!(place, Place::Host);
+    let mut trainee = Trainee {
+        spec,
+        data,
+        place,
+        sink,
+        parameters,
+        optimizer,
+        plan: Plan::new(spec, data),
+        inner_every: if drained { on_host } else { on_device },
+        drained,
+        unread: Vec::new(),
+        since_ns: 0,
+        last_loss: f64::NAN,
+    };
+    trainee.run(stop, warm)
 }
 
 impl Trainee<'_> {
-    fn run(&mut self, stop: &AtomicBool) -> Result<Finish, TrainError> {
+    fn run(&mut self, stop: &AtomicBool, warm: bool) -> Result<Finish, TrainError> {
         let Plan { steps, epochs, .. } = self.plan;
         let sample_count = if *self.data == Data::Line { self.data.train_len() } else { self.spec.batch };
         self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
         let weights: usize = self.spec.model.layouts().iter().map(super::model::Layout::len).sum();
-        self.sink.emit(EventKind::Status {
-            message: format!("training {weights} parameters on {} samples", self.data.train_len()),
-        });
-
-        let mut times = Vec::new();
+        self.status(format!("training {weights} parameters on {} samples", self.data.train_len()));
+        self.fact("inner_every", self.inner_every.into());
+        if !self.drained {
+            self.place.sync()?;
+            if !idle::rest(self.sink, stop, self.spec.idle_ns) {
+                return Ok(Finish::Stopped);
+            }
+            self.status(kernels::announcement(warm).to_owned());
+        }
         for epoch in 1..=epochs {
             self.phase("epoch", epoch, PhaseEdge::Start);
-            let start = Instant::now();
             let finish = self.epoch(epoch, stop)?;
-            times.push(start.elapsed());
             self.phase("epoch", epoch, PhaseEdge::Stop);
             if finish == Finish::Stopped {
                 return Ok(Finish::Stopped);
@@ -107,7 +165,7 @@ impl Trainee<'_> {
                 self.evaluation(epoch, eval)?;
             }
         }
-        self.summary(times)?;
+        self.summary()?;
         Ok(Finish::Done)
     }
 
@@ -120,14 +178,21 @@ impl Trainee<'_> {
                 self.read_losses()?;
                 return Ok(Finish::Stopped);
             }
+            let measured = step.is_multiple_of(self.inner_every);
+            // A batch of another size may compile and tune anew, as the first steps do.
+            let alone = self.drained || measured || step <= WARM_UP || indices.len() < self.spec.batch;
+            if alone {
+                self.read_losses()?;
+                self.place.sync()?;
+            }
             if self.unread.is_empty() {
-                self.since = Instant::now();
+                self.since_ns = self.sink.now_ns();
             }
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
             let pass = if *self.data == Data::Line { step } else { epoch };
-            let loss = self.step(step, pass, indices)?;
+            let loss = self.step(step, pass, indices, measured)?;
             self.unread.push((step, loss));
-            if matches!(self.place, Place::Host) || self.unread.len() == QUEUE {
+            if alone {
                 self.read_losses()?;
             }
         }
@@ -135,36 +200,51 @@ impl Trainee<'_> {
         Ok(Finish::Done)
     }
 
-    fn step(&mut self, step: u64, pass: u64, indices: &[usize]) -> Result<Tensor<1>, TrainError> {
-        let model = &self.spec.model;
-        let batch = self.data.batch(indices);
-        let mask = model.mask(self.spec.seed, step, batch.rows, self.place);
-        let (loss, gradients) = model
-            .differentiate(&self.parameters, batch, mask, self.place)
-            .map_err(|source| TrainError::read("the gradients", source))?;
+    fn step(&mut self, step: u64, pass: u64, indices: &[usize], measured: bool) -> Result<Tensor<1>, TrainError> {
+        let (model, place) = (&self.spec.model, self.place);
+        // Where the device is waited for, operations are fused in other groups: those are compiled before any is measured.
+        let waits = measured || step == WARM_UP;
+        let inner = Inner { place, sink: self.sink, step, waits, tells: measured };
+        let fed = inner.phase("data", || {
+            let batch = self.data.batch(indices);
+            let mask = model.mask(self.spec.seed, step, batch.rows, place);
+            Ok(model.feed(batch, mask, place))
+        })?;
+        let gradients_unread = |source| TrainError::read("the gradients", source);
+        let taped = inner.phase("forward", || model.forward(&self.parameters, fed, place).map_err(gradients_unread))?;
+        let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(gradients_unread))?;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
         let rate = self.spec.learning_rate * self.spec.schedule.factor(step, pass, self.plan.steps);
-        self.optimizer
-            .step(&mut self.parameters, gradients, rate)
-            .map_err(|source| TrainError::read("the parameters", source))?;
+        inner.phase("optimizer", || {
+            self.optimizer
+                .step(&mut self.parameters, gradients, rate)
+                .map_err(|source| TrainError::read("the parameters", source))
+        })?;
         Ok(loss)
     }
 
+    /// Reads the losses that are there, which waits for their steps, and tells of each where the mean of their times puts it.
     fn read_losses(&mut self) -> Result<(), TrainError> {
         if self.unread.is_empty() {
             return Ok(());
         }
         let (steps, losses): (Vec<u64>, Vec<Tensor<1>>) = self.unread.drain(..).unzip();
-        let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
         let losses: Vec<f32> =
             Tensor::cat(losses, 0).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
-        let duration_ns = nanoseconds(self.since.elapsed() / count);
+        let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(steps.len());
+        let mut t_ns = self.since_ns;
         for (step, loss) in steps.into_iter().zip(losses) {
             self.last_loss = f64::from(loss);
+            t_ns = t_ns.saturating_add(duration_ns);
             let values = vec![("loss".to_owned(), self.last_loss)];
-            self.sink.emit(EventKind::Step { step, duration_ns: Some(duration_ns), values });
+            self.sink.emit_at(t_ns, EventKind::Step { step, duration_ns: Some(duration_ns), values });
+            if step == 1 && !self.drained {
+                let first_s = real(duration_ns) / 1e9;
+                self.status(format!("first step took {first_s:.1} s"));
+                self.fact("first_step_s", first_s.into());
+            }
         }
         Ok(())
     }
@@ -180,19 +260,35 @@ impl Trainee<'_> {
         if epoch == self.plan.epochs {
             self.metric("eval_loss", score.loss, "");
             self.metric("accuracy", score.accuracy, "");
-            self.phase("inference", 1, PhaseEdge::Start);
-            let times = answer_times(&self.spec.model, &self.parameters, eval, self.place)
-                .map_err(|source| TrainError::read("the answers", source))?;
-            self.phase("inference", 1, PhaseEdge::Stop);
-            self.metric("inference_time", median(times), "s");
+            self.inference(eval)?;
         }
         Ok(())
     }
 
-    fn summary(&mut self, times: Vec<Duration>) -> Result<(), TrainError> {
+    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
+    fn inference(&self, eval: &Images) -> Result<(), TrainError> {
+        let batches = equal_batches(eval.len());
+        let answer = |indices: &[usize]| {
+            answer(&self.spec.model, &self.parameters, eval, indices, self.place)
+                .map_err(|source| TrainError::read("the answers", source))
+        };
+        if let Some(first) = batches.first() {
+            answer(first)?;
+        }
+        let start_ns = self.sink.now_ns();
+        for (done, indices) in (0..).zip(batches.iter().cycle()) {
+            if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
+                break;
+            }
+            self.phase("inference", done + 1, PhaseEdge::Start);
+            answer(indices)?;
+            self.phase("inference", done + 1, PhaseEdge::Stop);
+        }
+        Ok(())
+    }
+
+    fn summary(&mut self) -> Result<(), TrainError> {
         self.metric("loss", self.last_loss, "");
-        self.metric("train_time", times.iter().sum::<Duration>().as_secs_f64(), "s");
-        self.metric("epoch_time", median(times), "s");
         let mut values = Vec::new();
         for parameter in &self.parameters {
             let read: Vec<f32> =
@@ -211,6 +307,14 @@ impl Trainee<'_> {
 
     fn phase(&self, name: &str, index: u64, edge: PhaseEdge) {
         self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
+    }
+
+    fn status(&self, message: String) {
+        self.sink.emit(EventKind::Status { message });
+    }
+
+    fn fact(&self, name: &str, value: Value) {
+        self.sink.emit(EventKind::Fact { name: name.to_owned(), value });
     }
 
     fn metric(&self, name: &str, value: f64, unit: &str) {
@@ -233,19 +337,7 @@ fn weights_digest(model: &ModelSpec, values: &[Vec<f32>]) -> Digest {
     Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The median in seconds; NaN of nothing.
-fn median(mut times: Vec<Duration>) -> f64 {
-    times.sort_unstable();
-    let middle = |from_end: usize| times.len().checked_sub(from_end).and_then(|at| times.get(at / 2));
-    match (middle(1), middle(0)) {
-        (Some(low), Some(high)) => (*low + *high).as_secs_f64() / 2.0,
-        _ => f64::NAN,
-    }
-}
-
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

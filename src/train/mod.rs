@@ -11,12 +11,15 @@ mod digits;
 mod draw;
 mod evaluate;
 mod fit;
+mod idle;
 mod idx;
 mod images;
+mod kernels;
 mod model;
 mod number;
 mod optimizer;
 mod schedule;
+mod smoke;
 mod spec;
 mod watch;
 
@@ -28,17 +31,26 @@ pub use device::{BURN, DeviceError, REVISION, program};
 pub use digits::reference_digest as digits_reference_digest;
 pub use idx::IdxError;
 pub use spec::SpecError;
-pub use watch::{WatchError, watch_device_log};
+pub use watch::{Logged, WatchError, watch_device_log};
 
 use crate::record::{Cell, EventKind};
 use number::wide;
 use std::error::Error;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Where a run's events go. It stamps each with time and rank.
+/// Where a run's events go, and the clock that they are stamped with: this room has none of its own.
 pub trait Sink: Sync {
-    /// Takes one event.
-    fn emit(&self, kind: EventKind);
+    /// The time, in nanoseconds since some moment; it never goes back.
+    fn now_ns(&self) -> u64;
+
+    /// Takes one event of that time, which may lie before that of an event taken earlier.
+    fn emit_at(&self, t_ns: u64, kind: EventKind);
+
+    /// Takes one event of now.
+    fn emit(&self, kind: EventKind) {
+        self.emit_at(self.now_ns(), kind);
+    }
 }
 
 /// How a run ended.
@@ -87,20 +99,44 @@ impl TrainError {
     }
 }
 
-/// Trains a cell and tells the sink what happens.
+/// Trains a cell and tells the sink what happens. `kernel_cache` is the folder of the device's compiled kernels, if there is one.
 ///
-/// Events, in this order: one `Plan`; a `Status`; for each epoch its `epoch` phase with a `Step` for each optimiser step
-/// (series `loss`, before the step's update), then an `eval` phase and a `Step` without a duration, which is no training step
-/// but the evaluation after it (series `eval_loss`, `eval_accuracy`); at the end the metrics `eval_loss`, `accuracy`,
-/// `inference_time` (none of them for `linear`), `loss`, `train_time`, `epoch_time`, for `linear` also `weight` and `bias`, and
-/// the digests `weights` and `data`. A diverged run ends like any other; its values are not finite.
+/// Events, in this order:
+/// - the facts `device_name`, `precision`, `kernels`, and `rayon_threads` on the CPU; on a GPU the fact `smoke`, of a first small
+///   operation whose result is compared;
+/// - one `Plan`, a `Status`, and the fact `inner_every`; on a GPU, where `telemetry.idle_s` is above 0, the phase `idle` with the
+///   parameters uploaded and nothing running;
+/// - for each epoch its `epoch` phase with a `Step` for each optimiser step (series `loss`, before the step's update), then an
+///   `eval` phase and a `Step` without a duration, which is no training step but the evaluation after it (series `eval_loss`,
+///   `eval_accuracy`);
+/// - the metrics `eval_loss` and `accuracy`, and an `inference` phase for each timed answer to one batch of evaluation data (none of
+///   them for `linear`), `loss`, for `linear` also `weight` and `bias`, and the digests `weights` and `data`.
 ///
-/// `stop` is looked at before every step. A stopped run tells of the steps that it did and of nothing more.
-pub fn run(cell: &Cell, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
+/// A GPU works off a queue. Its first ten steps, and those on a smaller batch, compile and tune and are read one by one; the fact
+/// `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps gets
+/// the mean of their times, and lies where the mean puts it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
+/// `optimizer` have the step's number and end when their work is done, not when it is queued. Such a step is a batch of its own.
+///
+/// A diverged run ends like any other; its values are not finite. `stop` is looked at before every step and while idle. A stopped
+/// run tells of the steps that it did and of nothing more.
+///
+/// # Errors
+/// If the cell, its data or the device cannot be used, or the device fails. A panic of the device's threads is such a failure.
+pub fn run(cell: &Cell, kernel_cache: Option<&Path>, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
     let spec = spec::Spec::read(cell)?;
+    // Before the device is opened, which creates the database.
+    let warm = kernels::is_warm(kernel_cache);
     let place = device::open(spec.device)?;
+    for (name, value) in place.facts() {
+        sink.emit(EventKind::Fact { name: name.to_owned(), value });
+    }
+    smoke::smoke(&place, sink)?;
     let data = data::Data::load(&spec.data, spec.batch, spec.seed)?;
-    fit::fit(&spec, &data, &place, sink, stop)
+    let train = || fit::fit(&spec, &data, &place, sink, stop, warm);
+    if matches!(place, device::Place::Host) {
+        return train();
+    }
+    device::caught(train).unwrap_or_else(|problem| Err(DeviceError::Lost { device: place.name(), problem }.into()))
 }
 
 /// How many values the model of a cell learns.

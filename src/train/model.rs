@@ -6,7 +6,7 @@
 //! Initial values are PyTorch's defaults for linear and convolution layers (Kaiming-uniform with a = √5): weights and biases
 //! alike uniform in ±1/√fan_in, where fan_in is the number of inputs of one output.
 
-use super::convolution::{self, FEATURES};
+use super::convolution::{self, FEATURES, Trace};
 use super::data::Batch;
 use super::device::Place;
 use super::draw::{Draw, Stream};
@@ -31,6 +31,52 @@ impl Batch {
 fn tensor(values: &[f32], rows: usize, place: &Place) -> Tensor<2> {
     let width = values.len() / rows.max(1);
     Tensor::from_data(TensorData::new(values.to_vec(), [rows, width]), &place.device())
+}
+
+/// What one step works on.
+pub struct Fed {
+    inputs: Inputs,
+    targets: Tensor<2>,
+    mask: Option<Tensor<2>>,
+}
+
+enum Inputs {
+    /// For convolutions of ours, which read memory.
+    Memory(Vec<f32>),
+    /// For everything else.
+    Tensor(Tensor<2>),
+}
+
+/// A loss and all that the gradients of it need. It holds the parameters' memory: drop it before they are changed.
+pub struct Taped {
+    loss: Tensor<1>,
+    leaves: Vec<Tensor<1>>,
+    convolved: Option<Convolved>,
+}
+
+/// What the convolutions of ours, which no tape knows, did.
+struct Convolved {
+    blocks: [Tensor<1>; 4],
+    inputs: Vec<f32>,
+    trace: Trace,
+    features: Tensor<2>,
+}
+
+impl Taped {
+    /// The loss, shape [1] and off the tape, and the gradient of every parameter in their order.
+    pub fn backward(self) -> Result<(Tensor<1>, Vec<Tensor<1>>), TensorReadError> {
+        let mut tape = self.loss.backward();
+        let mut gradients = Vec::with_capacity(self.leaves.len());
+        let mut leaves = self.leaves.as_slice();
+        if let Some(Convolved { blocks, inputs, trace, features }) = &self.convolved {
+            if let Some(gradient) = features.grad_remove(&mut tape) {
+                gradients.extend(convolution::backward(blocks, inputs, trace, gradient)?);
+            }
+            leaves = &leaves[blocks.len()..];
+        }
+        gradients.extend(leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape)));
+        Ok((self.loss.inner(), gradients))
+    }
 }
 
 /// Width of the layer between convolutions and classes.
@@ -126,35 +172,33 @@ impl ModelSpec {
         Ok(self.head(parameters, features, None, place))
     }
 
-    /// The loss, shape [1] and off the tape, and the gradient of every parameter in their order.
-    pub fn differentiate(
-        &self,
-        parameters: &[Tensor<1>],
-        batch: Batch,
-        mask: Option<Tensor<2>>,
-        place: &Place,
-    ) -> Result<(Tensor<1>, Vec<Tensor<1>>), TensorReadError> {
+    /// Brings what a step works on to where the model wants it.
+    pub fn feed(&self, batch: Batch, mask: Option<Tensor<2>>, place: &Place) -> Fed {
+        let targets = batch.targets(place);
+        let inputs = match (self, place) {
+            (Self::Cnn { .. }, Place::Host) => Inputs::Memory(batch.inputs),
+            _ => Inputs::Tensor(batch.inputs(place)),
+        };
+        Fed { inputs, targets, mask }
+    }
+
+    /// The loss, on the tape.
+    pub fn forward(&self, parameters: &[Tensor<1>], fed: Fed, place: &Place) -> Result<Taped, TensorReadError> {
         let leaves: Vec<Tensor<1>> =
             parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect();
-        let mask = mask.map(Tensor::from_inner);
-        let targets = Tensor::from_inner(batch.targets(place));
-        if let (Some(blocks), Place::Host) = (self.blocks(parameters), place) {
-            let (features, trace) = convolution::forward(&blocks, &batch.inputs)?;
-            let features = Tensor::from_inner(features).require_grad();
-            let loss = self.loss(self.head(&leaves, features.clone(), mask, place), targets);
-            let mut tape = loss.backward();
-            let mut gradients = Vec::with_capacity(leaves.len());
-            if let Some(gradient) = features.grad_remove(&mut tape) {
-                gradients.extend(convolution::backward(&blocks, &batch.inputs, &trace, gradient)?);
+        let mask = fed.mask.map(Tensor::from_inner);
+        let targets = Tensor::from_inner(fed.targets);
+        let (features, convolved) = match (fed.inputs, self.blocks(parameters)) {
+            (Inputs::Memory(inputs), Some(blocks)) => {
+                let (features, trace) = convolution::forward(&blocks, &inputs)?;
+                let features = Tensor::from_inner(features).require_grad();
+                (features.clone(), Some(Convolved { blocks, inputs, trace, features }))
             }
-            gradients.extend(leaves[blocks.len()..].iter().filter_map(|leaf| leaf.grad_remove(&mut tape)));
-            return Ok((loss.inner(), gradients));
-        }
-        let features = self.features(&leaves, Tensor::from_inner(batch.inputs(place)));
+            (Inputs::Memory(inputs), None) => (Tensor::from_inner(tensor(&inputs, targets.dims()[0], place)), None),
+            (Inputs::Tensor(inputs), _) => (self.features(&leaves, Tensor::from_inner(inputs)), None),
+        };
         let loss = self.loss(self.head(&leaves, features, mask, place), targets);
-        let mut tape = loss.backward();
-        let gradients = leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape)).collect();
-        Ok((loss.inner(), gradients))
+        Ok(Taped { loss, leaves, convolved })
     }
 
     /// Weights and biases of the convolutions, where there are some.
@@ -305,7 +349,9 @@ mod tests {
             .collect();
         let [host, device] = [Place::Host, Place::Device(Device::flex())].map(|place| {
             let mask = model.mask(1, 1, 7, &place);
-            let (loss, gradients) = model.differentiate(&parameters, batch.clone(), mask, &place).expect("readable");
+            let fed = model.feed(batch.clone(), mask, &place);
+            let taped = model.forward(&parameters, fed, &place).expect("readable");
+            let (loss, gradients) = taped.backward().expect("readable");
             let answers = model.answer(&parameters, batch.clone(), &place).expect("readable").reshape([70]);
             let all = [vec![loss, answers], gradients].concat();
             all.into_iter().map(|tensor| tensor.try_into_vec_as::<f32>().expect("readable")).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use super::{Finish, Sink, TrainError, run};
 use crate::record::{Cell, Digest, EventKind, Value};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One epoch of 40 generated images.
 pub fn cell(model: &str) -> Cell {
@@ -64,13 +64,24 @@ pub fn linear_cell(optimizer: &str, learning_rate: f64) -> Cell {
     cell
 }
 
-/// Keeps every event.
+/// Keeps every event and its time. Its clock moves by 50 ms each time that it is looked at.
 #[derive(Default)]
-pub struct Notebook(pub Mutex<Vec<EventKind>>);
+pub struct Notebook(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64);
+
+impl Notebook {
+    /// The events without their times.
+    pub fn events(&self) -> Vec<EventKind> {
+        self.0.lock().expect("no panic while locked").iter().map(|(_, kind)| kind.clone()).collect()
+    }
+}
 
 impl Sink for Notebook {
-    fn emit(&self, kind: EventKind) {
-        self.0.lock().expect("no panic while locked").push(kind);
+    fn now_ns(&self) -> u64 {
+        self.1.fetch_add(50_000_000, Ordering::Relaxed)
+    }
+
+    fn emit_at(&self, t_ns: u64, kind: EventKind) {
+        self.0.lock().expect("no panic while locked").push((t_ns, kind));
     }
 }
 
@@ -83,6 +94,8 @@ pub struct Told {
     pub series: BTreeMap<String, Vec<f64>>,
     /// Metrics by name.
     pub metrics: BTreeMap<String, f64>,
+    /// Facts by name.
+    pub facts: BTreeMap<String, Value>,
     /// Digests by name.
     pub digests: BTreeMap<String, Digest>,
 }
@@ -90,9 +103,9 @@ pub struct Told {
 /// Runs a cell and sorts what it tells.
 pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
-    let finish = run(cell, &notebook, &AtomicBool::new(false))?;
+    let finish = run(cell, None, &notebook, &AtomicBool::new(false))?;
     assert_eq!(finish, Finish::Done);
-    let mut told = Told { events: notebook.0.into_inner().expect("no panic while locked"), ..Told::default() };
+    let mut told = Told { events: notebook.events(), ..Told::default() };
     for event in &told.events {
         match event {
             EventKind::Step { values, .. } => {
@@ -102,6 +115,9 @@ pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
             }
             EventKind::Metric { name, value, .. } => {
                 told.metrics.insert(name.clone(), *value);
+            }
+            EventKind::Fact { name, value } => {
+                told.facts.insert(name.clone(), value.clone());
             }
             EventKind::Digest { name, digest } => {
                 told.digests.insert(name.clone(), *digest);

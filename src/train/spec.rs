@@ -6,6 +6,7 @@ use super::optimizer::Rule;
 use super::schedule::Schedule;
 use crate::record::{Cell, Value};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A field of the cell is missing or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +133,8 @@ pub struct Spec {
     pub length: Length,
     /// Where.
     pub device: DeviceSpec,
+    /// How long a GPU rests before the first step, so that its idle power can be measured; 0 on the CPU.
+    pub idle_ns: u64,
     /// Seeds every random draw of the run.
     pub seed: u64,
 }
@@ -156,6 +159,7 @@ impl Spec {
         }
         let length = fields.length()?;
         fields.precision()?;
+        let device = fields.device()?;
         Ok(Self {
             model,
             rule: fields.rule()?,
@@ -163,7 +167,8 @@ impl Spec {
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,
             batch: fields.batch(&data)?,
             length,
-            device: fields.device()?,
+            device,
+            idle_ns: fields.idle_ns(device)?,
             data,
             seed: cell.seed,
         })
@@ -331,6 +336,16 @@ impl Fields<'_> {
             }
         }
         Ok(device)
+    }
+
+    fn idle_ns(&self, device: DeviceSpec) -> Result<u64, SpecError> {
+        let field = "telemetry.idle_s";
+        if self.0.get(field).is_none() {
+            return Ok(0);
+        }
+        let seconds = self.real(field, "seconds, 0 to 3600", |seconds| (0.0..=3600.0).contains(&seconds))?;
+        let time = if device == DeviceSpec::Cuda { Duration::from_secs_f64(seconds) } else { Duration::ZERO };
+        Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

@@ -82,3 +82,20 @@ fn combinations_are_checked() {
     let gpus = read(&[("hardware.device", "cuda".into()), ("hardware.gpus", 8_i64.into())]).expect_err("gpus");
     assert_eq!(gpus.to_string(), "`hardware.gpus` is `8` (it must be 1: this trainer uses one GPU)");
 }
+
+#[test]
+fn a_gpu_rests_as_long_as_the_settings_say_and_the_processor_never() {
+    let mut cell = cell("softmax");
+    assert_eq!(Spec::read(&cell).expect("valid").idle_ns, 0);
+    cell.settings.insert("telemetry.idle_s".to_owned(), 2.5.into());
+    assert_eq!(Spec::read(&cell).expect("valid").idle_ns, 0);
+    for (name, value) in [("hardware.device", Value::from("cuda")), ("hardware.gpus", 1_i64.into())] {
+        cell.config.insert(name.to_owned(), value);
+    }
+    assert_eq!(Spec::read(&cell).expect("valid").idle_ns, 2_500_000_000);
+    for wrong in [-1.0, f64::NAN, 1e9] {
+        cell.settings.insert("telemetry.idle_s".to_owned(), wrong.into());
+        let fault = Spec::read(&cell).expect_err("no such time").to_string();
+        assert!(fault.contains("`telemetry.idle_s`"), "{fault}");
+    }
+}
