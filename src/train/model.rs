@@ -44,7 +44,7 @@ enum Inputs {
     /// For convolutions of ours, which read memory.
     Memory(Vec<f32>),
     /// For everything else.
-    Tensor(Tensor<2>),
+    Tensor(Box<Tensor<2>>),
 }
 
 /// A loss and all that the gradients of it need. It holds the parameters' memory: drop it before they are changed.
@@ -177,7 +177,7 @@ impl ModelSpec {
         let targets = batch.targets(place);
         let inputs = match (self, place) {
             (Self::Cnn { .. }, Place::Host) => Inputs::Memory(batch.inputs),
-            _ => Inputs::Tensor(batch.inputs(place)),
+            _ => Inputs::Tensor(Box::new(batch.inputs(place))),
         };
         Fed { inputs, targets, mask }
     }
@@ -195,7 +195,7 @@ impl ModelSpec {
                 (features.clone(), Some(Convolved { blocks, inputs, trace, features }))
             }
             (Inputs::Memory(inputs), None) => (Tensor::from_inner(tensor(&inputs, targets.dims()[0], place)), None),
-            (Inputs::Tensor(inputs), _) => (self.features(&leaves, Tensor::from_inner(inputs)), None),
+            (Inputs::Tensor(inputs), _) => (self.features(&leaves, Tensor::from_inner(*inputs)), None),
         };
         let loss = self.loss(self.head(&leaves, features, mask, place), targets);
         Ok(Taped { loss, leaves, convolved })
