@@ -109,7 +109,8 @@ impl KernelCache {
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
         let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         // Tuning is kept by default, compiled kernels are not.
-        let config = format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = true\n");
+        let config =
+            format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = true\n");
         self.write(CONFIG_FILE, &config)?;
         Ok(InUse { _lock: lock })
     }

@@ -64,7 +64,8 @@ pub fn decode_kernels(bytes: &[u8]) -> Result<Kernels, KernelsError> {
         return Err(KernelsError::Damaged);
     }
     let BodyV1 { environment, files } = decode("kernels", body)?;
-    let is_plain = |name: &str| name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains('\0'));
+    let is_plain =
+        |name: &str| name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains('\0'));
     if let Some((name, _)) = files.iter().find(|(name, _)| !is_plain(name)) {
         return Err(KernelsError::Name(name.clone()));
     }
