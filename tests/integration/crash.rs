@@ -55,7 +55,7 @@ fn killed_at_any_moment_the_sweep_goes_on_where_it_was() {
 #[test]
 fn an_attempt_whose_supervisor_was_killed_is_sealed_as_interrupted_with_what_it_said() {
     let sandbox = Sandbox::new();
-    let script = r#"echo '{"event":"step","step":1,"values":{"loss":5}}' >> "$LEDGER_EVENTS"; sleep 0.2; touch started; sleep 60"#;
+    let script = r#"echo '{"event":"step","step":1,"values":{"loss":5}}' >> "$LEDGER_EVENTS"; sleep 0.2; touch started; exec sleep 60"#;
     sandbox.sweep_manifest(script, "1", "1");
     let mut child = sandbox.start(&["run", "m.toml"]);
     sandbox.wait_for("the worker's start", || sandbox.path("started").exists());

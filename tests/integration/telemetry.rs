@@ -191,7 +191,7 @@ fn nothing_is_read_where_the_manifest_says_so() {
 #[test]
 fn readings_survive_the_death_of_the_supervisor() {
     let machine = Machine::new(Fake::new(TWO));
-    machine.manifest("sleep 0.5; touch started; sleep 600", "");
+    machine.manifest("sleep 0.5; touch started; exec sleep 600", "");
     let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
     machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
     child.kill().unwrap();
