@@ -21,6 +21,7 @@ mod run;
 mod schema;
 mod show;
 mod tag;
+mod telemetry;
 mod trainer;
 mod verify;
 mod watch;
@@ -61,6 +62,7 @@ enum Command {
     Rerun(rerun::Args),
     Ls(ls::Args),
     Show(show::Args),
+    Telemetry(telemetry::Args),
     Diff(diff::Args),
     Why(why::Args),
     Best(best::Args),
@@ -104,6 +106,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
         Command::Show(args) => show::run(args, context),
+        Command::Telemetry(args) => telemetry::run(args, context),
         Command::Diff(args) => diff::run(args, context),
         Command::Why(args) => why::run(args, context),
         Command::Best(args) => best::run(args, context),

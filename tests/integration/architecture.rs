@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("train", &["record"], &["burn", "log", "rayon", "flate2"]),
     ("analysis", &["record"], &[]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
-    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff"]),
+    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
     (
         "cli",
         &["record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "report"],

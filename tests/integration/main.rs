@@ -7,6 +7,7 @@ mod fake;
 mod faults;
 mod golden;
 mod gpu;
+mod machine;
 mod questions;
 mod sandbox;
 mod sweep;

@@ -1,241 +1,207 @@
-//! Whole commands on a machine whose GPUs a fake NVML makes up: what is handed out, what is recorded, and what is said of what is missing.
+//! What was read of the hardware, asked of a sealed attempt.
 
-use crate::fake::Fake;
-use crate::sandbox::{Said, Sandbox, curves};
-use serde_json::Value;
+use crate::sandbox::{Sandbox, repository};
+use insta::assert_snapshot;
+use ledger::record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value};
+use ledger::wire::encode_pack;
+use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::process::Stdio;
 
-const TWO: &str = "
-driver 580.159.04
-cuda 13000
-gpu NVIDIA H200
-uuid GPU-aa11
-power 0 250
-energy_base 1000000
-gpu NVIDIA H200
-uuid GPU-bb22
-power 0 400
-";
-
-/// Tells which GPUs it may see, and works for as long as three changes of the energy counter take.
-const WORKER: &str = r#"
-say() { echo "$1" >> "$LEDGER_EVENTS"; }
-say "{\"event\":\"fact\",\"name\":\"visible\",\"value\":\"$CUDA_VISIBLE_DEVICES\"}"
-say '{"event":"plan","steps":2,"epochs":1,"samples_per_step":8}'
-say '{"event":"phase_start","name":"epoch","index":1}'
-sleep 0.6
-say '{"event":"step","step":1,"duration_ns":600000000,"values":{"loss":2}}'
-sleep 0.6
-say '{"event":"step","step":2,"duration_ns":600000000,"values":{"loss":1}}'
-say '{"event":"phase_stop","name":"epoch","index":1}'
-"#;
-
-/// A sandbox with GPUs.
-struct Machine {
-    sandbox: Sandbox,
-    fake: Fake,
-}
-
-impl Machine {
-    fn new(fake: Fake) -> Self {
-        let sandbox = Sandbox::new();
-        fs::create_dir(sandbox.path("lib")).unwrap();
-        // Any library will do: nothing here calls CUDA.
-        fs::copy(fake.path(), sandbox.path("lib/libcuda.so.1")).unwrap();
-        Self { sandbox, fake }
+/// Four seconds of a GPU, and a loss.
+fn sealed() -> Sealed {
+    let mut series: Vec<Series> = [
+        ("gpu.0.energy", "J"),
+        ("gpu.0.power_instant", "W"),
+        ("gpu.0.throttle_reasons", ""),
+        ("gpu.0.read_time", "ns"),
+    ]
+    .map(|(name, unit)| Series::new(name, unit, Axis::TimeNs))
+    .into();
+    for tick in 0..40u32 {
+        let (at, t) = (u64::from(tick) * 100_000_000, f64::from(tick) / 10.0);
+        let values = [5000.0 + 200.0 * t, 190.0 + 5.0 * t, if tick < 10 { 4.0 } else { 0.0 }, 3_300_000.0];
+        series.iter_mut().zip(values).for_each(|(series, value)| series.push(at, value));
     }
-
-    fn manifest(&self, worker: &str, more: &str) {
-        self.sandbox.write("worker.sh", worker);
-        let head = "name = \"gpu\"\n[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"worker.sh\"]\n";
-        self.sandbox.write("m.toml", format!("{head}[hardware]\ndevice = \"cuda\"\n{more}"));
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.sandbox.command(args);
-        command.env("LEDGER_NVML", self.fake.path()).env("LD_LIBRARY_PATH", self.sandbox.path("lib"));
-        command
-    }
-
-    fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Said {
-        let mut command = self.command(args);
-        command.envs(env.iter().copied());
-        Said::new(command.output().unwrap())
-    }
-
-    /// The only attempt, after `run m.toml` has ended with that code.
-    fn attempt(&self, code: i32, env: &[(&str, &str)]) -> Value {
-        self.run(&["run", "m.toml"], env).expect(code);
-        self.sandbox.json(&["show", "latest"], 0)["attempts"][0].clone()
-    }
+    let mut loss = Series::new("loss", "", Axis::Step);
+    [2.5, 1.25, f64::NAN].into_iter().zip(1..).for_each(|(value, step)| loss.push(step, value));
+    series.push(loss);
+    series.sort_by(|a, b| a.name.cmp(&b.name));
+    let phases =
+        vec![Phase { name: "epoch".into(), index: 1, rank: 0, start_ns: 500_000_000, stop_ns: Some(3_500_000_000) }];
+    let run = Run::new(Parts {
+        config: Value::Table([("model.name".to_owned(), "toy".into())].into()),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "cpu".into(),
+        seed: 1,
+    });
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([7; 16]),
+        started_unix_ms: 1_750_000_000_000,
+        wall_ns: 4_000_000_000,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics: BTreeMap::new(),
+        digests: BTreeMap::new(),
+        settings: Table::new(),
+        facts: Table::from([
+            ("cpu.logical_cores".to_owned(), Value::Int(2)),
+            ("telemetry.hz".to_owned(), Value::Int(10)),
+            ("telemetry.unread.gpu.0.pcie_tx".to_owned(), "the driver does not support it".into()),
+        ]),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: series.iter().map(Series::summary).collect(),
+        phases: Phase::digest_all(&phases),
+    };
+    Sealed { run, attempt, series, phases }
 }
 
-/// Name and number of points of each series that was read of the hardware.
-fn readings(attempt: &Value) -> Vec<(&str, i64)> {
-    let series = attempt["series"].as_array().unwrap().iter().filter(|series| series["axis"] == "time_ns");
-    series.map(|series| (series["name"].as_str().unwrap(), series["len"].as_i64().unwrap())).collect()
-}
-
-fn warnings(attempt: &Value) -> String {
-    attempt["warnings"].to_string()
-}
-
-#[test]
-fn a_run_sees_and_is_measured_on_the_gpus_that_its_identity_names() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest(WORKER, "");
-    let attempt = machine.attempt(0, &[]);
-    assert_eq!(attempt["facts"]["worker.visible"], "GPU-aa11");
-    assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
-    assert_eq!(curves(&attempt), [("loss", 2), ("step_duration", 2)]);
-    let readings = readings(&attempt);
-    for quantity in
-        ["power_instant", "power_average", "energy", "temperature", "utilization_gpu", "memory_used", "clock_sm"]
-    {
-        let name = format!("gpu.0.{quantity}");
-        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 3), "{name} in {readings:?}");
-    }
-    assert!(!readings.iter().any(|(name, _)| name.starts_with("gpu.1.")), "{readings:?}");
-    assert!(attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().is_some_and(|reason| !reason.is_empty()));
-    let parts = &machine.sandbox.json(&["show", "latest"], 0)["parts"];
-    assert_eq!(parts["driver"]["value"], "580.159.04");
-    assert_eq!(parts["device"]["value"][0], "NVIDIA H200");
-    assert_eq!(parts["cuda"]["value"]["driver_api"], "13.0");
-}
-
-#[test]
-fn visible_devices_are_respected_and_the_choice_is_no_part_of_the_identity() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest(WORKER, "");
-    let first = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "1")]);
-    assert_eq!(first["facts"]["worker.visible"], "GPU-bb22");
-    assert_eq!(first["facts"]["gpu.0.uuid"], "GPU-bb22");
-    machine.run(&["run", "m.toml", "--repeat", "1"], &[("CUDA_VISIBLE_DEVICES", "GPU-aa")]).expect(0);
-    let listed = machine.sandbox.json(&["ls", "--all"], 0)["attempts"].clone();
-    assert_eq!(listed.as_array().unwrap().len(), 2);
-    assert_eq!(listed[0]["run"], listed[1]["run"], "the same run twice");
-    let none = machine.run(&["run", "m.toml"], &[("CUDA_VISIBLE_DEVICES", "")]);
-    assert!(none.complaint(2).contains("no GPU is visible"));
-}
-
-#[test]
-fn two_gpus_are_measured_each_by_its_rank() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest(WORKER, "gpus = 2\nparallelism = \"data\"\n");
-    let attempt = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "1,0")]);
-    assert_eq!(attempt["facts"]["worker.visible"], "GPU-bb22,GPU-aa11");
-    assert_eq!(
-        (&attempt["facts"]["gpu.0.uuid"], &attempt["facts"]["gpu.1.uuid"]),
-        (&"GPU-bb22".into(), &"GPU-aa11".into())
-    );
-    let readings = readings(&attempt);
-    assert!(["gpu.0.energy", "gpu.1.energy"].iter().all(|name| readings.iter().any(|(found, _)| found == name)));
-}
-
-#[test]
-fn an_old_driver_gives_what_it_has_and_reasons_for_the_rest() {
-    let machine = Machine::new(Fake::without(&["nvmlDeviceGetFieldValues"], TWO));
-    machine.manifest(WORKER, "");
-    let attempt = machine.attempt(0, &[]);
-    let readings = readings(&attempt);
-    assert!(readings.iter().any(|(name, len)| *name == "gpu.0.energy" && *len >= 3), "{readings:?}");
-    let reason = attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().unwrap();
-    assert!(reason.contains("nvmlDeviceGetFieldValues"), "{reason}");
-}
-
-#[test]
-fn a_gpu_that_is_lost_is_said_and_its_readings_end() {
-    let machine = Machine::new(Fake::new(&format!(
-        "{}lost_after 40\n",
-        TWO.split("gpu NVIDIA H200\nuuid GPU-bb22").next().unwrap()
-    )));
-    machine.manifest(WORKER, "");
-    let attempt = machine.attempt(0, &[]);
-    assert!(warnings(&attempt).contains("GPU 0 was lost"), "{}", warnings(&attempt));
-    let reason = attempt["facts"]["telemetry.unread.gpu.0.energy"].as_str().unwrap();
-    assert!(reason.contains("lost"), "{reason}");
-}
-
-#[test]
-fn a_foreign_process_on_the_gpu_is_named() {
-    let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nprocess 1 1073741824");
-    let machine = Machine::new(Fake::new(&script));
-    machine.manifest(WORKER, "");
-    let attempt = machine.attempt(0, &[]);
-    assert!(warnings(&attempt).contains("process 1, 1024 MiB uses GPU 0 too"), "{}", warnings(&attempt));
-    assert_eq!(attempt["facts"]["telemetry.foreign_processes"], 1);
-}
-
-#[test]
-fn a_slow_library_costs_looks_and_not_the_worker() {
-    let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nslow nvmlDeviceGetFieldValues 150");
-    let machine = Machine::new(Fake::new(&script));
-    machine.manifest(WORKER, "[telemetry]\nhz = 100\n");
-    let attempt = machine.attempt(0, &[]);
-    let fact = |name: &str| attempt["facts"][name].as_i64().unwrap();
-    assert!(fact("telemetry.samples_dropped") > fact("telemetry.samples_taken"));
-    assert_eq!(fact("telemetry.samples_due"), fact("telemetry.samples_taken") + fact("telemetry.samples_dropped"));
-    assert!(fact("telemetry.nvml.fields.ns") >= 150_000_000 * fact("telemetry.nvml.fields.calls"));
-}
-
-#[test]
-fn nothing_is_read_where_the_manifest_says_so() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest(WORKER, "[telemetry]\nhz = 0\n");
-    let attempt = machine.attempt(0, &[]);
-    assert_eq!(readings(&attempt), []);
-    assert_eq!(attempt["facts"]["worker.visible"], "GPU-aa11");
-}
-
-#[test]
-fn readings_survive_the_death_of_the_supervisor() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest("sleep 0.5; touch started; exec sleep 600", "");
-    let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
-    machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let attempt = &machine.sandbox.json(&["show", "latest"], 0)["attempts"][0];
-    assert_eq!(attempt["outcome"], "interrupted");
-    assert!(
-        readings(attempt).iter().any(|(name, len)| *name == "gpu.0.energy" && *len >= 2),
-        "{:?}",
-        readings(attempt)
-    );
-    assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
-}
-
-#[test]
-fn a_missing_driver_is_named_before_anything_is_started() {
-    let machine = Machine::new(Fake::new(TWO));
-    machine.manifest(WORKER, "");
-    let said = machine.run(&["run", "m.toml"], &[("LEDGER_NVML", "/nonexistent/libnvidia-ml.so.1")]);
-    let complaint = said.complaint(2);
-    assert!(complaint.contains("cannot load `/nonexistent/libnvidia-ml.so.1`"), "{complaint}");
-    assert!(complaint.contains("ledger doctor"), "{complaint}");
-    assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists());
-    let no_driver = Machine::new(Fake::new("init 9\n"));
-    no_driver.manifest(WORKER, "");
-    assert!(no_driver.run(&["run", "m.toml"], &[]).complaint(2).contains("the NVIDIA driver is not loaded"));
-    let doctor = no_driver.run(&["doctor"], &[]).expect(0);
-    assert!(doctor.contains("modprobe nvidia"), "{doctor}");
-}
-
-#[test]
-fn doctor_tells_the_gpus_that_runs_would_use() {
-    let machine = Machine::new(Fake::new(TWO));
-    let doctor = machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", "1")]).expect(0);
-    assert!(doctor.contains("580.159.04, CUDA 13.0"), "{doctor}");
-    assert!(doctor.contains("NVIDIA H200"), "{doctor}");
-}
-
-#[test]
-fn kernels_are_listed_and_moved() {
+fn imported() -> Sandbox {
     let sandbox = Sandbox::new();
-    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are kept"));
-    assert!(sandbox.run(&["cache", "export"]).complaint(1).contains("no kernels have the key"));
-    sandbox.write("bad.kernels", "nothing");
-    assert!(sandbox.run(&["cache", "import", "bad.kernels"]).complaint(2).contains("`bad.kernels` is refused"));
-    assert!(sandbox.run(&["cache", "import", "none.kernels"]).complaint(2).contains("cannot read `none.kernels`"));
+    let pack = sandbox.write("run.ledger", encode_pack(&sealed()).unwrap());
+    sandbox.run(&["import", pack.to_str().unwrap()]).expect(0);
+    sandbox
+}
+
+#[test]
+fn the_readings_of_an_attempt_are_a_table() {
+    let sandbox = imported();
+    assert_snapshot!(sandbox.run(&["telemetry", "latest"]).expect(0), @r"
+    attempt 97942878 of run a8cef61e (toy), took 4.0 s
+
+    SERIES                  AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.0 s
+    gpu.0.energy            rate   W           40  200    200    200    200  ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
+    gpu.0.power_instant     level  W           40  190  199.8  209.5  209.5  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇█████
+    gpu.0.read_time         level  ms          40  3.3    3.3    3.3    3.3  ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
+    gpu.0.throttle_reasons  flags  -           40    -      -      -      -  ██████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+    rate: what a counter counted each second, over at least one second
+
+    why clocks were low, by share of the time
+      SERIES                  REASONS
+      gpu.0.throttle_reasons  sw_power_cap 25.64%, none 74.36%
+
+    could not be read
+      SERIES         BECAUSE
+      gpu.0.pcie_tx  the driver does not support it
+
+    recorded of the reading
+      FACT          VALUE
+      telemetry.hz  10
+    ");
+    assert_snapshot!(sandbox.run(&["telemetry", "latest", "--series", "loss,gpu.0.power"]).expect(0), @r"
+    attempt 97942878 of run a8cef61e (toy), took 4.0 s
+
+    SERIES               AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.0 s
+    gpu.0.power_instant  level  W           40  190  199.8  209.5  209.5  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇█████
+
+    SERIES  AS     UNIT  READINGS   MIN   MEAN  MAX  LAST  STEP 1 TO 3
+    loss    level  -            3  1.25  1.875  2.5   NaN  ███▇▇▆▆▆▅▅▄▄▃▃▃▂▂▁▁▁
+
+    recorded of the reading
+      FACT          VALUE
+      telemetry.hz  10
+    ");
+}
+
+#[test]
+fn names_prefixes_and_patterns_choose_and_unknown_ones_are_answered() {
+    let sandbox = imported();
+    let chosen = |series: &str| {
+        let document = sandbox.json(&["telemetry", "latest", "--series", series], 0);
+        let names =
+            document["series"].as_array().unwrap().iter().map(|series| series["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(chosen("gpu.*.e*,loss"), ["gpu.0.energy", "loss"]);
+    assert_eq!(chosen("gpu.0").len(), 4);
+    let complaint = sandbox.run(&["telemetry", "latest", "--series", "gpu.0.powr_instant"]).complaint(2);
+    assert_snapshot!(complaint, @"error: no series matches `gpu.0.powr_instant` (did you mean `gpu.0.power_instant`? there are: gpu.0.energy, gpu.0.pcie_tx, gpu.0.power_instant, gpu.0.read_time, gpu.0.throttle_reasons, loss)");
+    // What could not be read is known by its name, and why it was not.
+    let unread = sandbox.json(&["telemetry", "latest", "--series", "gpu.0.pcie_tx"], 1);
+    assert_eq!(unread["unread"]["gpu.0.pcie_tx"], "the driver does not support it");
+    sandbox.run(&["telemetry", "abcd"]).complaint(1);
+}
+
+#[test]
+fn the_document_and_the_csv_hold_what_was_sealed() {
+    let sandbox = imported();
+    let document = sandbox.json(&["telemetry", "latest", "--series", "*"], 0);
+    let csv = sandbox.run(&["telemetry", "latest", "--csv", "--series", "*"]).expect(0);
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("series,unit,axis,position,value"));
+    for (at, series) in sealed().series.iter().enumerate() {
+        assert_eq!(document["series"][at]["name"], series.name.as_str());
+        let positions: Vec<u64> =
+            document["series"][at]["positions"].as_array().unwrap().iter().map(|p| p.as_u64().unwrap()).collect();
+        assert_eq!(positions, series.positions);
+        for (value, json) in series.values.iter().zip(document["series"][at]["values"].as_array().unwrap()) {
+            let line: Vec<&str> = lines.next().unwrap().split(',').collect();
+            assert_eq!(line[0], series.name);
+            assert_eq!(line[4].parse::<f64>().unwrap().to_bits() << 1, value.to_bits() << 1, "{line:?}");
+            assert_eq!(json.as_f64(), value.is_finite().then_some(*value));
+        }
+    }
+    assert_eq!(lines.next(), None);
+    assert_eq!(document["facts"], serde_json::json!({"telemetry.hz": 10}));
+    sandbox.run(&["telemetry", "latest", "--csv", "--json"]).complaint(2);
+}
+
+#[test]
+fn a_plot_is_a_file_that_replaces_nothing_unasked() {
+    let sandbox = imported();
+    let plot = |more: &[&str]| sandbox.run(&[&["telemetry", "latest", "--plot", "a.svg"], more].concat());
+    let said = plot(&[]).expect(0);
+    assert!(said.starts_with("a.svg "), "{said}");
+    let first = fs::read_to_string(sandbox.path("a.svg")).unwrap();
+    for text in ["<svg ", "toy", "power, W", "epoch 1", "gpu.0 sw_power_cap", "</svg>"] {
+        assert!(first.contains(text), "{text}");
+    }
+    assert!(plot(&[]).complaint(2).contains("(--force replaces it)"));
+    sandbox.write("a.svg", "mine");
+    plot(&["--force"]).expect(0);
+    assert_eq!(fs::read_to_string(sandbox.path("a.svg")).unwrap(), first, "the same readings give the same bytes");
+    assert_eq!(sandbox.json(&["telemetry", "latest", "--plot", "b.svg"], 0)["file"], "b.svg");
+    let left: Vec<_> = fs::read_dir(sandbox.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("a.svg.")), "{left:?}");
+    for nowhere in ["missing/a.svg", "home"] {
+        let complaint = sandbox.run(&["telemetry", "latest", "--force", "--plot", nowhere]).complaint(2);
+        assert!(complaint.contains(&format!("cannot write `{nowhere}`: ")), "{complaint}");
+    }
+    let full = sandbox.run(&["telemetry", "latest", "--force", "--plot", "/dev/full"]).complaint(2);
+    assert!(full.contains("No space left"), "{full}");
+    sandbox.run(&["telemetry", "latest", "--force"]).complaint(2);
+    sandbox.run(&["telemetry", "latest", "--series", "gpu.0.pcie_tx", "--plot", "c.svg"]).complaint(1);
+    assert!(!sandbox.path("c.svg").exists());
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let sandbox = imported();
+    let mut child = sandbox.command(&["telemetry", "latest", "--csv"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let said = Sandbox::finish(child);
+    assert_eq!(
+        (said.code, said.err.replace("note: `gpu.0.pcie_tx` could not be read: the driver does not support it\n", "")),
+        (Some(0), String::new())
+    );
+}
+
+#[test]
+fn records_of_before_are_read_as_well() {
+    let sandbox = Sandbox::new();
+    let golden = repository("tests/golden/records/v1.ledger");
+    sandbox.run(&["import", golden.to_str().unwrap()]).expect(0);
+    let text = sandbox.run(&["telemetry", "latest"]).expect(0);
+    assert!(text.contains("power_w.0  level  W          100  350  350.7"), "{text}");
+    let sandbox = Sandbox::new();
+    let reference = repository("ledger/reference/mnist_mlp-0738541f.ledger");
+    sandbox.run(&["import", reference.to_str().unwrap()]).expect(0);
+    assert!(sandbox.run(&["telemetry", "latest"]).expect(1).contains("nothing was read of the hardware"));
+    sandbox.run(&["telemetry", "latest", "--series", "loss"]).expect(0);
 }

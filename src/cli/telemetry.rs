@@ -1,0 +1,177 @@
+//! `ledger telemetry`
+
+use super::context::{self, Context, print, say};
+use super::failure::{Failure, exit};
+use crate::analysis;
+use crate::record::{AttemptId, Axis, Table, Target, Value};
+use crate::report::{self, PlotError, Telemetry, bytes, table_of};
+use crate::store::{Reader, StoreError};
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// What the facts of the reading begin with, and those of what could not be read.
+const FACTS: &str = "telemetry.";
+const UNREAD: &str = "telemetry.unread.";
+
+/// Show what was read of the hardware during an attempt: power, energy, clocks, memory, temperatures
+///
+/// Each series is one row with a small curve; counters, such as energy, are shown as what they counted each second. Exit code 1 if
+/// nothing was read.
+///
+/// Example: ledger telemetry latest --series 'gpu.*.power*' --plot power.svg
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run (its newest finished attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    id: String,
+
+    /// Only these: names, beginnings (`gpu.0`) or patterns (`gpu.*.power*`), also of series over steps (`loss`) [default: all that
+    /// was read of the hardware]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    series: Vec<String>,
+
+    /// Print every reading as CSV: series, unit, axis, position (seconds or steps), value
+    #[arg(long, conflicts_with = "plot")]
+    csv: bool,
+
+    /// Draw the curves and the phases into an SVG file, which must not exist yet
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "plot")]
+    force: bool,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if args.csv && context.json {
+        return Err(Failure::new(exit::USAGE, "`--csv` and `--json` are two forms of one answer (give one of them)"));
+    }
+    let telemetry = context.store().read(|reader| match find(reader, &args.id)? {
+        Err(failure) => Ok(Err(failure)),
+        Ok(id) => read(reader, id, args),
+    })??;
+    if let Some(path) = &args.plot {
+        return plot(&telemetry, path, args.force, context);
+    }
+    if args.csv {
+        for (name, reason) in &telemetry.unread {
+            say(&format!("note: `{name}` could not be read: {reason}"));
+        }
+        print(report::CSV_HEADS)?;
+        for series in &telemetry.series {
+            print(&report::csv_rows(series))?;
+        }
+    } else {
+        context.answer(|| report::telemetry_text(&telemetry), || report::telemetry_value(&telemetry))?;
+    }
+    Ok(if telemetry.series.is_empty() { exit::NO } else { exit::YES })
+}
+
+fn find(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, StoreError> {
+    let id = match context::resolve(reader, text)? {
+        Err(failure) => return Ok(Err(failure)),
+        Ok(Target::Attempt(id)) => Some(id),
+        Ok(Target::Run(run)) => context::newest_attempt(reader, run)?,
+    };
+    Ok(id.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
+}
+
+/// Reads the series that are wanted and no others.
+fn read(reader: &Reader<'_>, id: AttemptId, args: &Args) -> Result<Result<Telemetry, Failure>, StoreError> {
+    let missing = || Failure::new(exit::LEDGER, format!("the record of attempt {id} is missing (run `ledger verify`)"));
+    let Some(attempt) = reader.attempt(id)? else { return Ok(Err(missing())) };
+    let Some(run) = reader.run(attempt.run)? else { return Ok(Err(missing())) };
+    let (mut unread, facts) = facts_of(&attempt.facts);
+    let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs).map(|series| series.name.as_str());
+    let mut wanted: BTreeSet<&str> = timed.collect();
+    if !args.series.is_empty() {
+        let all = attempt.series.iter().map(|series| &series.name).chain(unread.iter().map(|(name, _)| name));
+        match analysis::select(&args.series, &all.map(String::as_str).collect()) {
+            Ok(chosen) => wanted = chosen,
+            Err(unmatched) => return Ok(Err(Failure::new(exit::USAGE, unmatched))),
+        }
+    }
+    let mut series = Vec::new();
+    for summary in attempt.series.iter().filter(|series| wanted.contains(series.name.as_str())) {
+        match reader.series(id, &summary.name)? {
+            Some(found) => series.push(found),
+            None => return Ok(Err(missing())),
+        }
+    }
+    if !args.series.is_empty() {
+        let wanted: BTreeSet<String> = wanted.into_iter().map(str::to_owned).collect();
+        unread.retain(|(name, _)| wanted.contains(name));
+    }
+    let phases = if args.plot.is_some() { reader.phases(id)? } else { Vec::new() };
+    let model = run.model().to_owned();
+    let wall_ns = attempt.wall_ns;
+    Ok(Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases }))
+}
+
+/// What could not be read, with the reasons, and what else was recorded of the reading.
+fn facts_of(facts: &Table) -> (Vec<(String, String)>, Table) {
+    let (mut unread, mut others) = (Vec::new(), Table::new());
+    for (name, value) in Value::Table(facts.clone()).flatten() {
+        if let Some(series) = name.strip_prefix(UNREAD) {
+            unread.push((series.to_owned(), value.to_string()));
+        } else if name.starts_with(FACTS) {
+            others.insert(name, value);
+        }
+    }
+    (unread, others)
+}
+
+fn plot(telemetry: &Telemetry, path: &Path, force: bool, context: &Context) -> Result<u8, Failure> {
+    let svg = report::plot_svg(telemetry).map_err(|error| {
+        let code = if matches!(error, PlotError::Empty) { exit::NO } else { exit::LEDGER };
+        Failure::new(code, error)
+    })?;
+    write(path, svg.as_bytes(), force)?;
+    context.answer(
+        || format!("{} {}\n", path.display(), bytes(svg.len() as u64)),
+        || {
+            table_of([
+                ("attempt", telemetry.attempt.to_string().into()),
+                ("run", telemetry.run.to_string().into()),
+                ("file", path.display().to_string().into()),
+                ("bytes", svg.len().into()),
+            ])
+        },
+    )?;
+    Ok(exit::YES)
+}
+
+fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        let hint = if error.kind() == ErrorKind::AlreadyExists { " (--force replaces it)" } else { "" };
+        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+    };
+    // What is replaced stays whole until the new file is: only plain files, so that a device is written to as it is.
+    let replaces = force && fs::metadata(path).is_ok_and(|found| found.is_file());
+    let path = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
+    let new = if replaces { beside(&path) } else { path.clone() };
+    let mut options = OpenOptions::new();
+    if force && !replaces {
+        options.write(true).create(true).truncate(true)
+    } else {
+        options.write(true).create_new(true)
+    };
+    let mut file = options.open(&new).map_err(failed)?;
+    let written = file.write_all(content).and_then(|()| if replaces { fs::rename(&new, &path) } else { Ok(()) });
+    written.map_err(|error| {
+        // Half a plot is worth nothing.
+        if fs::metadata(&new).is_ok_and(|found| found.is_file()) {
+            let _ = fs::remove_file(&new);
+        }
+        failed(error)
+    })
+}
+
+/// A name beside that of a file which nobody else uses.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}

@@ -1,0 +1,211 @@
+//! What was read of the hardware during an attempt: a table with sparklines, CSV, and a document.
+
+use super::document::table_of;
+use super::number::{duration, significant};
+use super::sparkline::sparkline;
+use super::table::columns;
+use super::units::shown;
+use crate::analysis::{Curve, Figures, Kind, bit_shares, quantity};
+use crate::record::{AttemptId, Axis, Phase, Quantity, RunId, Series, Table, Value};
+
+/// Characters of a sparkline.
+const WIDTH: usize = 40;
+/// `nvmlClocksThrottleReasons`, from the lowest bit.
+const THROTTLE_REASONS: [&str; 9] = [
+    "idle",
+    "applications_clocks",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "display_clocks",
+];
+
+/// What is shown of an attempt.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// Its run.
+    pub run: RunId,
+    /// The model of the run.
+    pub model: String,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// How long it took.
+    pub wall_ns: u64,
+    /// The series that were asked for.
+    pub series: Vec<Series>,
+    /// The series that could not be read, and why.
+    pub unread: Vec<(String, String)>,
+    /// What was recorded of the reading itself.
+    pub facts: Table,
+    /// What the attempt did when.
+    pub phases: Vec<Phase>,
+}
+
+impl Telemetry {
+    /// The positions that are shown of an axis: of time, from the start to the end.
+    pub(super) fn extent(&self, axis: Axis) -> (u64, u64) {
+        let of_axis = || self.series.iter().filter(|series| series.axis == axis);
+        let last = of_axis().filter_map(|series| series.positions.last()).max().copied().unwrap_or(0);
+        match axis {
+            Axis::TimeNs => (0, last.max(self.wall_ns)),
+            Axis::Step => (of_axis().filter_map(|series| series.positions.first()).min().copied().unwrap_or(0), last),
+        }
+    }
+}
+
+/// The name of a bit of the reasons why clocks are low.
+pub(super) fn throttle_reason(bit: i32) -> String {
+    let known = usize::try_from(bit).ok().and_then(|bit| THROTTLE_REASONS.get(bit));
+    known.map_or_else(|| format!("bit_{bit}"), |name| (*name).to_owned())
+}
+
+/// The table, and below it what could not be read and what else is known of the reading.
+pub fn telemetry_text(telemetry: &Telemetry) -> String {
+    let Telemetry { run, model, attempt, series, unread, facts, .. } = telemetry;
+    let took = duration(seconds(telemetry.wall_ns));
+    let mut text = format!("attempt {} of run {} ({model}), took {took}\n", attempt.0.prefix(8), run.0.prefix(8));
+    if series.is_empty() {
+        text.push_str("nothing was read of the hardware (`--series` shows series over steps by their names)\n");
+    }
+    for axis in [Axis::TimeNs, Axis::Step] {
+        let (from, to) = telemetry.extent(axis);
+        let over = match axis {
+            Axis::TimeNs => format!("0 s TO {}", duration(seconds(to))),
+            Axis::Step => format!("STEP {from} TO {to}"),
+        };
+        let rows: Vec<_> =
+            series.iter().filter(|series| series.axis == axis).map(|series| row(series, (from, to))).collect();
+        if !rows.is_empty() {
+            text.push('\n');
+            let heads = ["SERIES", "AS", "UNIT", ">READINGS", ">MIN", ">MEAN", ">MAX", ">LAST", over.as_str()];
+            text.push_str(&columns(&heads, rows));
+        }
+        if axis == Axis::TimeNs && series.iter().any(|series| Kind::of(&series.name) == Kind::Counter) {
+            text.push_str("rate: what a counter counted each second, over at least one second\n");
+        }
+    }
+    let throttled: Vec<_> =
+        series.iter().filter_map(|series| Some(vec![format!("  {}", series.name), held(series)?])).collect();
+    if !throttled.is_empty() {
+        text.push_str("\nwhy clocks were low, by share of the time\n");
+        text.push_str(&columns(&["  SERIES", "REASONS"], throttled));
+    }
+    if !unread.is_empty() {
+        text.push_str("\ncould not be read\n");
+        let rows = unread.iter().map(|(name, reason)| vec![format!("  {name}"), reason.clone()]);
+        text.push_str(&columns(&["  SERIES", "BECAUSE"], rows));
+    }
+    if !facts.is_empty() {
+        text.push_str("\nrecorded of the reading\n");
+        let rows = facts.iter().map(|(name, value)| vec![format!("  {name}"), value.to_string()]);
+        text.push_str(&columns(&["  FACT", "VALUE"], rows));
+    }
+    text
+}
+
+fn row(series: &Series, (from, to): (u64, u64)) -> Vec<String> {
+    let (kind, curve) = (Kind::of(&series.name), Curve::of(series));
+    let figures = Figures::of(series, &curve);
+    let (min, max) = figures.range.unzip();
+    let unit = shown(&series.unit, kind, max.unwrap_or(0.0));
+    let number = |value: Option<f64>| match value {
+        Some(value) if kind != Kind::Flags => significant(value * unit.factor),
+        _ => "-".to_owned(),
+    };
+    let shown_as = if kind == Kind::Counter { "rate" } else { kind.name() };
+    let unit = if unit.unit.is_empty() { "-".to_owned() } else { unit.unit.clone() };
+    let mut row = vec![series.name.clone(), shown_as.to_owned(), unit, series.values.len().to_string()];
+    row.extend([min, figures.mean, max, figures.last].map(number));
+    let scale = (kind == Kind::Flags).then_some((0.0, 1.0));
+    row.push(sparkline(&curve.buckets(from, to, WIDTH), scale));
+    row
+}
+
+/// The reasons that were seen in a series of them.
+fn held(series: &Series) -> Option<String> {
+    if quantity(&series.name) != Some(Quantity::ThrottleReasons) {
+        return None;
+    }
+    let (bits, none) = bit_shares(series);
+    let share = |name: &str, share: f64| format!("{name} {}%", significant(share * 100.0));
+    let none = none.filter(|share| *share > 0.0).map(|part| share("none", part));
+    let shares: Vec<String> =
+        bits.into_iter().map(|(bit, part)| share(&throttle_reason(bit), part)).chain(none).collect();
+    Some(if shares.is_empty() { "-".to_owned() } else { shares.join(", ") })
+}
+
+/// The heads of the CSV's columns.
+pub const CSV_HEADS: &str = "series,unit,axis,position,value\n";
+
+/// The points of a series, one a line: positions in seconds or steps, values so that reading them back gives the same.
+pub fn csv_rows(series: &Series) -> String {
+    let start = match series.axis {
+        Axis::TimeNs => format!("{},{},time_s,", csv_field(&series.name), csv_field(&series.unit)),
+        Axis::Step => format!("{},{},step,", csv_field(&series.name), csv_field(&series.unit)),
+    };
+    let mut rows = String::with_capacity(series.values.len() * (start.len() + 32));
+    for (position, value) in series.positions.iter().zip(&series.values) {
+        let position = match series.axis {
+            Axis::TimeNs => format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000),
+            Axis::Step => position.to_string(),
+        };
+        rows.push_str(&format!("{start}{position},{value:?}\n"));
+    }
+    rows
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The readings as a document's members.
+pub fn telemetry_value(telemetry: &Telemetry) -> Table {
+    let unread = telemetry.unread.iter().map(|(name, reason)| (name.clone(), reason.as_str().into()));
+    table_of([
+        ("run", telemetry.run.to_string().into()),
+        ("attempt", telemetry.attempt.to_string().into()),
+        ("model", telemetry.model.as_str().into()),
+        ("wall_time_s", seconds(telemetry.wall_ns).into()),
+        ("series", Value::List(telemetry.series.iter().map(series_value).collect())),
+        ("unread", Value::Table(unread.collect())),
+        ("facts", telemetry.facts.clone().into()),
+    ])
+}
+
+fn series_value(series: &Series) -> Value {
+    let kind = Kind::of(&series.name);
+    let figures = Figures::of(series, &Curve::of(series));
+    let mut table = table_of([
+        ("name", series.name.as_str().into()),
+        ("unit", series.unit.as_str().into()),
+        ("kind", kind.name().into()),
+        ("axis", series.axis.name().into()),
+        ("positions", series.positions.clone().into()),
+        ("values", series.values.clone().into()),
+    ]);
+    let (min, max) = figures.range.unzip();
+    // Of a counter these are rates a second, of flags they say nothing.
+    let figures = [("min", min), ("mean", figures.mean), ("max", max), ("last", figures.last)];
+    let figures: Table =
+        figures.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+    match kind {
+        Kind::Level => table.insert("figures".to_owned(), figures.into()),
+        Kind::Counter => table.insert("rate_figures".to_owned(), figures.into()),
+        Kind::Flags => {
+            let shares = bit_shares(series).0.into_iter().map(|(bit, share)| (throttle_reason(bit), share.into()));
+            table.insert("shares".to_owned(), Value::Table(shares.collect()))
+        }
+    };
+    Value::Table(table)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+pub(super) mod tests;

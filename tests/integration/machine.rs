@@ -1,0 +1,241 @@
+//! Whole commands on a machine whose GPUs a fake NVML makes up: what is handed out, what is recorded, and what is said of what is missing.
+
+use crate::fake::Fake;
+use crate::sandbox::{Said, Sandbox, curves};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+const TWO: &str = "
+driver 580.159.04
+cuda 13000
+gpu NVIDIA H200
+uuid GPU-aa11
+power 0 250
+energy_base 1000000
+gpu NVIDIA H200
+uuid GPU-bb22
+power 0 400
+";
+
+/// Tells which GPUs it may see, and works for as long as three changes of the energy counter take.
+const WORKER: &str = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+say "{\"event\":\"fact\",\"name\":\"visible\",\"value\":\"$CUDA_VISIBLE_DEVICES\"}"
+say '{"event":"plan","steps":2,"epochs":1,"samples_per_step":8}'
+say '{"event":"phase_start","name":"epoch","index":1}'
+sleep 0.6
+say '{"event":"step","step":1,"duration_ns":600000000,"values":{"loss":2}}'
+sleep 0.6
+say '{"event":"step","step":2,"duration_ns":600000000,"values":{"loss":1}}'
+say '{"event":"phase_stop","name":"epoch","index":1}'
+"#;
+
+/// A sandbox with GPUs.
+struct Machine {
+    sandbox: Sandbox,
+    fake: Fake,
+}
+
+impl Machine {
+    fn new(fake: Fake) -> Self {
+        let sandbox = Sandbox::new();
+        fs::create_dir(sandbox.path("lib")).unwrap();
+        // Any library will do: nothing here calls CUDA.
+        fs::copy(fake.path(), sandbox.path("lib/libcuda.so.1")).unwrap();
+        Self { sandbox, fake }
+    }
+
+    fn manifest(&self, worker: &str, more: &str) {
+        self.sandbox.write("worker.sh", worker);
+        let head = "name = \"gpu\"\n[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"worker.sh\"]\n";
+        self.sandbox.write("m.toml", format!("{head}[hardware]\ndevice = \"cuda\"\n{more}"));
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.command(args);
+        command.env("LEDGER_NVML", self.fake.path()).env("LD_LIBRARY_PATH", self.sandbox.path("lib"));
+        command
+    }
+
+    fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Said {
+        let mut command = self.command(args);
+        command.envs(env.iter().copied());
+        Said::new(command.output().unwrap())
+    }
+
+    /// The only attempt, after `run m.toml` has ended with that code.
+    fn attempt(&self, code: i32, env: &[(&str, &str)]) -> Value {
+        self.run(&["run", "m.toml"], env).expect(code);
+        self.sandbox.json(&["show", "latest"], 0)["attempts"][0].clone()
+    }
+}
+
+/// Name and number of points of each series that was read of the hardware.
+fn readings(attempt: &Value) -> Vec<(&str, i64)> {
+    let series = attempt["series"].as_array().unwrap().iter().filter(|series| series["axis"] == "time_ns");
+    series.map(|series| (series["name"].as_str().unwrap(), series["len"].as_i64().unwrap())).collect()
+}
+
+fn warnings(attempt: &Value) -> String {
+    attempt["warnings"].to_string()
+}
+
+#[test]
+fn a_run_sees_and_is_measured_on_the_gpus_that_its_identity_names() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    assert_eq!(attempt["facts"]["worker.visible"], "GPU-aa11");
+    assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
+    assert_eq!(curves(&attempt), [("loss", 2), ("step_duration", 2)]);
+    let readings = readings(&attempt);
+    for quantity in
+        ["power_instant", "power_average", "energy", "temperature", "utilization_gpu", "memory_used", "clock_sm"]
+    {
+        let name = format!("gpu.0.{quantity}");
+        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 3), "{name} in {readings:?}");
+    }
+    assert!(!readings.iter().any(|(name, _)| name.starts_with("gpu.1.")), "{readings:?}");
+    assert!(attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().is_some_and(|reason| !reason.is_empty()));
+    let parts = &machine.sandbox.json(&["show", "latest"], 0)["parts"];
+    assert_eq!(parts["driver"]["value"], "580.159.04");
+    assert_eq!(parts["device"]["value"][0], "NVIDIA H200");
+    assert_eq!(parts["cuda"]["value"]["driver_api"], "13.0");
+}
+
+#[test]
+fn visible_devices_are_respected_and_the_choice_is_no_part_of_the_identity() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "");
+    let first = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "1")]);
+    assert_eq!(first["facts"]["worker.visible"], "GPU-bb22");
+    assert_eq!(first["facts"]["gpu.0.uuid"], "GPU-bb22");
+    machine.run(&["run", "m.toml", "--repeat", "1"], &[("CUDA_VISIBLE_DEVICES", "GPU-aa")]).expect(0);
+    let listed = machine.sandbox.json(&["ls", "--all"], 0)["attempts"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 2);
+    assert_eq!(listed[0]["run"], listed[1]["run"], "the same run twice");
+    let none = machine.run(&["run", "m.toml"], &[("CUDA_VISIBLE_DEVICES", "")]);
+    assert!(none.complaint(2).contains("no GPU is visible"));
+}
+
+#[test]
+fn two_gpus_are_measured_each_by_its_rank() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "gpus = 2\nparallelism = \"data\"\n");
+    let attempt = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "1,0")]);
+    assert_eq!(attempt["facts"]["worker.visible"], "GPU-bb22,GPU-aa11");
+    assert_eq!(
+        (&attempt["facts"]["gpu.0.uuid"], &attempt["facts"]["gpu.1.uuid"]),
+        (&"GPU-bb22".into(), &"GPU-aa11".into())
+    );
+    let readings = readings(&attempt);
+    assert!(["gpu.0.energy", "gpu.1.energy"].iter().all(|name| readings.iter().any(|(found, _)| found == name)));
+}
+
+#[test]
+fn an_old_driver_gives_what_it_has_and_reasons_for_the_rest() {
+    let machine = Machine::new(Fake::without(&["nvmlDeviceGetFieldValues"], TWO));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    let readings = readings(&attempt);
+    assert!(readings.iter().any(|(name, len)| *name == "gpu.0.energy" && *len >= 3), "{readings:?}");
+    let reason = attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().unwrap();
+    assert!(reason.contains("nvmlDeviceGetFieldValues"), "{reason}");
+}
+
+#[test]
+fn a_gpu_that_is_lost_is_said_and_its_readings_end() {
+    let machine = Machine::new(Fake::new(&format!(
+        "{}lost_after 40\n",
+        TWO.split("gpu NVIDIA H200\nuuid GPU-bb22").next().unwrap()
+    )));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    assert!(warnings(&attempt).contains("GPU 0 was lost"), "{}", warnings(&attempt));
+    let reason = attempt["facts"]["telemetry.unread.gpu.0.energy"].as_str().unwrap();
+    assert!(reason.contains("lost"), "{reason}");
+}
+
+#[test]
+fn a_foreign_process_on_the_gpu_is_named() {
+    let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nprocess 1 1073741824");
+    let machine = Machine::new(Fake::new(&script));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    assert!(warnings(&attempt).contains("process 1, 1024 MiB uses GPU 0 too"), "{}", warnings(&attempt));
+    assert_eq!(attempt["facts"]["telemetry.foreign_processes"], 1);
+}
+
+#[test]
+fn a_slow_library_costs_looks_and_not_the_worker() {
+    let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nslow nvmlDeviceGetFieldValues 150");
+    let machine = Machine::new(Fake::new(&script));
+    machine.manifest(WORKER, "[telemetry]\nhz = 100\n");
+    let attempt = machine.attempt(0, &[]);
+    let fact = |name: &str| attempt["facts"][name].as_i64().unwrap();
+    assert!(fact("telemetry.samples_dropped") > fact("telemetry.samples_taken"));
+    assert_eq!(fact("telemetry.samples_due"), fact("telemetry.samples_taken") + fact("telemetry.samples_dropped"));
+    assert!(fact("telemetry.nvml.fields.ns") >= 150_000_000 * fact("telemetry.nvml.fields.calls"));
+}
+
+#[test]
+fn nothing_is_read_where_the_manifest_says_so() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "[telemetry]\nhz = 0\n");
+    let attempt = machine.attempt(0, &[]);
+    assert_eq!(readings(&attempt), []);
+    assert_eq!(attempt["facts"]["worker.visible"], "GPU-aa11");
+}
+
+#[test]
+fn readings_survive_the_death_of_the_supervisor() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest("sleep 0.5; touch started; exec sleep 600", "");
+    let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
+    machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let attempt = &machine.sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(attempt["outcome"], "interrupted");
+    assert!(
+        readings(attempt).iter().any(|(name, len)| *name == "gpu.0.energy" && *len >= 2),
+        "{:?}",
+        readings(attempt)
+    );
+    assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
+}
+
+#[test]
+fn a_missing_driver_is_named_before_anything_is_started() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "");
+    let said = machine.run(&["run", "m.toml"], &[("LEDGER_NVML", "/nonexistent/libnvidia-ml.so.1")]);
+    let complaint = said.complaint(2);
+    assert!(complaint.contains("cannot load `/nonexistent/libnvidia-ml.so.1`"), "{complaint}");
+    assert!(complaint.contains("ledger doctor"), "{complaint}");
+    assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists());
+    let no_driver = Machine::new(Fake::new("init 9\n"));
+    no_driver.manifest(WORKER, "");
+    assert!(no_driver.run(&["run", "m.toml"], &[]).complaint(2).contains("the NVIDIA driver is not loaded"));
+    let doctor = no_driver.run(&["doctor"], &[]).expect(0);
+    assert!(doctor.contains("modprobe nvidia"), "{doctor}");
+}
+
+#[test]
+fn doctor_tells_the_gpus_that_runs_would_use() {
+    let machine = Machine::new(Fake::new(TWO));
+    let doctor = machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", "1")]).expect(0);
+    assert!(doctor.contains("580.159.04, CUDA 13.0"), "{doctor}");
+    assert!(doctor.contains("NVIDIA H200"), "{doctor}");
+}
+
+#[test]
+fn kernels_are_listed_and_moved() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are kept"));
+    assert!(sandbox.run(&["cache", "export"]).complaint(1).contains("no kernels have the key"));
+    sandbox.write("bad.kernels", "nothing");
+    assert!(sandbox.run(&["cache", "import", "bad.kernels"]).complaint(2).contains("`bad.kernels` is refused"));
+    assert!(sandbox.run(&["cache", "import", "none.kernels"]).complaint(2).contains("cannot read `none.kernels`"));
+}
