@@ -236,7 +236,7 @@ fn rates(series: &Series) -> Vec<Vec<(u64, f64)>> {
         series.positions.iter().copied().zip(series.values.iter().copied()).filter(|point| point.1.is_finite());
     let points: Vec<(u64, f64)> = finite.collect();
     let ascents = points.chunk_by(|a, b| a.1 <= b.1);
-    ascents.map(|ascent| stairs(ascent)).filter(|piece| !piece.is_empty()).collect()
+    ascents.map(stairs).filter(|piece| !piece.is_empty()).collect()
 }
 
 fn stairs(ascent: &[(u64, f64)]) -> Vec<(u64, f64)> {

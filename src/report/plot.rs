@@ -159,7 +159,7 @@ fn tint(band: &Band) -> (RGBColor, f64) {
         "eval" => (COLOURS[4], 0.22),
         "inference" => (COLOURS[2], 0.16),
         "idle" => (COLOURS[3], 0.16),
-        _ if band.first % 2 == 0 => (BLACK, 0.09),
+        _ if band.first.is_multiple_of(2) => (BLACK, 0.09),
         _ => (BLACK, 0.045),
     }
 }
