@@ -243,7 +243,7 @@ fn stairs(ascent: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let Some((mut start, end)) = ascent.first().copied().zip(ascent.last().copied()) else { return Vec::new() };
     let mut spans: Vec<((u64, f64), (u64, f64))> = Vec::new();
     for point in ascent {
-        if point.0 - start.0 >= RATE_SPAN_NS {
+        if point.0.saturating_sub(start.0) >= RATE_SPAN_NS {
             spans.push((start, *point));
             start = *point;
         }
@@ -255,7 +255,7 @@ fn stairs(ascent: &[(u64, f64)]) -> Vec<(u64, f64)> {
         None => {}
     }
     let rate = |((from, a), (to, b)): ((u64, f64), (u64, f64))| {
-        let rate = (b - a) / (real(to - from) / 1e9);
+        let rate = (b - a) / (real(to.saturating_sub(from)) / 1e9);
         rate.is_finite().then_some([(from, rate), (to, rate)])
     };
     spans.into_iter().filter_map(rate).flatten().collect()

@@ -79,7 +79,7 @@ pub fn plot_svg(telemetry: &Telemetry) -> Result<String, PlotError> {
     let height = |at: usize| PANEL + if has_axis(at) { TICKS } else { 0 };
     let timed = panels.iter().any(|panel| panel.axis == Axis::TimeNs);
     let end = telemetry.extent(Axis::TimeNs).1.max(1);
-    let bands = if timed { bands(telemetry, end, 2 * end / u64::from(CURVES)) } else { Vec::new() };
+    let bands = if timed { bands(telemetry, end, end / u64::from(CURVES / 2)) } else { Vec::new() };
     let strip = if bands.is_empty() { 0 } else { STRIP };
     let total = HEADER + strip + (0..panels.len()).map(height).sum::<u32>();
 
@@ -100,7 +100,7 @@ pub fn plot_svg(telemetry: &Telemetry) -> Result<String, PlotError> {
             let (from, to) = telemetry.extent(panel.axis);
             let x = match panel.axis {
                 Axis::TimeNs => 0.0..seconds(end),
-                Axis::Step => real(from)..real(to.max(from + 1)),
+                Axis::Step => real(from)..real(from) + real(to.saturating_sub(from)).max(1.0).max(real(from) * 1e-6),
             };
             let behind = if panel.axis == Axis::TimeNs { bands.as_slice() } else { &[] };
             draw(&area, panel, behind, x, has_axis(at))?;
