@@ -163,8 +163,11 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
     }
 }
 
+/// What the attempt was surrounded by. What the metrics were made of lies beside it, and differs each time.
 fn surroundings(attempt: &Attempt) -> Value {
-    let table: Table = attempt.settings.iter().chain(&attempt.facts).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let measured = |name: &str| name == "energy" || name == "telemetry.marks";
+    let facts = attempt.facts.iter().filter(|(name, _)| !measured(name));
+    let table: Table = attempt.settings.iter().chain(facts).map(|(k, v)| (k.clone(), v.clone())).collect();
     table.into()
 }
 

@@ -1,13 +1,23 @@
 //! The metrics that follow from what every worker says, its steps, its phases and its end, and from what the hardware did meanwhile.
+//!
+//! Knows by which rule each is made; `docs/metrics.md` is the long form. Must not know how anything was read.
 
-use crate::record::{Metric, Phase, Series, Table};
-use std::collections::BTreeMap;
+use super::counter::CounterFault;
+use super::energy::{Energy, Meter, resolve};
+use super::hardware::{Hardware, device};
+use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
+use super::training::{Training, throughput};
+use super::window::Windows;
+use crate::record::{Metric, Phase, Quantity, Series, Source, Table, Value, known_metric};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
-/// memory. A tenth of all steps, at most ten.
-pub fn warmup_steps(steps: usize) -> usize {
-    (steps / 10).min(10)
-}
+/// Estimators that differ by more are worth a warning, over windows that are long enough for both.
+const DISAGREEMENT: f64 = 0.05;
+const DISAGREEMENT_SECONDS: f64 = 10.0;
+/// How reasons name it.
+const TRAINING: &str = "the training";
+/// A 99th percentile needs so many values.
+const PERCENTILE_VALUES: usize = 100;
 
 /// A training step as a worker reported it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +39,8 @@ pub struct Observed {
     pub phases: Vec<Phase>,
     /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
     pub telemetry: BTreeMap<String, Series>,
+    /// How often each device was to be read, in times a second.
+    pub telemetry_hz: Option<f64>,
     /// How many GPUs the run uses.
     pub gpus: u32,
     /// Samples a step, if the worker said so.
@@ -44,115 +56,283 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Fills in every metric that the worker did not state itself and that follows from what was seen, and notes beside the attempt's
-    /// other facts by what rule it was measured.
-    pub fn complete(&self, metrics: &mut BTreeMap<String, Metric>, facts: &mut Table) {
-        facts.insert("measure.warmup_steps".to_owned(), warmup_steps(self.steps.len()).into());
-        let mut put = |name: &str, metric: Metric| {
-            metrics.entry(name.to_owned()).or_insert(metric);
+    /// Fills in every metric that the worker did not state itself and that follows from what was seen, notes beside the attempt's
+    /// other facts by what rule it was measured, and warns of what a reader of the numbers must know.
+    pub fn complete(&self, metrics: &mut BTreeMap<String, Metric>, facts: &mut Table, warnings: &mut Vec<String>) {
+        let training = Training::new(self);
+        facts.insert("measure.warmup_steps".to_owned(), training.warmup().into());
+        if let Some(rule) = training.rule() {
+            facts.insert("measure.rule".to_owned(), rule.into());
+        }
+        if let Some(samples) = self.samples_per_step {
+            facts.insert("measure.samples_per_step".to_owned(), samples.into());
+        }
+        let mut put = Put(metrics);
+        self.times(&training, &mut put);
+        self.inference(&mut put);
+        let seen_facts = facts.clone();
+        let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
+        self.gauges(&training, &hardware, &seen_facts, &mut put);
+        let meters = hardware.meters();
+        let energies = Energies {
+            training: training
+                .unseen()
+                .map_or(Ok(()), |reason| Err(reason.to_owned()))
+                .and_then(|()| Hardware::energy(&meters, TRAINING, &training.measured)),
+            attempt: match self.ended {
+                true => Hardware::energy(&meters, "the attempt", &Windows::new([(0, self.wall_ns)])),
+                false => Err("nobody saw the attempt's end".to_owned()),
+            },
+            idle: self.idle().and_then(|windows| Hardware::energy(&meters, "phase `idle`", &windows)),
         };
+        self.energies(&training, &energies, &mut put);
+        let table = energies.to_table();
+        if !table.is_empty() {
+            facts.insert("energy".to_owned(), table.into());
+        }
+        if hardware.speaks() {
+            let marks = marks(meters.as_deref().unwrap_or_default(), &energies, self.wall_ns, warnings);
+            facts.insert("telemetry.marks".to_owned(), marks.into_iter().collect::<Vec<_>>().into());
+        }
+    }
+
+    fn times(&self, training: &Training, put: &mut Put<'_>) {
         if self.ended {
-            put("wall_time", Metric::new(seconds(self.wall_ns), "s"));
-            match self.cpu_ns {
-                Some(cpu_ns) => put("cpu_time", Metric::new(seconds(cpu_ns), "s")),
-                None => put("cpu_time", Metric::missing("s", "the worker's processor time could not be read")),
-            }
+            put.value("wall_time", seconds(self.wall_ns));
+            let unread = "the worker's processor time could not be read".to_owned();
+            put.found("cpu_time", self.cpu_ns.map(seconds).ok_or(unread));
         }
-        if let Some(loss) = self.last_loss {
-            put("loss", Metric::new(loss, ""));
+        put.some("loss", self.last_loss);
+        put.some("step_time", training.step_s());
+        put.some("warmup_time", training.warmup_s());
+        if let (Some(step_s), Some(samples)) = (training.step_s(), self.samples_per_step.filter(|samples| *samples > 0))
+        {
+            put.value("throughput", throughput(samples, step_s));
         }
-        let durations = self.durations();
-        if let Some(step_ns) = median(&durations[warmup_steps(durations.len())..]) {
-            put("step_time", Metric::new(step_ns / 1e9, "s"));
-            if let Some(samples) = self.samples_per_step.filter(|samples| *samples > 0) {
-                put("throughput", Metric::new(real(samples) / (step_ns / 1e9), "samples/s"));
-            }
-        }
-        let epochs: Vec<u64> = self
+        put.some("epoch_time", training.epoch_s());
+        put.some("train_time", training.train_s());
+    }
+
+    fn inference(&self, put: &mut Put<'_>) {
+        let batches: Vec<u64> = self
             .phases
             .iter()
-            .filter(|phase| phase.name == "epoch" && phase.rank == 0)
+            .filter(|phase| phase.name == "inference" && phase.rank == 0)
             .filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns)))
             .collect();
-        if let Some(epoch_ns) = median(&epochs) {
-            put("epoch_time", Metric::new(epoch_ns / 1e9, "s"));
-            put("train_time", Metric::new(seconds(epochs.iter().sum()), "s"));
+        let Some(median_ns) = median(&batches) else { return };
+        put.value("inference_time", median_ns / 1e9);
+        let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", batches.len());
+        let p99 = nearest_rank(&batches, 99).filter(|_| batches.len() >= PERCENTILE_VALUES);
+        put.found("inference_p99", p99.map(seconds).ok_or(few));
+    }
+
+    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken.
+    fn gauges(&self, training: &Training, hardware: &Hardware<'_>, facts: &Table, put: &mut Put<'_>) {
+        let measured = training.unseen().map_or(Ok(&training.measured), |reason| Err(reason.to_owned()));
+        let gpus: Vec<Source> = hardware.gpus().collect();
+        if !gpus.is_empty() {
+            let mean = |quantity: Quantity| -> Result<f64, String> {
+                let windows = measured.as_ref().map_err(Clone::clone)?;
+                let each = gpus.iter().map(|gpu| {
+                    let gauge = hardware.gauge(*gpu, quantity)?;
+                    let resolved = resolve(windows, "utilization", gauge.interval_ns());
+                    resolved.and_then(|resolved| gauge.mean(&resolved.windows)).map_err(of_training)
+                });
+                Ok(each.sum::<Result<f64, String>>()? / number(gpus.len()))
+            };
+            put.found("gpu_util", mean(Quantity::UtilizationGpu));
+            put.found("gpu_mem_util", mean(Quantity::UtilizationMemory));
+            let peaks = gpus.iter().map(|gpu| Ok(hardware.gauge(*gpu, Quantity::MemoryUsed)?.maximum()));
+            let peaks: Result<Vec<f64>, String> = peaks.collect();
+            put.found("gpu_mem_peak", peaks.map(|peaks| peaks.into_iter().fold(0.0, f64::max)));
+        }
+        let memory = hardware.gauge(Source::Host, Quantity::WorkerMemory);
+        put.found("host_mem_peak", memory.map(|memory| memory.maximum()));
+        put.found("cpu_util", measured.and_then(|windows| cpu_util(hardware, facts, windows)));
+    }
+
+    /// When the device had nothing to do, as the worker said.
+    fn idle(&self) -> Result<Windows, String> {
+        let idle = self.phases.iter().filter(|phase| phase.name == "idle" && phase.rank == 0);
+        let idle = Windows::new(idle.filter_map(|phase| Some((phase.start_ns, phase.stop_ns?))));
+        if idle.is_empty() { Err("the worker told of no phase `idle`".to_owned()) } else { Ok(idle) }
+    }
+
+    fn energies(&self, training: &Training, energies: &Energies, put: &mut Put<'_>) {
+        let sum = |energy: &Seen| energy.as_ref().map(|(_, sum)| sum.clone()).map_err(Clone::clone);
+        let (measured, idle) = (sum(&energies.training), sum(&energies.idle));
+        let joules = |energy: Energy| (energy.joules, energy.half_width());
+        let watts = |energy: Energy| (energy.watts(), energy.half_width() / energy.length_s);
+        let over = |(value, half_width): (f64, f64), by: f64| (value / by, half_width / by);
+
+        let train_s = training.train_s().ok_or_else(|| "the training has no time".to_owned());
+        let energy = match (measured.clone(), train_s) {
+            (Ok(measured), Ok(train_s)) => Ok(joules(measured.over(train_s))),
+            (Err(reason), _) | (_, Err(reason)) => Err(reason),
+        };
+        put.within("power_mean", measured.map(watts));
+        put.within("power_idle", idle.clone().map(watts));
+        put.within("energy_total", sum(&energies.attempt).map(joules));
+        put.within("energy", energy.clone());
+        put.within("energy_net", {
+            let net = |(joules, half_width): (f64, f64)| {
+                let train_s = training.train_s().unwrap_or_default();
+                let (idle, idle_half_width) = watts(idle.clone()?);
+                Ok((joules - idle * train_s, quadrature([half_width, idle_half_width * train_s])))
+            };
+            energy.clone().and_then(net)
+        });
+        let epochs = training.epochs();
+        let per_epoch = energy.clone().and_then(|energy| {
+            if epochs == 0 { Err("the worker told of no epoch".to_owned()) } else { Ok(over(energy, number(epochs))) }
+        });
+        put.within("energy_per_epoch", per_epoch);
+        let samples = self.samples_per_step.map(|samples| real(samples) * number(training.steps()));
+        let per_sample = energy.clone().and_then(|energy| match samples {
+            Some(samples) if samples > 0.0 => Ok(over(energy, samples)),
+            _ => Err("the worker did not say how many samples a step has".to_owned()),
+        });
+        put.within("energy_per_sample", per_sample.clone());
+        // A model whose samples have no tokens has no energy of one.
+        if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
+            put.within("energy_per_token", per_sample.map(|energy| over(energy, tokens)));
+        }
+        // The worker may have stated another time than ours; the product is of what is recorded.
+        if let Some(train_s) = put.known("train_time") {
+            put.within("edp", energy.map(|(joules, half_width)| (joules * train_s, half_width * train_s)));
+        }
+    }
+}
+
+fn of_training(reason: String) -> String {
+    format!("{TRAINING} {reason}")
+}
+
+/// The share of all processors' time that the worker had.
+fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result<f64, String> {
+    let time = hardware.gauge(Source::Host, Quantity::WorkerCpuTime)?;
+    let resolved = resolve(windows, "processor time", time.interval_ns()).map_err(of_training)?;
+    let growth = time.growth(&resolved.windows);
+    if share(growth.covered_ns, resolved.windows.length()) < 0.9 {
+        return Err(of_training("has too few readings of the worker's processor time".to_owned()));
+    }
+    let cores = facts.get("cpu.logical_cores").and_then(Value::as_float).filter(|cores| *cores >= 1.0);
+    let cores = cores.ok_or("nobody knows how many processors there are")?;
+    Ok(100.0 * growth.area / seconds(growth.covered_ns) / cores)
+}
+
+/// The energy of each device and of all, or why there is none.
+type Seen = Result<(Vec<(Source, Energy)>, Energy), String>;
+
+/// The energies of an attempt.
+struct Energies {
+    /// Of the training after its warm-up.
+    training: Seen,
+    /// From start to end.
+    attempt: Seen,
+    /// Of the phase `idle`.
+    idle: Seen,
+}
+
+impl Energies {
+    fn each(&self) -> [(&'static str, &Seen); 3] {
+        [("training", &self.training), ("attempt", &self.attempt), ("idle", &self.idle)]
+    }
+
+    fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        for (name, seen) in self.each() {
+            let Ok((devices, sum)) = seen else { continue };
+            let mut of: Table =
+                devices.iter().map(|(source, energy)| (source.to_string(), energy.to_table().into())).collect();
+            of.insert("all".to_owned(), sum.to_table().into());
+            table.insert(name.to_owned(), of.into());
+        }
+        table
+    }
+}
+
+/// What is wrong with the telemetry, in words for `telemetry.marks`; each is also warned of.
+fn marks(
+    meters: &[(Source, Meter)],
+    energies: &Energies,
+    wall_ns: u64,
+    warnings: &mut Vec<String>,
+) -> BTreeSet<&'static str> {
+    let mut marks = BTreeSet::new();
+    for (source, meter) in meters {
+        // Power and counter are read in one look, and a look that failed is one gap.
+        let gaps = Windows::new(meter.readings().flat_map(|readings| readings.gaps().iter())).clip(0, wall_ns);
+        if !gaps.is_empty() {
+            marks.insert("gap");
+            let (name, length) = (device(*source), span(gaps.length()));
+            warnings.push(format!("{name} was not read for {length} in all (gaps: {})", gaps.count()));
+        }
+    }
+    let mut faulty = BTreeSet::new();
+    for (name, seen) in energies.each() {
+        for (source, energy) in seen.iter().flat_map(|(devices, _)| devices) {
+            if let Some(fault) = energy.fault.filter(|_| faulty.insert(*source)) {
+                marks.insert(fault.name());
+                let what = match fault {
+                    CounterFault::Frozen => "stood still while power was drawn",
+                    CounterFault::Backwards => "went backwards",
+                };
+                let device = device(*source);
+                warnings
+                    .push(format!("the energy counter of {device} {what}; its power readings were integrated instead"));
+            }
+            let apart = energy.disagreement().filter(|apart| apart.abs() > DISAGREEMENT);
+            if let Some(apart) = apart.filter(|_| energy.length_s >= DISAGREEMENT_SECONDS) {
+                marks.insert("disagreement");
+                let (device, percent, length_s) = (device(*source), apart * 100.0, energy.length_s);
+                warnings.push(format!(
+                    "the energy counter of {device} is {percent:+.1}% off its integrated power over {length_s:.0} s ({name})"
+                ));
+            }
+        }
+    }
+    marks
+}
+
+/// Where metrics go: each with the unit that is known of its name, and none over one that the worker stated.
+struct Put<'a>(&'a mut BTreeMap<String, Metric>);
+
+impl Put<'_> {
+    fn metric(&mut self, name: &str, make: impl FnOnce(&'static str) -> Metric) {
+        let unit = known_metric(name).map_or("", |known| known.unit);
+        self.0.entry(name.to_owned()).or_insert_with(|| make(unit));
+    }
+
+    fn value(&mut self, name: &str, value: f64) {
+        self.metric(name, |unit| Metric::new(value, unit));
+    }
+
+    fn some(&mut self, name: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.value(name, value);
         }
     }
 
-    /// The durations of the training steps: as the worker measured them, else the times between one step and the next.
-    fn durations(&self) -> Vec<u64> {
-        let stated: Vec<u64> = self.steps.iter().filter_map(|timed| timed.duration_ns).collect();
-        if !stated.is_empty() {
-            return stated;
-        }
-        let following = self.steps.windows(2).filter(|pair| pair[1].step == pair[0].step.wrapping_add(1));
-        following.map(|pair| pair[1].t_ns.saturating_sub(pair[0].t_ns)).collect()
+    fn found(&mut self, name: &str, found: Result<f64, String>) {
+        self.metric(name, |unit| match found {
+            Ok(value) => Metric::new(value, unit),
+            Err(reason) => Metric::missing(unit, reason),
+        });
     }
-}
 
-fn seconds(ns: u64) -> f64 {
-    real(ns) / 1e9
-}
+    fn within(&mut self, name: &str, found: Result<(f64, f64), String>) {
+        self.metric(name, |unit| match found {
+            Ok((value, half_width)) => Metric::within(value, half_width, unit),
+            Err(reason) => Metric::missing(unit, reason),
+        });
+    }
 
-#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days; beyond, microseconds are lost")]
-fn real(count: u64) -> f64 {
-    count as f64
-}
-
-fn median(values: &[u64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = sorted[(sorted.len() - 1) / 2];
-    Some(f64::midpoint(real(lower), real(upper)))
+    fn known(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.value
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn observed(durations: &[Option<u64>]) -> Observed {
-        let mut observed = Observed { samples_per_step: Some(8), ended: true, wall_ns: 5, ..Observed::default() };
-        observed.last_loss = Some(0.5);
-        observed.steps = (1u64..)
-            .zip(durations)
-            .map(|(step, duration_ns)| Timed { step, t_ns: step * 1_000_000_000, duration_ns: *duration_ns })
-            .collect();
-        observed
-    }
-
-    #[test]
-    fn the_warm_up_is_left_out() {
-        let mut durations = vec![Some(9_000_000_000); 10];
-        durations.extend([Some(2_000_000_000); 90]);
-        let mut metrics = BTreeMap::new();
-        observed(&durations).complete(&mut metrics, &mut Table::new());
-        assert_eq!(metrics["step_time"], Metric::new(2.0, "s"));
-        assert_eq!(metrics["throughput"], Metric::new(4.0, "samples/s"));
-        assert_eq!(metrics["loss"], Metric::new(0.5, ""));
-        assert!(metrics["cpu_time"].reason.is_some());
-    }
-
-    #[test]
-    fn without_durations_the_times_between_steps_count() {
-        let mut metrics = BTreeMap::new();
-        observed(&[None, None, None]).complete(&mut metrics, &mut Table::new());
-        assert_eq!(metrics["step_time"], Metric::new(1.0, "s"));
-    }
-
-    #[test]
-    fn what_the_worker_states_stands() {
-        let mut metrics = BTreeMap::from([("loss".to_owned(), Metric::new(7.0, ""))]);
-        observed(&[None]).complete(&mut metrics, &mut Table::new());
-        assert_eq!(metrics["loss"].value, Some(7.0));
-        assert!(!metrics.contains_key("step_time"));
-    }
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3]), Some(3.0));
-        assert_eq!(median(&[4, 1, 2, 3]), Some(2.5));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
-use crate::analysis::{Observed, Timed};
+use crate::analysis::{Observed, Timed, lay_out};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Outcome, Phase, PhaseEdge, Sample, Sealed, Series, Table,
     Tail, Value,
@@ -29,9 +29,11 @@ pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
     };
     let mut folding = Folding { started_ns: *started_ns, ..Folding::default() };
     folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
+    folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
     rest.iter().for_each(|entry| folding.take(entry));
     let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } = folding;
     if !observed.phases.iter().any(|phase| phase.name == "step") {
+        lay_out(&mut folding.step_phases);
         observed.phases.append(&mut folding.step_phases);
     }
     observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
@@ -39,7 +41,7 @@ pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
     observed.ended = folding.ended_ns.is_some();
     let mut facts: Table = facts.clone();
     facts.append(&mut folding.facts);
-    observed.complete(&mut metrics, &mut facts);
+    observed.complete(&mut metrics, &mut facts, &mut warnings);
     if rejected_count > 0 {
         warnings.push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
     }

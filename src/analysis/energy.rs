@@ -1,0 +1,378 @@
+//! Energy over windows: two estimators of it, how far each may be off, and when neither can say anything.
+//!
+//! Knows readings of power and counters of energy. Must never give a phase the power of another one: what is too short for the
+//! readings is refused with the reason, and the nearest reading is never taken for it. `docs/energy.md` is the long form.
+
+use super::counter::{Counter, CounterFault};
+use super::readings::Readings;
+use super::statistic::{CONFIDENCE, median_ns, nearest_rank, number, quadrature, real, seconds, share, span};
+use super::window::Windows;
+use crate::record::{Table, Value};
+
+/// What the sensors are good for at best, as a share of the energy.
+const SENSOR: f64 = 0.05;
+/// A window has to last so many intervals of the readings.
+const RESOLVED_INTERVALS: u64 = 2;
+/// A counter has to tick so often in a window for its difference to be the figure.
+const COUNTER_PERIODS: f64 = 10.0;
+/// No sensor of power is slower.
+const SENSOR_PERIOD_NS: u64 = 1_000_000_000;
+/// So much of a window must be covered, and so much of merged windows must be the phase's own.
+const COVERED: f64 = 0.9;
+
+/// Which estimator a figure is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The difference of the device's own counter of energy.
+    Counter,
+    /// The trapezoids under its readings of instantaneous power.
+    PowerInstant,
+    /// The trapezoids under its readings of power averaged over a second, where it has no instantaneous ones.
+    PowerAverage,
+    /// A sum over devices of which not all have the same.
+    Several,
+}
+
+impl Method {
+    /// The name that is recorded and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::PowerInstant => "integrated power_instant",
+            Self::PowerAverage => "integrated power_average",
+            Self::Several => "several",
+        }
+    }
+}
+
+/// The parts of an uncertainty, each half the width of a 95% interval, in joules.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Uncertainty {
+    /// What the sensor is good for at best.
+    pub sensor: f64,
+    /// That nobody knows what happened between the readings around the windows' edges.
+    pub edges: f64,
+    /// That power was read from time to time, and not all the time; none of a counter.
+    pub sampling: f64,
+    /// That some of the time was not covered and counts like the rest.
+    pub gaps: f64,
+    /// That short breaks between a phase's intervals could not be told from the phase.
+    pub breaks: f64,
+}
+
+impl Uncertainty {
+    /// Every part with the name by which it is recorded.
+    fn parts(self) -> [(&'static str, f64); 5] {
+        let Self { sensor, edges, sampling, gaps, breaks } = self;
+        [("sensor_j", sensor), ("edges_j", edges), ("sampling_j", sampling), ("gaps_j", gaps), ("breaks_j", breaks)]
+    }
+}
+
+/// An energy and what it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Energy {
+    /// The figure, in joules.
+    pub joules: f64,
+    /// The time that it is of.
+    pub length_s: f64,
+    /// Whose figure it is.
+    pub method: Method,
+    /// The counter's figure, where it could be used or compared.
+    pub counter: Option<f64>,
+    /// The integrated figure.
+    pub integrated: Option<f64>,
+    /// Why the counter is not believed.
+    pub fault: Option<CounterFault>,
+    /// The share of the time of which something is known.
+    pub coverage: f64,
+    /// The readings inside.
+    pub readings: usize,
+    /// How far it may be off, and why.
+    pub uncertainty: Uncertainty,
+}
+
+impl Energy {
+    /// Half the width of the interval in which the true energy lies with 95% confidence, in joules.
+    pub fn half_width(&self) -> f64 {
+        quadrature(self.uncertainty.parts().map(|(_, part)| part))
+    }
+
+    /// The mean power, in watts.
+    pub fn watts(&self) -> f64 {
+        self.joules / self.length_s
+    }
+
+    /// By how much the counter exceeds the integrated figure, as a share of that.
+    pub fn disagreement(&self) -> Option<f64> {
+        let integrated = self.integrated.filter(|joules| *joules != 0.0)?;
+        Some((self.counter? - integrated) / integrated.abs())
+    }
+
+    /// The energy that the same power would have come to in another time.
+    pub(super) fn over(&self, length_s: f64) -> Self {
+        let factor = length_s / self.length_s;
+        let Uncertainty { sensor, edges, sampling, gaps, breaks } = self.uncertainty;
+        Self {
+            joules: self.joules * factor,
+            length_s,
+            counter: self.counter.map(|joules| joules * factor),
+            integrated: self.integrated.map(|joules| joules * factor),
+            uncertainty: Uncertainty {
+                sensor: sensor * factor,
+                edges: edges * factor,
+                sampling: sampling * factor,
+                gaps: gaps * factor,
+                breaks: breaks * factor,
+            },
+            ..*self
+        }
+    }
+
+    /// The energy of several devices over the same time. Their sensors may all be off in the same direction; the rest is chance.
+    pub(super) fn sum(devices: &[Self]) -> Option<Self> {
+        let (first, others) = devices.split_first()?;
+        let mut sum = first.clone();
+        for device in others {
+            let both = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
+            let (a, b) = (sum.uncertainty, device.uncertainty);
+            sum.joules += device.joules;
+            sum.counter = both(sum.counter, device.counter);
+            sum.integrated = both(sum.integrated, device.integrated);
+            sum.fault = sum.fault.or(device.fault);
+            sum.coverage = sum.coverage.min(device.coverage);
+            sum.readings += device.readings;
+            sum.method = if sum.method == device.method { sum.method } else { Method::Several };
+            sum.uncertainty = Uncertainty {
+                sensor: a.sensor + b.sensor,
+                edges: quadrature([a.edges, b.edges]),
+                sampling: quadrature([a.sampling, b.sampling]),
+                gaps: quadrature([a.gaps, b.gaps]),
+                breaks: quadrature([a.breaks, b.breaks]),
+            };
+        }
+        Some(sum)
+    }
+
+    /// All of it, for a record.
+    pub fn to_table(&self) -> Table {
+        let mut table = Table::new();
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                table.insert(name.to_owned(), value);
+            }
+        };
+        put("joules", Some(self.joules.into()));
+        put("uncertainty_j", Some(self.half_width().into()));
+        put("seconds", Some(self.length_s.into()));
+        put("method", Some(self.method.name().into()));
+        put("counter_j", self.counter.map(Value::from));
+        put("integrated_j", self.integrated.map(Value::from));
+        put("disagreement", self.disagreement().map(Value::from));
+        put("counter_fault", self.fault.map(|fault| fault.name().into()));
+        put("coverage", Some(self.coverage.into()));
+        put("readings", Some(self.readings.into()));
+        for (name, part) in self.uncertainty.parts() {
+            put(name, Some(part.into()));
+        }
+        table
+    }
+}
+
+/// What measures one device: readings of its power, a counter of its energy, or both.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    power: Option<(Method, Readings)>,
+    counter: Option<Counter>,
+    /// How old a reading of power may be, or how far apart they are.
+    power_age_ns: u64,
+}
+
+/// The windows over which a phase can be measured, in place of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    /// The windows.
+    pub(super) windows: Windows,
+    /// How much of their time and of that which was too short is theirs.
+    pub(super) kept: f64,
+    /// How much of the merged windows is the phase's own.
+    pub(super) own: f64,
+}
+
+/// Finds windows that readings of `what`, which are `interval_ns` old or apart, can tell from their surroundings.
+pub(super) fn resolve(windows: &Windows, what: &str, interval_ns: u64) -> Result<Resolved, String> {
+    let shortest = RESOLVED_INTERVALS.saturating_mul(interval_ns);
+    let merged = windows.merge(interval_ns);
+    let own = share(windows.length(), merged.length());
+    let (candidate, own) = if own >= COVERED { (merged, own) } else { (windows.clone(), 1.0) };
+    let long = candidate.at_least(shortest);
+    let kept = share(long.length(), candidate.length());
+    if kept >= COVERED {
+        return Ok(Resolved { windows: long, kept, own });
+    }
+    let every = span(interval_ns);
+    let lengths: Vec<u64> = windows.iter().map(|(start, stop)| stop - start).collect();
+    Err(match (lengths.as_slice(), median_ns(&lengths)) {
+        ([], _) | (_, None) => "lasts no time".to_owned(),
+        ([one], _) => format!("lasts {}, but {what} is read every {every}", span(*one)),
+        (many, Some(median)) => {
+            format!("comes in {} intervals of {}, but {what} is read every {every}", many.len(), span(median))
+        }
+    })
+}
+
+/// What one estimator says, before it is judged.
+struct Estimate {
+    watts: f64,
+    covered: f64,
+    readings: usize,
+    /// Parts of the uncertainty of the energy that was seen, in joules.
+    edges: f64,
+    sampling: f64,
+    seen_s: f64,
+}
+
+impl Meter {
+    /// None if there is nothing that measures.
+    pub(super) fn new(power: Option<(Method, Readings)>, counter: Option<Counter>) -> Option<Self> {
+        // Steady power has the same value many times, so that only the shortest times between its changes tell of the sensor.
+        let power_age_ns = power.as_ref().map_or(0, |(_, power)| {
+            let renewed = nearest_rank(&power.between_changes(), 10).unwrap_or(0);
+            renewed.min(SENSOR_PERIOD_NS).max(power.interval_ns())
+        });
+        (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns })
+    }
+
+    /// Every series of readings that it has.
+    pub(super) fn readings(&self) -> impl Iterator<Item = &Readings> {
+        self.power.iter().map(|(_, readings)| readings).chain(self.counter.iter().map(Counter::readings))
+    }
+
+    /// How old what is read may be, or how far apart its readings are.
+    pub(super) fn interval_ns(&self) -> u64 {
+        self.counter.as_ref().map_or(0, Counter::period_ns).max(self.power_age_ns)
+    }
+
+    /// The energy over the windows, or why it cannot be said.
+    pub(super) fn energy(&self, windows: &Windows) -> Result<Energy, String> {
+        let resolved = resolve(windows, "power", self.interval_ns())?;
+        let integrated = self.power.as_ref().map(|(_, power)| self.integrated(power, &resolved));
+        let counted = self.counter.as_ref().map(|counter| self.counted(counter, &resolved));
+        let fault = counted.as_ref().and_then(|counted| counted.as_ref().err().copied());
+        let counted = counted.and_then(Result::ok);
+        let good = |estimate: &Estimate| estimate.covered >= COVERED;
+        let best = [&integrated, &counted].into_iter().flatten().map(|estimate| estimate.covered).fold(0.0, f64::max);
+        let (integrated, counted) = (integrated.filter(good), counted.filter(good));
+
+        let method = self.power.as_ref().map_or(Method::Counter, |(method, _)| *method);
+        let length_s = seconds(windows.length());
+        let (method, figure) = match (&counted, &integrated) {
+            (Some(counted), _) if self.ticks_often(&resolved.windows) => (Method::Counter, counted),
+            (_, Some(integrated)) => (method, integrated),
+            (Some(counted), None) => (Method::Counter, counted),
+            (None, None) => return Err(refusal(best, fault, self.power.is_some())),
+        };
+        let joules = figure.watts * length_s;
+        Ok(Energy {
+            joules,
+            length_s,
+            method,
+            counter: counted.as_ref().map(|estimate| estimate.watts * length_s),
+            integrated: integrated.as_ref().map(|estimate| estimate.watts * length_s),
+            fault,
+            coverage: figure.covered,
+            readings: figure.readings,
+            uncertainty: Uncertainty {
+                sensor: SENSOR * joules.abs(),
+                edges: figure.edges * length_s / figure.seen_s,
+                sampling: figure.sampling * length_s / figure.seen_s,
+                gaps: (1.0 - figure.covered) * joules.abs(),
+                breaks: (1.0 / resolved.own - 1.0) * length_s * self.spread(&resolved.windows).max(figure.watts.abs()),
+            },
+        })
+    }
+
+    /// How far apart the powers in the windows are: in a break the device may have drawn that much more or less.
+    fn spread(&self, windows: &Windows) -> f64 {
+        let readings = self.power.iter().flat_map(|(_, power)| {
+            windows.iter().flat_map(|(start, stop)| power.between(start, stop)).map(|(_, watts)| *watts)
+        });
+        let (low, high) =
+            readings.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), watts| (low.min(watts), high.max(watts)));
+        if low <= high { high - low } else { 0.0 }
+    }
+
+    fn ticks_often(&self, windows: &Windows) -> bool {
+        let period = self.counter.as_ref().map_or(0, Counter::period_ns);
+        real(windows.length()) >= COUNTER_PERIODS * real(period) * number(windows.count())
+    }
+
+    fn integrated(&self, power: &Readings, resolved: &Resolved) -> Estimate {
+        let integral = power.integral(&resolved.windows);
+        let known = power.known(&resolved.windows);
+        // Where the power changes at an edge, the change may have come up to a reading's age away from where it is seen.
+        let edges = known.iter().flat_map(|(start, stop)| [start, stop]).map(|edge| {
+            let (low, high) = self.around(edge).unwrap_or_default();
+            (high - low) * seconds(self.power_age_ns)
+        });
+        Estimate {
+            watts: integral.area / seconds(integral.covered_ns),
+            covered: resolved.kept * share(integral.covered_ns, resolved.windows.length()),
+            readings: integral.readings,
+            edges: edges.sum(),
+            sampling: CONFIDENCE * power.roughness(&resolved.windows),
+            seen_s: seconds(integral.covered_ns),
+        }
+    }
+
+    fn counted(&self, counter: &Counter, resolved: &Resolved) -> Result<Estimate, CounterFault> {
+        let power = self.power.as_ref().map(|(_, power)| power);
+        let growth = counter.growth(&resolved.windows, power)?;
+        let seen_s = seconds(growth.covered_ns);
+        let watts = growth.area / seen_s;
+        let mut chance = Vec::new();
+        let mut displaced = 0.0;
+        for (start, stop) in counter.readings().graspable(&resolved.windows).iter() {
+            for edge in [start, stop] {
+                let (low, high) = self.around(edge).unwrap_or((watts, watts));
+                chance.push(counter.edge(high.max(watts)));
+                // The lag of both edges is alike, so it cancels where the power is; where that differs, energy moves across the edge.
+                displaced += (high - low) * counter.lag() / 2.0;
+            }
+        }
+        Ok(Estimate {
+            watts,
+            covered: resolved.kept * share(growth.covered_ns, resolved.windows.length()),
+            readings: growth.readings,
+            edges: quadrature(chance) + displaced,
+            sampling: 0.0,
+            seen_s,
+        })
+    }
+
+    /// The lowest and the highest power around a moment.
+    fn around(&self, moment: u64) -> Option<(f64, f64)> {
+        let read = self.power.as_ref().and_then(|(_, power)| {
+            let reach = RESOLVED_INTERVALS.saturating_mul(self.interval_ns());
+            let near = power.between(moment.saturating_sub(reach), moment.saturating_add(reach)).iter();
+            let values = || near.clone().map(|(_, watts)| *watts).chain(power.at(moment));
+            let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+            (low <= high).then_some((low, high))
+        });
+        read.or_else(|| self.counter.as_ref()?.slopes(moment))
+    }
+}
+
+fn refusal(covered: f64, fault: Option<CounterFault>, has_power: bool) -> String {
+    match fault {
+        Some(CounterFault::Backwards) if !has_power => "has a counter of energy that went backwards".to_owned(),
+        Some(CounterFault::Frozen) if !has_power => "has a counter of energy that stood still".to_owned(),
+        _ if covered > 0.0 => {
+            let (covered, needed) = ((covered * 100.0).floor(), COVERED * 100.0);
+            format!("has readings of power for only {covered:.0}% of its time, and {needed:.0}% are needed")
+        }
+        _ => "has no readings of power in its time".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Phases beside telemetry: what each kind of phase took, in time and in energy.
+//!
+//! Knows a sealed attempt and nothing else; the energies are those of `energy`, refused where they would be another phase's.
+
+use super::energy::{Energy, resolve};
+use super::hardware::Hardware;
+use super::statistic::{median, number, real, seconds, share};
+use super::window::Windows;
+use crate::record::{Phase, Quantity, Sealed, Source, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What all phases of one name, of one rank, did on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseRow {
+    /// The phases' name.
+    pub name: String,
+    /// The rank that told of them.
+    pub rank: u32,
+    /// The rank of the GPU; none for the processor.
+    pub gpu: Option<u32>,
+    /// How many there were.
+    pub count: usize,
+    /// Their time, in seconds.
+    pub total_s: f64,
+    /// The median time of one, in seconds.
+    pub median_s: f64,
+    /// Their time as a share of the attempt's.
+    pub share: f64,
+    /// The device's energy in that time, or why it cannot be said.
+    pub energy: Result<Energy, String>,
+    /// The mean utilization of the GPU in percent, or why it cannot be said.
+    pub utilization: Result<f64, String>,
+    /// How many samples were trained on, where that is known of this kind of phase.
+    pub samples: Option<f64>,
+}
+
+impl PhaseRow {
+    /// The energy for one sample, in joules.
+    pub fn joules_per_sample(&self) -> Option<f64> {
+        let energy = self.energy.as_ref().ok()?;
+        Some(energy.joules / self.samples.filter(|samples| *samples > 0.0)?)
+    }
+}
+
+/// Joins an attempt's phases with what was read of the hardware, in the order in which the kinds of phases first appear.
+pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
+    let attempt = &sealed.attempt;
+    let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
+    let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
+    let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
+    let hardware = Hardware::new(&sealed.series, &attempt.facts, gpus, hz);
+    let samples_per_step = attempt.facts.get("measure.samples_per_step").and_then(Value::as_float);
+
+    let mut kinds: BTreeMap<(u32, &str), Kind> = BTreeMap::new();
+    for (order, phase) in sealed.phases.iter().enumerate() {
+        let kind = kinds.entry((phase.rank, phase.name.as_str())).or_insert_with(|| Kind::new(order));
+        kind.take(phase, attempt.wall_ns);
+    }
+    let speaking: BTreeSet<u32> = kinds.keys().map(|(rank, _)| *rank).collect();
+    let mut in_order: Vec<(&(u32, &str), &Kind)> = kinds.iter().collect();
+    in_order.sort_by_key(|(_, kind)| kind.order);
+    let mut rows = Vec::new();
+    for (&(rank, name), kind) in in_order {
+        let windows = Windows::new(kind.intervals.iter().copied());
+        let samples = kinds.get(&(rank, "step")).zip(samples_per_step).and_then(|(steps, samples)| match name {
+            "step" => Some(samples * number(steps.intervals.len())),
+            "epoch" => Some(samples * number(steps.ends_in(&windows))),
+            _ => None,
+        });
+        for gpu in devices_of(rank, gpus, &speaking) {
+            let lengths: Vec<u64> = kind.intervals.iter().map(|(start, stop)| stop - start).collect();
+            let total_ns: u64 = lengths.iter().sum();
+            rows.push(PhaseRow {
+                name: name.to_owned(),
+                rank,
+                gpu,
+                count: lengths.len(),
+                total_s: seconds(total_ns),
+                median_s: median(&lengths).unwrap_or_default() / 1e9,
+                share: share(total_ns, attempt.wall_ns),
+                energy: kind.alone(&windows).and_then(|()| energy(&hardware, gpu, &windows)),
+                utilization: kind.alone(&windows).and_then(|()| utilization(&hardware, gpu, &windows)),
+                samples,
+            });
+        }
+    }
+    rows
+}
+
+/// The intervals of all phases of one name and rank.
+struct Kind {
+    order: usize,
+    intervals: Vec<(u64, u64)>,
+}
+
+impl Kind {
+    fn new(order: usize) -> Self {
+        Self { order, intervals: Vec::new() }
+    }
+
+    /// A phase that was never stopped lasted to the end.
+    fn take(&mut self, phase: &Phase, wall_ns: u64) {
+        let stop_ns = phase.stop_ns.unwrap_or(wall_ns).max(phase.start_ns);
+        self.intervals.push((phase.start_ns, stop_ns));
+    }
+
+    fn ends_in(&self, windows: &Windows) -> usize {
+        self.intervals.iter().filter(|(_, stop)| windows.holds(stop.saturating_sub(1))).count()
+    }
+
+    /// Refuses phases of which several are told of for one moment: its energy would be that of several of them.
+    fn alone(&self, windows: &Windows) -> Result<(), String> {
+        let told: u64 = self.intervals.iter().map(|(start, stop)| stop - start).sum();
+        if real(told) > 1.01 * real(windows.length()) {
+            return Err("several of them are told of for the same time".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The devices beside which a rank's phases stand: its own, and for the first rank those of ranks that say nothing.
+fn devices_of(rank: u32, gpus: u32, speaking: &BTreeSet<u32>) -> Vec<Option<u32>> {
+    let own = (0..gpus).filter(|gpu| *gpu == rank || rank == 0 && !speaking.contains(gpu));
+    let own: Vec<Option<u32>> = own.map(Some).collect();
+    if own.is_empty() { vec![None] } else { own }
+}
+
+fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Result<Energy, String> {
+    let meters = match gpu {
+        Some(rank) => hardware.meter(Source::Gpu(rank)).map(|meter| vec![(Source::Gpu(rank), meter)]),
+        None => hardware.meters(),
+    };
+    Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum)
+}
+
+fn utilization(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Result<f64, String> {
+    let Some(rank) = gpu else { return Err("no GPU is used".to_owned()) };
+    let gauge = hardware.gauge(Source::Gpu(rank), Quantity::UtilizationGpu)?;
+    let resolved = resolve(windows, "utilization", gauge.interval_ns());
+    resolved.and_then(|resolved| gauge.mean(&resolved.windows)).map_err(|reason| format!("it {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

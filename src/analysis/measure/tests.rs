@@ -1,0 +1,311 @@
+use super::*;
+use crate::record::{Axis, KNOWN_METRICS};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+fn observed(durations: &[Option<u64>]) -> Observed {
+    let mut observed = Observed { samples_per_step: Some(8), ended: true, wall_ns: 5, ..Observed::default() };
+    observed.last_loss = Some(0.5);
+    observed.steps = (1u64..)
+        .zip(durations)
+        .map(|(step, duration_ns)| Timed { step, t_ns: step * S, duration_ns: *duration_ns })
+        .collect();
+    observed
+}
+
+struct Completed {
+    metrics: BTreeMap<String, Metric>,
+    facts: Table,
+    warnings: Vec<String>,
+}
+
+impl Completed {
+    fn of(observed: &Observed, stated: &[(&str, f64, &str)], facts: Table) -> Self {
+        let metrics =
+            stated.iter().map(|(name, value, unit)| ((*name).to_owned(), Metric::new(*value, *unit))).collect();
+        let mut completed = Self { metrics, facts, warnings: Vec::new() };
+        observed.complete(&mut completed.metrics, &mut completed.facts, &mut completed.warnings);
+        completed
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.metrics[name].value.unwrap_or_else(|| panic!("{name} is missing: {:?}", self.metrics[name].reason))
+    }
+
+    fn reason(&self, name: &str) -> &str {
+        self.metrics[name].reason.as_deref().unwrap_or_else(|| panic!("{name} is there: {:?}", self.metrics[name]))
+    }
+
+    fn fact(&self, name: &str) -> Value {
+        Value::Table(self.facts.clone()).flatten().remove(name).unwrap()
+    }
+
+    fn assert_near(&self, name: &str, expected: f64, tolerance: f64) {
+        let found = self.value(name);
+        assert!((found - expected).abs() <= tolerance * expected.abs(), "{name} is {found}, not {expected}");
+    }
+}
+
+fn phase(name: &str, index: u64, start_ms: u64, stop_ms: u64) -> Phase {
+    Phase { name: name.to_owned(), index, rank: 0, start_ns: start_ms * MS, stop_ns: Some(stop_ms * MS) }
+}
+
+/// 5 s of idling at 120 W; 20 steps of 0.5 s of which the first two take 10 s each, in two epochs with 3 s of evaluation
+/// after each; compilation draws 200 W, training 600 W and evaluation 300 W. `gpus` do all of this alike.
+fn attempt(gpus: u32) -> Observed {
+    let mut stops = vec![15_000, 25_000];
+    stops.extend((1..=8).map(|i| 25_000 + 500 * i));
+    stops.extend((1..=10).map(|i| 32_000 + 500 * i));
+    let mut before = 5_000;
+    let mut steps = Vec::new();
+    for (step, stop) in (1..).zip(stops) {
+        let start = if step == 11 { 32_000 } else { before };
+        steps.push(Timed { step, t_ns: stop * MS, duration_ns: Some((stop - start) * MS) });
+        before = stop;
+    }
+    let phases = vec![
+        phase("idle", 1, 0, 5_000),
+        phase("epoch", 1, 5_000, 29_000),
+        phase("eval", 1, 29_000, 32_000),
+        phase("epoch", 2, 32_000, 37_000),
+        phase("eval", 2, 37_000, 40_000),
+    ];
+    let watts = |ms: u64| match ms {
+        0..5_000 => 120.0,
+        5_000..25_000 => 200.0,
+        29_000..32_000 | 37_000.. => 300.0,
+        _ => 600.0,
+    };
+    let mut observed = Observed {
+        steps,
+        phases,
+        gpus,
+        samples_per_step: Some(32),
+        ended: true,
+        wall_ns: 40 * S,
+        ..Observed::default()
+    };
+    observed.telemetry_hz = Some(10.0);
+    let mut add = |source: Source, quantity: Quantity, value: &dyn Fn(u64) -> f64| {
+        let mut series = Series::new(source.series(quantity), quantity.unit(), Axis::TimeNs);
+        (0..=400).for_each(|i| series.push(i * 100 * MS, value(i * 100)));
+        observed.telemetry.insert(series.name.clone(), series);
+    };
+    for gpu in 0..gpus {
+        let joules = |ms: u64| (0..ms / 100).map(|i| watts(i * 100) / 10.0).sum();
+        add(Source::Gpu(gpu), Quantity::PowerInstant, &watts);
+        add(Source::Gpu(gpu), Quantity::Energy, &joules);
+        add(Source::Gpu(gpu), Quantity::UtilizationGpu, &|ms| if watts(ms) > 500.0 { 90.0 } else { 10.0 });
+        add(Source::Gpu(gpu), Quantity::UtilizationMemory, &|_| 40.0);
+        add(Source::Gpu(gpu), Quantity::MemoryUsed, &|ms| f64::from(gpu + 1) * 1e9 + real(ms));
+    }
+    add(Source::Host, Quantity::WorkerCpuTime, &|ms| real(ms) * 2.0 / 1e3);
+    add(Source::Host, Quantity::WorkerMemory, &|ms| 5e8 - real(ms));
+    observed
+}
+
+fn eight_cores() -> Table {
+    [("cpu.logical_cores".to_owned(), 8i64.into())].into()
+}
+
+#[test]
+fn the_warm_up_is_left_out() {
+    let mut durations = vec![Some(9 * S); 10];
+    durations.extend([Some(2 * S); 90]);
+    let completed = Completed::of(&observed(&durations), &[], Table::new());
+    assert_eq!(completed.metrics["step_time"], Metric::new(2.0, "s"));
+    assert_eq!(completed.metrics["throughput"], Metric::new(4.0, "samples/s"));
+    assert_eq!(completed.metrics["loss"], Metric::new(0.5, ""));
+    assert_eq!(completed.metrics["warmup_time"], Metric::new(90.0, "s"));
+    assert_eq!(completed.facts["measure.warmup_steps"], 10i64.into());
+    assert_eq!(completed.facts["measure.samples_per_step"], 8i64.into());
+    assert!(completed.facts["measure.rule"].as_str().unwrap().contains("first 10 of 100 training steps"));
+    assert!(completed.metrics["cpu_time"].reason.is_some());
+}
+
+#[test]
+fn without_durations_the_times_between_steps_count() {
+    let completed = Completed::of(&observed(&[None, None, None]), &[], Table::new());
+    assert_eq!(completed.metrics["step_time"], Metric::new(1.0, "s"));
+    assert!(!completed.metrics.contains_key("warmup_time"), "no step of three is warm-up");
+}
+
+#[test]
+fn what_the_worker_states_stands() {
+    let stated = [("loss", 7.0, ""), ("train_time", 100.0, "s"), ("energy_total", 3.0, "J")];
+    let completed = Completed::of(&attempt(1), &stated, Table::new());
+    for (name, value, _) in stated {
+        assert_eq!(completed.value(name), value);
+    }
+    assert_eq!(completed.value("edp"), completed.value("energy") * 100.0);
+    assert!(!Completed::of(&observed(&[None]), &[], Table::new()).metrics.contains_key("step_time"));
+}
+
+#[test]
+fn energies_leave_warm_up_and_evaluation_out() {
+    let completed = Completed::of(&attempt(1), &[("tokens_per_sample", 16.0, "")], eight_cores());
+    completed.assert_near("train_time", 10.0, 1e-9);
+    completed.assert_near("epoch_time", 5.0, 1e-9);
+    completed.assert_near("warmup_time", 20.0, 1e-9);
+    completed.assert_near("power_mean", 600.0, 1e-6);
+    completed.assert_near("power_idle", 120.0, 1e-6);
+    completed.assert_near("energy", 6_000.0, 1e-6);
+    completed.assert_near("energy_net", 4_800.0, 1e-6);
+    completed.assert_near("energy_total", 600.0 + 4_000.0 + 5_400.0 + 1_800.0, 1e-6);
+    completed.assert_near("energy_per_epoch", 3_000.0, 1e-6);
+    completed.assert_near("energy_per_sample", 6_000.0 / 640.0, 1e-6);
+    completed.assert_near("energy_per_token", 6_000.0 / 640.0 / 16.0, 1e-6);
+    completed.assert_near("edp", 60_000.0, 1e-6);
+    for name in ["energy", "energy_net", "energy_total", "energy_per_token", "edp", "power_mean", "power_idle"] {
+        let metric = &completed.metrics[name];
+        let relative = metric.uncertainty.unwrap() / metric.value.unwrap();
+        assert!((0.05..0.3).contains(&relative), "{name}: {relative}");
+    }
+    completed.assert_near("gpu_util", 90.0, 0.05);
+    completed.assert_near("gpu_mem_util", 40.0, 1e-9);
+    completed.assert_near("gpu_mem_peak", 1e9 + 40_000.0, 1e-9);
+    completed.assert_near("cpu_util", 25.0, 1e-9);
+    completed.assert_near("host_mem_peak", 5e8, 1e-9);
+    assert_eq!(completed.fact("energy.training.gpu.0.method"), "counter".into());
+    assert_eq!(completed.fact("energy.idle.all.coverage"), 1.0.into());
+    assert_eq!(completed.facts["telemetry.marks"], Value::List(vec![]));
+    assert_eq!(completed.warnings, [""; 0]);
+    for (name, metric) in &completed.metrics {
+        let known = known_metric(name);
+        assert!(known.is_some_and(|known| known.unit == metric.unit) || name == "tokens_per_sample", "{name}");
+    }
+}
+
+#[test]
+fn two_gpus_draw_twice_as_much() {
+    let (one, two) = (Completed::of(&attempt(1), &[], eight_cores()), Completed::of(&attempt(2), &[], eight_cores()));
+    for name in ["energy", "energy_total", "energy_net", "power_mean", "edp"] {
+        two.assert_near(name, 2.0 * one.value(name), 1e-9);
+        let (a, b) = (one.metrics[name].uncertainty.unwrap(), two.metrics[name].uncertainty.unwrap());
+        assert!(b <= 2.0 * a + 1e-6 && b > 1.4 * a, "{name}: {a} and {b}");
+    }
+    two.assert_near("gpu_util", one.value("gpu_util"), 1e-9);
+    two.assert_near("gpu_mem_peak", 2e9 + 40_000.0, 1e-9);
+    assert_eq!(two.fact("energy.training.gpu.1.joules"), two.fact("energy.training.gpu.0.joules"));
+}
+
+#[test]
+fn what_cannot_be_said_has_its_reason() {
+    let mut blind = attempt(1);
+    blind.telemetry.clear();
+    let completed = Completed::of(&blind, &[], Table::new());
+    for name in ["energy", "energy_total", "power_mean", "edp", "gpu_util", "gpu_mem_peak", "cpu_util", "host_mem_peak"]
+    {
+        assert_eq!(completed.reason(name), "nothing was read of the hardware");
+    }
+    assert!(!completed.facts.contains_key("telemetry.marks") && !completed.facts.contains_key("energy"));
+    blind.telemetry_hz = Some(0.0);
+    let off = Completed::of(&blind, &[], Table::new());
+    assert_eq!(off.reason("energy"), "telemetry is off (`telemetry.hz` = 0)");
+    assert!(!off.metrics.contains_key("energy_per_token"), "no tokens were told of");
+
+    let mut bare = attempt(1);
+    bare.phases.clear();
+    bare.samples_per_step = None;
+    let completed = Completed::of(&bare, &[], eight_cores());
+    assert_eq!(completed.reason("energy_net"), "the worker told of no phase `idle`");
+    assert_eq!(completed.reason("power_idle"), "the worker told of no phase `idle`");
+    assert_eq!(completed.reason("energy_per_epoch"), "the worker told of no epoch");
+    assert_eq!(completed.reason("energy_per_sample"), "the worker did not say how many samples a step has");
+    assert!(completed.value("energy") > 0.0 && completed.value("edp") > 0.0);
+    bare.steps.clear();
+    bare.ended = false;
+    let completed = Completed::of(&bare, &[], Table::new());
+    assert!(completed.reason("energy").ends_with("nobody knows when it trained"));
+    assert_eq!(completed.reason("cpu_util"), completed.reason("gpu_util"));
+    assert_eq!(completed.reason("energy_total"), "nobody saw the attempt's end");
+    assert!(!completed.metrics.contains_key("edp") && !completed.metrics.contains_key("wall_time"));
+
+    let mut short = attempt(1);
+    short.steps.truncate(3);
+    short.phases = vec![phase("epoch", 1, 5_000, 5_003)];
+    let completed = Completed::of(&short, &[], eight_cores());
+    assert_eq!(completed.reason("energy"), "the training lasts 3 ms, but power is read every 100 ms");
+    assert_eq!(completed.reason("gpu_util"), "the training lasts 3 ms, but utilization is read every 100 ms");
+}
+
+#[test]
+fn without_gpus_the_packages_are_measured() {
+    let mut cpu = attempt(0);
+    let completed = Completed::of(&cpu, &[], eight_cores());
+    assert_eq!(completed.reason("energy"), "no GPU is used and the processor's energy counter cannot be read");
+    assert!(!completed.metrics.keys().any(|name| name.starts_with("gpu_")));
+    for package in 0..2u32 {
+        let mut series = Series::new(Source::Package(package).series(Quantity::Energy), "J", Axis::TimeNs);
+        (0..=400u32).for_each(|i| series.push(u64::from(i) * 100 * MS, 15.0 * f64::from(i)));
+        cpu.telemetry.insert(series.name.clone(), series);
+    }
+    let completed = Completed::of(&cpu, &[], eight_cores());
+    completed.assert_near("energy", 3_000.0, 1e-6);
+    assert!(completed.value("energy_net").abs() < 1e-3, "it drew as much while idle");
+    completed.assert_near("energy_total", 12_000.0, 1e-6);
+    assert_eq!(completed.fact("energy.training.package.1.method"), "counter".into());
+}
+
+#[test]
+fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
+    let mut bad = attempt(1);
+    let energy = bad.telemetry.get_mut("gpu.0.energy").unwrap();
+    let still = energy.values[280];
+    energy.values.iter_mut().skip(280).for_each(|joules| *joules = still);
+    for name in ["gpu.0.energy", "gpu.0.power_instant"] {
+        let series = bad.telemetry.get_mut(name).unwrap();
+        series.positions.drain(100..120);
+        series.values.drain(100..120);
+    }
+    let completed = Completed::of(&bad, &[], eight_cores());
+    let marks = Value::List(vec!["frozen_counter".into(), "gap".into()]);
+    assert_eq!(completed.facts["telemetry.marks"], marks);
+    assert_eq!(
+        completed.warnings,
+        [
+            "GPU 0 was not read for 2.1 s in all (gaps: 1)",
+            "the energy counter of GPU 0 stood still while power was drawn; its power readings were integrated instead",
+        ]
+    );
+    assert_eq!(completed.fact("energy.training.gpu.0.method"), "integrated power_instant".into());
+
+    let mut apart = attempt(1);
+    apart.telemetry.get_mut("gpu.0.energy").unwrap().values.iter_mut().for_each(|joules| *joules *= 1.08);
+    let completed = Completed::of(&apart, &[], eight_cores());
+    assert_eq!(completed.facts["telemetry.marks"], Value::List(vec!["disagreement".into()]));
+    // The training after its warm-up lasts 9 s, too short for a judgement; the attempt lasts 40 s.
+    let expected = "the energy counter of GPU 0 is +7.9% off its integrated power over 40 s (attempt)";
+    assert_eq!(completed.warnings, [expected]);
+}
+
+#[test]
+fn answers_have_a_median_and_a_tail() {
+    let mut answering = observed(&[]);
+    let batch = |i: u64| phase("inference", i, 100 * i, 100 * i + i);
+    answering.phases = (1..=99).map(batch).collect();
+    let completed = Completed::of(&answering, &[], Table::new());
+    completed.assert_near("inference_time", 0.050, 1e-9);
+    assert_eq!(completed.reason("inference_p99"), "99 batches were answered, and a 99th percentile needs 100");
+    answering.phases.push(batch(100));
+    completed_p99(&answering, 0.099);
+    answering.phases.clear();
+    assert!(!Completed::of(&answering, &[], Table::new()).metrics.contains_key("inference_p99"));
+}
+
+fn completed_p99(observed: &Observed, expected: f64) {
+    Completed::of(observed, &[], Table::new()).assert_near("inference_p99", expected, 1e-9);
+}
+
+#[test]
+fn the_manual_names_every_metric_with_its_unit() {
+    let manual = include_str!("../../../docs/metrics.md");
+    for metric in KNOWN_METRICS {
+        let unit = if metric.unit.is_empty() { "–" } else { metric.unit };
+        let row = format!("| `{}` | {unit} | {} |", metric.name, metric.direction.name());
+        assert!(manual.contains(&row), "docs/metrics.md lacks the row {row}");
+    }
+    let rows = manual.lines().filter(|line| line.starts_with("| `") && line.contains("mize |")).count();
+    assert_eq!(rows, KNOWN_METRICS.len(), "the manual has rows of metrics that there are not");
+}

@@ -1,0 +1,253 @@
+//! One quantity as it was read over time, and what can be said of the times between.
+//!
+//! Knows nothing of what is measured. Between two readings the value is taken to go straight from one to the other; before the
+//! first and after the last, and where a reading failed to come for long, nothing is said.
+
+use super::statistic::{median_ns, seconds};
+use super::window::Windows;
+use crate::record::Series;
+
+/// Neighbouring readings farther apart than so many usual intervals leave a gap.
+const GAP_INTERVALS: u64 = 3;
+/// From so many changes of a value one can tell how often it is renewed.
+const ENOUGH_CHANGES: usize = 10;
+
+/// The readings of one quantity, at least two, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Readings {
+    points: Vec<(u64, f64)>,
+    interval_ns: u64,
+    gaps: Windows,
+}
+
+/// What readings say of windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Integral {
+    /// The sum over the covered time: the quantity's unit times seconds, or what a counter grew by.
+    pub(super) area: f64,
+    /// How much of the windows it is of.
+    pub(super) covered_ns: u64,
+    /// How many readings lie in the windows.
+    pub(super) readings: usize,
+}
+
+impl Readings {
+    /// Takes a series over time. `nominal_ns` is the interval that was asked for. None if there are not two readings.
+    pub(super) fn new(series: &Series, nominal_ns: Option<u64>) -> Option<Self> {
+        let all = series.positions.iter().copied().zip(series.values.iter().copied());
+        let mut points: Vec<(u64, f64)> = all.filter(|(_, value)| value.is_finite()).collect();
+        points.sort_by_key(|(at, _)| *at);
+        points.dedup_by_key(|(at, _)| *at);
+        let intervals: Vec<u64> = points.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        let interval_ns = median_ns(&intervals)?;
+        let gap_ns = GAP_INTERVALS * interval_ns.max(nominal_ns.unwrap_or(0));
+        let pairs = points.windows(2).map(|pair| (pair[0].0, pair[1].0));
+        let gaps = Windows::new(pairs.filter(|(before, after)| after - before > gap_ns));
+        Some(Self { points, interval_ns, gaps })
+    }
+
+    /// The usual time between two readings.
+    pub(super) fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    /// The times between two changes of the value, as far as it was seen; none of few, from which nothing follows.
+    pub(super) fn between_changes(&self) -> Vec<u64> {
+        let changes: Vec<u64> =
+            self.points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect();
+        let between: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        if between.len() < ENOUGH_CHANGES { Vec::new() } else { between }
+    }
+
+    /// How far the trapezoids may be off since the value between readings is not known, as one standard deviation of the area: what
+    /// neighbouring readings differ by is taken for chance.
+    pub(super) fn roughness(&self, windows: &Windows) -> f64 {
+        let pairs = self.known(windows);
+        let pairs = pairs.iter().flat_map(|(start, stop)| self.between(start, stop).windows(2));
+        let squares = pairs.map(|pair| ((pair[1].1 - pair[0].1) * seconds(pair[1].0 - pair[0].0)).powi(2));
+        (squares.sum::<f64>() / 2.0).sqrt()
+    }
+
+    /// The times in which a reading failed to come.
+    pub(super) fn gaps(&self) -> &Windows {
+        &self.gaps
+    }
+
+    /// The first and the last moment of which something is known.
+    pub(super) fn ends(&self) -> (u64, u64) {
+        let at = |point: Option<&(u64, f64)>| point.map_or(0, |(at, _)| *at);
+        (at(self.points.first()), at(self.points.last()))
+    }
+
+    /// The value at a moment, on the line between the two readings around it; none before the first and after the last.
+    pub(super) fn at(&self, moment: u64) -> Option<f64> {
+        let next = self.points.partition_point(|(at, _)| *at < moment);
+        let (after, after_value) = *self.points.get(next)?;
+        if after == moment {
+            return Some(after_value);
+        }
+        let (before, before_value) = *self.points.get(next.checked_sub(1)?)?;
+        let along = seconds(moment - before) / seconds(after - before);
+        Some(before_value + (after_value - before_value) * along)
+    }
+
+    /// The readings from one moment to another, both of them included.
+    pub(super) fn between(&self, start: u64, stop: u64) -> &[(u64, f64)] {
+        let from = self.points.partition_point(|(at, _)| *at < start);
+        let to = self.points.partition_point(|(at, _)| *at <= stop);
+        self.points.get(from..to).unwrap_or_default()
+    }
+
+    /// How many readings lie in the windows.
+    pub(super) fn count(&self, windows: &Windows) -> usize {
+        windows.iter().map(|(start, stop)| self.between(start, stop.saturating_sub(1)).len()).sum()
+    }
+
+    /// What of the windows lies between two readings that leave no gap.
+    pub(super) fn known(&self, windows: &Windows) -> Windows {
+        let (first, last) = self.ends();
+        windows.clip(first, last).subtract(&self.gaps)
+    }
+
+    /// The trapezoids under the readings, over what is known of the windows.
+    pub(super) fn integral(&self, windows: &Windows) -> Integral {
+        let known = self.known(windows);
+        let area = known.iter().map(|(start, stop)| self.trapezoids(start, stop)).sum();
+        Integral { area, covered_ns: known.length(), readings: self.count(windows) }
+    }
+
+    fn trapezoids(&self, start: u64, stop: u64) -> f64 {
+        let inner = self.between(start.saturating_add(1), stop.saturating_sub(1)).iter().copied();
+        let edge = |moment: u64| self.at(moment).map(|value| (moment, value));
+        let corners: Vec<(u64, f64)> = edge(start).into_iter().chain(inner).chain(edge(stop)).collect();
+        corners.windows(2).map(|pair| seconds(pair[1].0 - pair[0].0) * f64::midpoint(pair[0].1, pair[1].1)).sum()
+    }
+
+    /// By how much a counter grew over the windows. A gap inside of a window does no harm; one that holds an edge leaves the part
+    /// of the window in it uncovered.
+    pub(super) fn growth(&self, windows: &Windows) -> Integral {
+        let mut growth = Integral { area: 0.0, covered_ns: 0, readings: self.count(windows) };
+        for (start, stop) in self.graspable(windows).iter() {
+            if let (Some(before), Some(after)) = (self.at(start), self.at(stop)) {
+                growth.area += after - before;
+                growth.covered_ns += stop - start;
+            }
+        }
+        growth
+    }
+
+    /// The windows with their edges moved inwards to where a counter is known.
+    pub(super) fn graspable(&self, windows: &Windows) -> Windows {
+        let (first, last) = self.ends();
+        let hole = |moment: u64| self.gaps.iter().find(|(start, stop)| *start < moment && moment < *stop);
+        let moved = windows.clip(first, last);
+        let moved = moved.iter().map(|(start, stop)| {
+            (hole(start).map_or(start, |(_, after)| after), hole(stop).map_or(stop, |(before, _)| before))
+        });
+        Windows::new(moved.filter(|(start, stop)| start < stop))
+    }
+
+    /// The time-weighted mean over the windows, or why there is none.
+    pub(super) fn mean(&self, windows: &Windows) -> Result<f64, String> {
+        let Integral { area, covered_ns, readings } = self.integral(windows);
+        if readings < 2 || covered_ns == 0 {
+            return Err("has fewer than 2 readings in its time".to_owned());
+        }
+        Ok(area / seconds(covered_ns))
+    }
+
+    /// The largest of all readings.
+    pub(super) fn maximum(&self) -> f64 {
+        self.points.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::statistic::real;
+    use crate::record::Axis;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn readings(points: &[(u64, f64)]) -> Readings {
+        let mut series = Series::new("power", "W", Axis::TimeNs);
+        points.iter().for_each(|(at, value)| series.push(at * MS, *value));
+        Readings::new(&series, None).unwrap()
+    }
+
+    fn ms(start: u64, stop: u64) -> Windows {
+        Windows::new([(start * MS, stop * MS)])
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_straight_line_is_exact(
+            offset in -50.0..500.0f64, slope in -200.0..200.0f64, phase in 0..100u64, start in 100..4000u64, length in 1..5000u64,
+        ) {
+            let at = |ms: u64| offset + slope * (real(ms) / 1e3);
+            let line = readings(&(0..101).map(|i| (phase + 100 * i, at(phase + 100 * i))).collect::<Vec<_>>());
+            let integral = line.integral(&ms(start, start + length));
+            let exact = real(length) / 1e3 * (at(start) + at(start + length)) / 2.0;
+            prop_assert!(close(integral.area, exact), "{} against {exact}", integral.area);
+            prop_assert_eq!(integral.covered_ns, length * MS);
+        }
+
+        #[test]
+        fn parts_of_a_window_add_up(
+            values in prop::collection::vec(0.0..700.0f64, 30), start in 0..1000u64, a in 1..1000u64, b in 1..1000u64,
+        ) {
+            let points: Vec<(u64, f64)> = (0..).map(|i: u64| 100 * i + i % 7).zip(values).collect();
+            let some = readings(&points);
+            let (middle, stop) = (start + a, start + a + b);
+            for over in [Readings::integral, Readings::growth] {
+                let (whole, left, right) =
+                    (over(&some, &ms(start, stop)), over(&some, &ms(start, middle)), over(&some, &ms(middle, stop)));
+                prop_assert!(close(whole.area, left.area + right.area));
+                prop_assert_eq!(whole.covered_ns, left.covered_ns + right.covered_ns);
+                prop_assert_eq!(whole.readings, left.readings + right.readings);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_beyond_the_ends_nor_in_a_gap() {
+        let points: Vec<(u64, f64)> = (0..20).chain(30..50).map(|i| (1000 + 100 * i, 5.0)).collect();
+        let some = readings(&points);
+        let whole = some.integral(&ms(0, 10_000));
+        assert_eq!(whole.covered_ns, (1900 + 1900) * MS);
+        assert!(close(whole.area, 5.0 * 3.8));
+        assert_eq!(some.gaps().length(), 1100 * MS);
+        assert_eq!((some.at(999 * MS), some.at(6000 * MS)), (None, None));
+        // A counter is known across a gap, but not in it.
+        assert_eq!(some.growth(&ms(0, 10_000)).covered_ns, 4900 * MS);
+        assert_eq!(some.growth(&ms(3000, 5000)).covered_ns, 1000 * MS);
+        assert_eq!(some.growth(&ms(3000, 3500)).covered_ns, 0);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_no_gap() {
+        let points: Vec<(u64, f64)> = (0..20).chain(22..40).map(|i| (100 * i, 5.0)).collect();
+        assert!(readings(&points).gaps().is_empty(), "two late readings");
+        let mut series = Series::new("power", "W", Axis::TimeNs);
+        (0..9).chain(100..109).for_each(|i| series.push(i * MS, 1.0));
+        assert!(Readings::new(&series, Some(100 * MS)).unwrap().gaps().is_empty());
+        assert_eq!(Readings::new(&series, Some(10 * MS)).unwrap().gaps().length(), 92 * MS);
+    }
+
+    #[test]
+    fn a_mean_is_weighted_by_time_and_needs_two_readings() {
+        let some = readings(&[(0, 10.0), (100, 10.0), (200, 50.0), (1000, 50.0)]);
+        assert!(close(some.mean(&ms(0, 200)).unwrap(), 20.0));
+        assert_eq!(some.mean(&ms(101, 300)), Err("has fewer than 2 readings in its time".to_owned()));
+        let mut one = Series::new("power", "W", Axis::TimeNs);
+        one.push(1, 2.0);
+        one.push(2, f64::NAN);
+        assert!(Readings::new(&one, None).is_none());
+    }
+}

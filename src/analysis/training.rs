@@ -1,0 +1,316 @@
+//! When an attempt trained: its steps laid out in time, its warm-up, and the windows of its epochs.
+//!
+//! Knows what a worker said of steps and phases, and nothing of the hardware.
+
+use super::measure::{Observed, Timed};
+use super::statistic::{median, median_real, number, real, seconds};
+use super::window::Windows;
+use crate::record::Phase;
+use std::collections::BTreeMap;
+
+/// Phases that are no training, though a worker may do them within an epoch.
+const EVALUATIONS: [&str; 2] = ["eval", "inference"];
+
+/// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
+/// memory. A tenth of all steps, at most ten.
+pub fn warmup_steps(steps: usize) -> usize {
+    (steps / 10).min(10)
+}
+
+/// Lays steps out in time. A worker that asks its device seldom tells of many steps at one moment: the last of them was over
+/// then, and each other one before the next began.
+pub fn lay_out(phases: &mut [Phase]) {
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    for phase in phases.iter_mut().rev() {
+        let Some(told) = phase.stop_ns else { continue };
+        let limit = next.entry(phase.rank).or_insert(u64::MAX);
+        let stop_ns = told.min(*limit);
+        phase.start_ns = stop_ns.saturating_sub(told.saturating_sub(phase.start_ns));
+        phase.stop_ns = Some(stop_ns);
+        *limit = phase.start_ns;
+    }
+}
+
+/// A training step in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lap {
+    start_ns: Option<u64>,
+    stop_ns: u64,
+    duration_ns: Option<u64>,
+}
+
+/// When an attempt trained.
+#[derive(Debug, Default)]
+pub(super) struct Training {
+    laps: Vec<Lap>,
+    warmup: usize,
+    /// Each epoch without the evaluations in it.
+    epochs: Vec<Windows>,
+    /// All of the training, the warm-up in it.
+    windows: Windows,
+    /// What of it came after the warm-up.
+    pub(super) measured: Windows,
+    /// The median step after the warm-up, in nanoseconds.
+    step_ns: Option<f64>,
+}
+
+impl Training {
+    pub(super) fn new(observed: &Observed) -> Self {
+        let of_rank_0 = || observed.phases.iter().filter(|phase| phase.rank == 0);
+        let evaluations = of_rank_0().filter(|phase| EVALUATIONS.contains(&phase.name.as_str()));
+        let evaluations: Windows =
+            Windows::new(evaluations.map(|phase| (phase.start_ns, phase.stop_ns.unwrap_or(u64::MAX))));
+        let epochs: Vec<(u64, u64)> = of_rank_0()
+            .filter(|phase| phase.name == "epoch")
+            .filter_map(|phase| Some((phase.start_ns, phase.stop_ns?)))
+            .collect();
+        // A step that does not say how long it took began where the one before it ended, or what was done in between.
+        let mut borders: Vec<u64> = epochs.iter().map(|(start, _)| *start).collect();
+        borders.extend(evaluations.iter().map(|(_, stop)| stop));
+        borders.sort_unstable();
+        let laps = laps(&observed.steps, &borders);
+        let span =
+            laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
+        let epochs: Vec<Windows> =
+            epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&evaluations)).collect();
+        let windows = match span {
+            Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&evaluations),
+            _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
+        };
+        let warmup = warmup_steps(laps.len());
+        let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
+        let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
+        Self {
+            measured: windows.clip(warm_until, u64::MAX),
+            step_ns: median(&durations),
+            laps,
+            warmup,
+            epochs,
+            windows,
+        }
+    }
+
+    /// How many steps there were.
+    pub(super) fn steps(&self) -> usize {
+        self.laps.len()
+    }
+
+    /// How many epochs were seen from their start to their stop.
+    pub(super) fn epochs(&self) -> usize {
+        self.epochs.len()
+    }
+
+    /// The rule by which times and energies leave the warm-up out; none where there is no step.
+    pub(super) fn rule(&self) -> Option<String> {
+        (self.steps() > 0).then(|| {
+            format!(
+                "warm-up is the first {} of {} training steps: times count each as the median measured step, \
+                 energies as that time at the mean measured power",
+                self.warmup,
+                self.steps()
+            )
+        })
+    }
+
+    /// How many steps are warm-up.
+    pub(super) fn warmup(&self) -> usize {
+        self.warmup
+    }
+
+    /// The median step after the warm-up.
+    pub(super) fn step_s(&self) -> Option<f64> {
+        self.step_ns.map(|ns| ns / 1e9)
+    }
+
+    /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.
+    pub(super) fn warmup_s(&self) -> Option<f64> {
+        let durations: Vec<u64> = self.laps[..self.warmup].iter().filter_map(|lap| lap.duration_ns).collect();
+        (!durations.is_empty()).then(|| seconds(durations.iter().sum()))
+    }
+
+    /// The time of the training with its warm-up replaced.
+    pub(super) fn train_s(&self) -> Option<f64> {
+        if self.windows.is_empty() {
+            return None;
+        }
+        let span_is_of_steps = self.epochs.is_empty();
+        // Where nothing tells when the first step began, the windows begin at its end.
+        let unseen = span_is_of_steps && self.laps.first().is_some_and(|lap| lap.start_ns.is_none());
+        let missing = if unseen && self.warmup == 0 { self.step_s().unwrap_or(0.0) } else { 0.0 };
+        Some(self.replaced(self.windows.length(), &self.laps[..self.warmup]) + missing)
+    }
+
+    /// The median time of an epoch with its warm-up replaced.
+    pub(super) fn epoch_s(&self) -> Option<f64> {
+        let times: Vec<f64> = self
+            .epochs
+            .iter()
+            .map(|epoch| {
+                let warm: Vec<Lap> =
+                    self.laps[..self.warmup].iter().filter(|lap| lap.lies_in(epoch)).copied().collect();
+                self.replaced(epoch.length(), &warm)
+            })
+            .collect();
+        median_real(&times)
+    }
+
+    /// A time in which these steps of the warm-up count as measured ones.
+    fn replaced(&self, length_ns: u64, warm: &[Lap]) -> f64 {
+        let Some(step_s) = self.step_s().filter(|_| !warm.is_empty()) else { return seconds(length_ns) };
+        let raw: u64 = warm.iter().filter_map(|lap| lap.duration_ns).sum();
+        seconds(length_ns.saturating_sub(raw)) + number(warm.len()) * step_s
+    }
+
+    /// Why there is no energy of the training.
+    pub(super) fn unseen(&self) -> Option<&'static str> {
+        if self.windows.is_empty() {
+            return Some("the worker told of no epoch and of no two steps, so that nobody knows when it trained");
+        }
+        self.measured.is_empty().then_some("nothing of the training came after the warm-up")
+    }
+}
+
+impl Lap {
+    fn lies_in(&self, windows: &Windows) -> bool {
+        // The middle, since a step is as long as its worker says, and may stand out of its epoch by the time of an event.
+        let middle = self.duration_ns.map_or(self.stop_ns, |duration| self.stop_ns.saturating_sub(duration / 2));
+        windows.holds(middle.min(self.stop_ns.saturating_sub(1)))
+    }
+}
+
+/// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin.
+fn laps(steps: &[Timed], borders: &[u64]) -> Vec<Lap> {
+    let stated = steps.iter().any(|step| step.duration_ns.is_some());
+    let mut laps = Vec::with_capacity(steps.len());
+    if stated {
+        let mut next = u64::MAX;
+        for step in steps.iter().rev() {
+            let stop_ns = step.t_ns.min(next);
+            let start_ns = step.duration_ns.map(|duration| stop_ns.saturating_sub(duration));
+            next = start_ns.unwrap_or(stop_ns);
+            laps.push(Lap { start_ns, stop_ns, duration_ns: step.duration_ns });
+        }
+        laps.reverse();
+        return laps;
+    }
+    let mut before: Option<&Timed> = None;
+    for step in steps {
+        let follows = before.filter(|before| step.step == before.step.wrapping_add(1)).map(|before| before.t_ns);
+        let border = borders[..borders.partition_point(|border| *border < step.t_ns)].last().copied();
+        // Only a step that follows the one before it, or is the first of all, is known to have begun at a border.
+        let start_ns = if follows.is_some() || before.is_none() { follows.max(border) } else { None };
+        let duration_ns = start_ns.map(|start| step.t_ns.saturating_sub(start));
+        laps.push(Lap { start_ns, stop_ns: step.t_ns, duration_ns });
+        before = Some(step);
+    }
+    laps
+}
+
+/// Samples a second at that time a step.
+pub(super) fn throughput(samples_per_step: u64, step_s: f64) -> f64 {
+    real(samples_per_step) / step_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn phase(name: &str, start_s: u64, stop_s: u64) -> Phase {
+        Phase { name: name.to_owned(), index: 1, rank: 0, start_ns: start_s * S, stop_ns: Some(stop_s * S) }
+    }
+
+    fn steps(times: &[(u64, Option<u64>)]) -> Vec<Timed> {
+        let stamp = |(step, (t_s, duration_s)): (u64, &(u64, Option<u64>))| Timed {
+            step,
+            t_ns: t_s * S,
+            duration_ns: duration_s.map(|duration_s| duration_s * S),
+        };
+        (1..).zip(times).map(stamp).collect()
+    }
+
+    fn training(steps: Vec<Timed>, phases: Vec<Phase>) -> Training {
+        Training::new(&Observed { steps, phases, ..Observed::default() })
+    }
+
+    /// 20 steps of 2 s in two epochs, of which the first two took 50 s each, with 5 s of evaluation after each epoch.
+    fn slow_start(nested: bool) -> Training {
+        let mut times = vec![(50, Some(50)), (100, Some(50))];
+        times.extend((1..=8).map(|i| (100 + 2 * i, Some(2))));
+        times.extend((1..=10).map(|i| (121 + 2 * i, Some(2))));
+        let end = if nested { 5 } else { 0 };
+        let phases = vec![
+            phase("epoch", 0, 116 + end),
+            phase("eval", 116, 121),
+            phase("epoch", 121, 141 + end),
+            phase("eval", 141, 146),
+        ];
+        training(steps(&times), phases)
+    }
+
+    #[test]
+    fn the_warm_up_counts_as_measured_steps() {
+        for training in [slow_start(false), slow_start(true)] {
+            assert_eq!((training.steps(), training.warmup(), training.epochs()), (20, 2, 2));
+            assert_eq!(training.step_s(), Some(2.0));
+            assert_eq!(training.warmup_s(), Some(100.0));
+            assert_eq!(training.train_s(), Some(40.0));
+            assert_eq!(training.epoch_s(), Some(20.0), "both epochs are of ten steps");
+            assert_eq!(training.measured, Windows::new([(100 * S, 116 * S), (121 * S, 141 * S)]));
+            assert_eq!(training.unseen(), None);
+        }
+    }
+
+    #[test]
+    fn without_epochs_training_goes_from_the_first_step_to_the_last() {
+        let told = training(steps(&[(10, Some(4)), (12, Some(2)), (14, Some(2))]), vec![]);
+        assert_eq!((told.train_s(), told.epoch_s(), told.warmup_s()), (Some(8.0), None, None));
+        let silent = training(steps(&[(10, None), (12, None), (14, None)]), vec![]);
+        assert_eq!((silent.train_s(), silent.step_s()), (Some(6.0), Some(2.0)), "the first step counts as the others");
+        let many: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (10 + 2 * i, None)).collect();
+        assert_eq!(training(steps(&many), vec![]).train_s(), Some(60.0));
+        let with_eval = training(steps(&[(2, None), (4, None), (16, None)]), vec![phase("eval", 4, 14)]);
+        assert_eq!((with_eval.train_s(), with_eval.step_s()), (Some(6.0), Some(2.0)));
+        assert!(training(steps(&[(10, None)]), vec![]).train_s().is_none());
+        assert!(training(vec![], vec![]).unseen().is_some());
+        assert_eq!(training(vec![], vec![phase("epoch", 3, 9)]).train_s(), Some(6.0));
+    }
+
+    #[test]
+    fn steps_told_at_once_are_laid_end_to_end() {
+        let phase = |rank: u32, start_ns: u64, stop_ns: u64| Phase {
+            name: "step".to_owned(),
+            index: 1,
+            rank,
+            start_ns,
+            stop_ns: Some(stop_ns),
+        };
+        let mut told = [phase(0, 0, 10), phase(1, 88, 100), phase(0, 70, 100), phase(0, 71, 101), phase(0, 72, 102)];
+        lay_out(&mut told);
+        let laid: Vec<(u64, Option<u64>)> = told.iter().map(|phase| (phase.start_ns, phase.stop_ns)).collect();
+        let expected = [(0, 10), (88, 100), (12, 42), (42, 72), (72, 102)];
+        assert_eq!(laid, expected.map(|(start, stop)| (start, Some(stop))));
+    }
+
+    proptest! {
+        #[test]
+        fn laying_out_keeps_durations_and_never_overlaps(steps in prop::collection::vec((0..50u64, 1..50u64), 1..40)) {
+            let mut now = 5000;
+            let mut phases: Vec<Phase> = steps.iter().map(|(pause, duration)| {
+                now += pause;
+                let start_ns = now - duration;
+                Phase { name: "step".to_owned(), index: 1, rank: 0, start_ns, stop_ns: Some(now) }
+            }).collect();
+            let before = phases.clone();
+            lay_out(&mut phases);
+            for (before, after) in before.iter().zip(&phases) {
+                prop_assert_eq!(after.stop_ns.unwrap() - after.start_ns, before.stop_ns.unwrap() - before.start_ns);
+                prop_assert!(after.stop_ns <= before.stop_ns, "an event comes after what it tells of");
+            }
+            prop_assert!(phases.windows(2).all(|pair| pair[0].stop_ns.unwrap() <= pair[1].start_ns));
+            prop_assert_eq!(phases.last().unwrap(), before.last().unwrap());
+        }
+    }
+}
