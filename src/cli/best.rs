@@ -2,8 +2,9 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use crate::record::{Direction, known_metric};
+use crate::record::{Direction, RunId, known_metric};
 use crate::report::{self, Place};
+use crate::store::{Reader, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Say which configuration of a model is best by a metric
@@ -47,7 +48,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut places = Vec::new();
         for ranked in reader.best(&args.model, &args.metric, direction, limit)? {
             if let Some(run) = reader.run(ranked.run)? {
-                places.push(Place { id: reader.short(run.id.0)?, run, mean: ranked.mean, n: ranked.n });
+                let uncertainty = uncertainty(reader, run.id, &args.metric)?.map(|share| share * ranked.mean.abs());
+                places.push(Place { id: reader.short(run.id.0)?, run, mean: ranked.mean, uncertainty, n: ranked.n });
             }
         }
         let ranked = if places.is_empty() { reader.ranked_metrics()? } else { BTreeMap::new() };
@@ -62,6 +64,18 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         || report::best_value(&places, &args.model, &args.metric, unit, direction),
     )?;
     Ok(exit::YES)
+}
+
+/// How far a metric of a run may be off, as a share of it: the largest over its finished attempts. A sensor that is off is off in
+/// every repetition, so that a mean is no surer than they are.
+fn uncertainty(reader: &Reader<'_>, run: RunId, metric: &str) -> Result<Option<f64>, StoreError> {
+    let mut largest: Option<f64> = None;
+    for (id, _) in reader.attempts_of(run)?.into_iter().filter(|(_, finished)| *finished) {
+        let metric = reader.attempt(id)?.and_then(|mut attempt| attempt.metrics.remove(metric));
+        let share = metric.and_then(|metric| Some(metric.uncertainty? / metric.value?.abs()));
+        largest = share.filter(|share| share.is_finite()).into_iter().chain(largest).reduce(f64::max);
+    }
+    Ok(largest)
 }
 
 fn nothing(args: &Args, ranked: &BTreeMap<String, BTreeSet<String>>) -> String {

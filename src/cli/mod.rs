@@ -8,6 +8,7 @@ mod completions;
 mod context;
 mod diff;
 mod doctor;
+mod events;
 mod export;
 mod failure;
 mod hide;
@@ -62,6 +63,7 @@ enum Command {
     Rerun(rerun::Args),
     Ls(ls::Args),
     Show(show::Args),
+    Events(events::Args),
     Telemetry(telemetry::Args),
     Diff(diff::Args),
     Why(why::Args),
@@ -106,6 +108,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
         Command::Show(args) => show::run(args, context),
+        Command::Events(args) => events::run(args, context),
         Command::Telemetry(args) => telemetry::run(args, context),
         Command::Diff(args) => diff::run(args, context),
         Command::Why(args) => why::run(args, context),

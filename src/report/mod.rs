@@ -4,6 +4,7 @@
 
 mod difference;
 mod document;
+mod events;
 mod listing;
 mod number;
 mod panels;
@@ -18,8 +19,9 @@ mod units;
 
 pub use difference::{diff_text, diff_value, why_text, why_value};
 pub use document::{document, table_of};
+pub use events::{events_text, events_value};
 pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
-pub use number::{bytes, count, duration, significant, when};
+pub use number::{bytes, count, duration, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};
 pub use progress::{Bar, Progress};
 pub use ranking::{Place, best_text, best_value};

@@ -51,6 +51,34 @@ pub fn duration(seconds: f64) -> String {
     format!("{} h {:02} min", (minutes / 60.0).floor(), minutes % 60.0)
 }
 
+/// A physical quantity with three significant digits and the prefix that fits its unit: `12.4 kJ`, `0.31 J`.
+pub fn quantity(value: f64, unit: &str) -> String {
+    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")];
+    let fits = |(scale, _): &&(f64, &str)| value.abs() >= 0.9995 * scale;
+    let (scale, prefix) = prefixes.iter().find(fits).copied().unwrap_or((1.0, ""));
+    let scaled = value / scale;
+    let digits = match scaled.abs() {
+        m if m >= 99.95 => 0,
+        m if m >= 9.995 => 1,
+        _ => 2,
+    };
+    if !scaled.is_finite() || value == 0.0 {
+        return format!("{} {unit}", significant(value));
+    }
+    format!("{scaled:.digits$} {prefix}{unit}")
+}
+
+/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value.
+pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
+    let Some(half_width) = half_width else { return text };
+    let percent = 100.0 * half_width / value.abs();
+    match percent {
+        p if p < 9.95 => format!("{text} ± {percent:.1}%"),
+        p if p.is_finite() => format!("{text} ± {percent:.0}%"),
+        _ => format!("{text} ± {}", significant(half_width)),
+    }
+}
+
 /// A number of bytes in binary units.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn bytes(count: u64) -> String {
@@ -95,6 +123,15 @@ mod tests {
         let shown = [0.000_001_5, 0.0123, 1.0, 59.96, 99.96, 306.0, 3599.9, 25_700.0].map(duration);
         let expected = ["1.5 µs", "12.3 ms", "1.0 s", "60.0 s", "1 min 40 s", "5 min 06 s", "1 h 00 min", "7 h 08 min"];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn quantities_have_prefixes_and_uncertainties() {
+        let shown = [12_403.0, 999.9, 999.4, 0.3104, 0.0, -52.06, 3.6e6, 5e-9].map(|joules| quantity(joules, "J"));
+        assert_eq!(shown, ["12.4 kJ", "1.00 kJ", "999 J", "310 mJ", "0 J", "-52.1 J", "3.60 MJ", "5.00 nJ"]);
+        let of = |value: f64, half_width: f64| within(quantity(value, "J"), value, Some(half_width));
+        let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
+        assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The answer to `best`.
 
 use super::document::table_of;
-use super::number::{count, duration, significant};
+use super::number::{count, duration, significant, within};
 use super::table::columns;
 use crate::record::{Direction, Run, Table, Value};
 use std::collections::BTreeSet;
@@ -15,6 +15,8 @@ pub struct Place {
     pub run: Run,
     /// The mean of the metric over the group's attempts.
     pub mean: f64,
+    /// How far the mean may be off, in its unit: half the width of a 95% interval. None where the metric has none.
+    pub uncertainty: Option<f64>,
     /// How many attempts the mean is over.
     pub n: u32,
 }
@@ -35,14 +37,17 @@ fn differing(places: &[Place]) -> Vec<String> {
 pub fn best_text(places: &[Place], metric: &str, unit: &str, direction: Direction) -> String {
     let Some(first) = places.first() else { return String::new() };
     let fields = differing(places);
-    let value = |mean: f64| if unit == "s" { duration(mean) } else { significant(mean) };
+    let value = |place: &Place| {
+        let mean = if unit == "s" { duration(place.mean) } else { significant(place.mean) };
+        within(mean, place.mean, place.uncertainty)
+    };
     let metric_head = format!(">{metric}");
     let mut heads = vec![">#", "RUN", &metric_head, ">N", ">AGAINST #1"];
     heads.extend(fields.iter().map(|field| field.rsplit_once('.').map_or(field.as_str(), |(_, name)| name)));
     let rows = (1..).zip(places).map(|(rank, place): (u32, &Place)| {
         let share = (place.mean - first.mean) / first.mean.abs();
         let against = if rank == 1 || !share.is_finite() { "-".to_owned() } else { format!("{:+.2}%", share * 100.0) };
-        let mut row = vec![rank.to_string(), place.id.clone(), value(place.mean), place.n.to_string(), against];
+        let mut row = vec![rank.to_string(), place.id.clone(), value(place), place.n.to_string(), against];
         let config = place.run.config();
         row.extend(fields.iter().map(|field| config.get(field).map_or_else(|| "-".to_owned(), Value::to_string)));
         row
@@ -53,7 +58,7 @@ pub fn best_text(places: &[Place], metric: &str, unit: &str, direction: Directio
     text.push_str(&format!(
         "best: {} with {metric} {}{unit} ({}, mean over finished attempts; {} compared)\n",
         first.id,
-        value(first.mean),
+        value(first),
         direction.name(),
         count(usize::try_from(total).unwrap_or(usize::MAX), "attempt"),
     ));
@@ -63,12 +68,16 @@ pub fn best_text(places: &[Place], metric: &str, unit: &str, direction: Directio
 /// The answer as a document's members.
 pub fn best_value(places: &[Place], model: &str, metric: &str, unit: &str, direction: Direction) -> Table {
     let items = places.iter().map(|place| {
-        Value::Table(table_of([
+        let mut item = table_of([
             ("run", place.run.id.to_string().into()),
             ("mean", place.mean.into()),
             ("n", place.n.into()),
             ("config", place.run.parts.config.clone()),
-        ]))
+        ]);
+        if let Some(uncertainty) = place.uncertainty {
+            item.insert("uncertainty".to_owned(), uncertainty.into());
+        }
+        Value::Table(item)
     });
     table_of([
         ("model", model.into()),

@@ -1,7 +1,7 @@
 //! One run with its attempts, in full.
 
 use super::document::table_of;
-use super::number::{duration, significant, when};
+use super::number::{duration, significant, when, within};
 use super::table::columns;
 use crate::record::{Attempt, AttemptId, Part, Run, Table, Value};
 
@@ -61,7 +61,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
     }
     let metrics = attempt.metrics.iter().map(|(name, metric)| {
         let value = match (metric.value, &metric.reason) {
-            (Some(value), _) => significant(value),
+            (Some(value), _) => within(significant(value), value, metric.uncertainty),
             (None, Some(reason)) => format!("none ({reason})"),
             (None, None) => "none".to_owned(),
         };

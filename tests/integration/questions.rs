@@ -99,6 +99,23 @@ fn why_and_diff_name_what_differs() {
 }
 
 #[test]
+fn events_stand_beside_what_was_read_of_the_hardware() {
+    let sandbox = sealed();
+    let document = sandbox.json(&["events", "latest"], 0);
+    let phases = document["phases"].as_array().unwrap();
+    let counts: Vec<(&str, i64)> =
+        phases.iter().map(|phase| (phase["phase"].as_str().unwrap(), phase["count"].as_i64().unwrap())).collect();
+    assert!(counts.contains(&("epoch", 2)) && counts.contains(&("step", 6)), "{counts:?}");
+    for phase in phases {
+        let told = ["energy", "energy_reason"].iter().filter(|key| phase.get(**key).is_some()).count();
+        assert_eq!(told, 1, "an energy or a reason: {phase}");
+    }
+    let text = sandbox.run(&["events", &runs(&sandbox)[0][..8]]).expect(0);
+    assert!(text.lines().nth(1).unwrap().starts_with("PHASE"), "{text}");
+    sandbox.run(&["events", "0000"]).complaint(1);
+}
+
+#[test]
 fn tags_and_notes_stay_with_what_they_name() {
     let sandbox = sealed();
     let ids = runs(&sandbox);
@@ -184,6 +201,7 @@ fn every_command_has_help_with_an_example() {
         "rerun",
         "ls",
         "show",
+        "events",
         "diff",
         "why",
         "best",

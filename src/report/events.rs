@@ -1,0 +1,213 @@
+//! The answer to `events`: phases beside what they drew.
+
+use super::document::table_of;
+use super::number::{duration, quantity, within};
+use super::table::columns;
+use crate::analysis::PhaseRow;
+use crate::record::{Attempt, AttemptId, Table, Value};
+
+const NOTHING: &str = "-";
+
+/// The phases of an attempt as text.
+pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> String {
+    let mut text = format!("attempt  {id}\n");
+    if let Some(marks) = attempt.facts.get("telemetry.marks").and_then(words).filter(|marks| !marks.is_empty()) {
+        text.push_str(&format!("marks    {}\n", marks.join(" ")));
+    }
+    if rows.is_empty() {
+        text.push_str("it told of no phase\n");
+        return text;
+    }
+    let heads = [
+        "PHASE",
+        ">RANK",
+        ">GPU",
+        ">COUNT",
+        ">TIME",
+        ">MEDIAN",
+        ">SHARE",
+        ">POWER",
+        ">ENERGY",
+        ">A SAMPLE",
+        ">BUSY",
+        ">READINGS",
+        ">COVERED",
+    ];
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    text.push_str(&columns(
+        &heads,
+        rows.iter().map(|row| {
+            let energy = row.energy.as_ref().ok();
+            let of =
+                |show: &dyn Fn(&crate::analysis::Energy) -> String| energy.map_or_else(|| NOTHING.to_owned(), show);
+            vec![
+                row.name.clone(),
+                row.rank.to_string(),
+                row.gpu.map_or_else(|| NOTHING.to_owned(), |gpu| gpu.to_string()),
+                row.count.to_string(),
+                duration(row.total_s),
+                duration(row.median_s),
+                percent(row.share),
+                of(&|energy| quantity(energy.watts(), "W")),
+                of(&|energy| within(quantity(energy.joules, "J"), energy.joules, Some(energy.half_width()))),
+                row.joules_per_sample().map_or_else(|| NOTHING.to_owned(), |joules| quantity(joules, "J")),
+                row.utilization.as_ref().map_or_else(|_| NOTHING.to_owned(), |percent| format!("{percent:.0}%")),
+                of(&|energy| energy.readings.to_string()),
+                of(&|energy| percent(energy.coverage)),
+            ]
+        }),
+    ));
+    let mut told: Vec<String> = Vec::new();
+    for row in rows {
+        let Err(reason) = &row.energy else { continue };
+        // Devices that are silent for one reason are one line.
+        let line = format!("no energy of `{}`: {reason}\n", row.name);
+        if !told.contains(&line) {
+            text.push_str(&line);
+            told.push(line);
+        }
+    }
+    text
+}
+
+fn words(marks: &Value) -> Option<Vec<&str>> {
+    match marks {
+        Value::List(marks) => Some(marks.iter().filter_map(Value::as_str).collect()),
+        _ => None,
+    }
+}
+
+/// The phases as a document's members.
+pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Table {
+    let rows = rows.iter().map(|row| {
+        let mut table = table_of([
+            ("phase", row.name.as_str().into()),
+            ("rank", row.rank.into()),
+            ("count", row.count.into()),
+            ("time_s", row.total_s.into()),
+            ("median_s", row.median_s.into()),
+            ("share", row.share.into()),
+        ]);
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                table.insert(name.to_owned(), value);
+            }
+        };
+        put("gpu", row.gpu.map(Value::from));
+        put("samples", row.samples.map(Value::from));
+        put("joules_per_sample", row.joules_per_sample().map(Value::from));
+        put("utilization", row.utilization.as_ref().ok().map(|percent| (*percent).into()));
+        put("utilization_reason", row.utilization.as_ref().err().map(|reason| reason.as_str().into()));
+        match &row.energy {
+            Ok(energy) => {
+                put("power_w", Some(energy.watts().into()));
+                put("energy", Some(energy.to_table().into()));
+            }
+            Err(reason) => put("energy_reason", Some(reason.as_str().into())),
+        }
+        Value::Table(table)
+    });
+    let mut members = table_of([
+        ("attempt", id.to_string().into()),
+        ("run", attempt.run.to_string().into()),
+        ("phases", Value::List(rows.collect())),
+    ]);
+    if let Some(marks) = attempt.facts.get("telemetry.marks") {
+        members.insert("marks".to_owned(), marks.clone());
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Energy, Method, Uncertainty};
+    use crate::record::{Digest, Nonce, Outcome, RunId, Tail};
+    use std::collections::BTreeMap;
+
+    fn attempt(marks: &[&str]) -> Attempt {
+        Attempt {
+            run: RunId(Digest([1; 32])),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 100_000_000_000,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: [("telemetry.marks".to_owned(), marks.to_vec().into())].into(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    fn row(name: &str, gpu: Option<u32>, energy: Result<(f64, f64), &str>) -> PhaseRow {
+        let energy = energy.map_err(str::to_owned).map(|(joules, sensor)| Energy {
+            joules,
+            length_s: 31.0,
+            method: Method::Counter,
+            counter: Some(joules),
+            integrated: Some(joules * 0.99),
+            fault: None,
+            coverage: 0.998,
+            readings: 310,
+            uncertainty: Uncertainty { sensor, ..Uncertainty::default() },
+        });
+        let utilization = if energy.is_ok() { Ok(93.4) } else { Err("it is short".to_owned()) };
+        PhaseRow {
+            name: name.to_owned(),
+            rank: 0,
+            gpu,
+            count: 40,
+            total_s: 31.0,
+            median_s: 0.0775,
+            share: 0.31,
+            energy,
+            utilization,
+            samples: (name == "step").then_some(1280.0),
+        }
+    }
+
+    fn rows() -> [PhaseRow; 4] {
+        let short = "it comes in 40 intervals of 9 ms, but power is read every 100 ms";
+        [
+            row("step", Some(0), Ok((12_403.0, 645.0))),
+            row("step", Some(1), Ok((12_011.0, 601.0))),
+            row("data", Some(0), Err(short)),
+            row("data", Some(1), Err(short)),
+        ]
+    }
+
+    #[test]
+    fn phases_are_a_table_and_refusals_have_reasons() {
+        let id = AttemptId(Digest([0xab; 32]));
+        let text = events_text(id, &attempt(&["gap", "frozen_counter"]), &rows());
+        insta::assert_snapshot!(text, @r"
+        attempt  abababababababababababababababababababababababababababababababab
+        marks    gap frozen_counter
+        PHASE  RANK  GPU  COUNT    TIME   MEDIAN  SHARE  POWER          ENERGY  A SAMPLE  BUSY  READINGS  COVERED
+        step      0    0     40  31.0 s  77.5 ms  31.0%  400 W  12.4 kJ ± 5.2%    9.69 J   93%       310    99.8%
+        step      0    1     40  31.0 s  77.5 ms  31.0%  387 W  12.0 kJ ± 5.0%    9.38 J   93%       310    99.8%
+        data      0    0     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
+        data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
+        no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms
+        ");
+        let none = events_text(id, &attempt(&[]), &[]);
+        assert_eq!(none.lines().skip(1).collect::<Vec<_>>(), ["it told of no phase"]);
+    }
+
+    #[test]
+    fn a_document_has_numbers_or_reasons() {
+        let members = events_value(AttemptId(Digest([0xab; 32])), &attempt(&[]), &rows());
+        let Value::List(phases) = &members["phases"] else { panic!("{members:?}") };
+        let (step, data) = (phases[0].flatten(), phases[2].flatten());
+        assert_eq!(step["energy.joules"], 12_403.0.into());
+        assert_eq!(step["energy.method"], "counter".into());
+        assert_eq!((step["power_w"].as_float(), step["gpu"].as_int()), (Some(12_403.0 / 31.0), Some(0)));
+        assert!(!data.contains_key("power_w") && data["energy_reason"].as_str().unwrap().contains("9 ms"));
+        assert_eq!(data["utilization_reason"], "it is short".into());
+    }
+}
