@@ -21,9 +21,9 @@ pub use difference::{
     CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, is_computed,
     verdict, why,
 };
-pub use select::{Unmatched, select};
-pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use energy::{Energy, Method, Uncertainty};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
+pub use select::{Unmatched, select};
+pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};

@@ -23,6 +23,8 @@ mod smoke;
 mod spec;
 mod watch;
 
+#[cfg(all(test, feature = "cuda"))]
+mod on_gpu;
 #[cfg(test)]
 mod sample;
 

@@ -35,8 +35,10 @@ fn a_worker_that_is_killed_is_recorded_with_the_signal_and_its_last_words() {
 
 #[test]
 fn a_worker_that_failed_and_does_not_end_is_ended() {
-    let attempt =
-        attempt_of(r#"echo '{"event":"failure","message":"the device is gone"}' >> "$LEDGER_EVENTS"; exec sleep 600"#, 4);
+    let attempt = attempt_of(
+        r#"echo '{"event":"failure","message":"the device is gone"}' >> "$LEDGER_EVENTS"; exec sleep 600"#,
+        4,
+    );
     assert_eq!(attempt["reason"], "the device is gone (it did not end by itself, and was killed)");
 }
 
