@@ -52,7 +52,6 @@ mod trained {
     use crate::wire::{from_json, write_event};
     use std::fs::File;
     use std::io::{Read, Write};
-    use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
@@ -127,8 +126,8 @@ mod trained {
                 }
             }
         });
-        let kernel_cache = environment::var("LEDGER_KERNEL_CACHE").map(PathBuf::from);
-        let finish = train::run(&cell, kernel_cache.as_deref(), pipe.as_ref(), &stop);
+        let tuned = environment::var("LEDGER_KERNELS_TUNED").is_some_and(|tuned| tuned == "1");
+        let finish = train::run(&cell, tuned, pipe.as_ref(), &stop);
         match finish {
             Ok(Finish::Done) => {
                 pipe.flush();

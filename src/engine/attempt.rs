@@ -1,7 +1,7 @@
 //! One attempt from its claim to its seal.
 
 use super::bind::{Bound, Launch};
-use super::kernels::KernelCache;
+use super::kernels::{InUse, KernelCache};
 use super::telemetry::{Sampler, Watched};
 use super::worker::{Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch, fold};
@@ -59,9 +59,9 @@ pub fn execute(
     watch: &dyn Watch,
     stop: &dyn Stop,
 ) -> Result<Attempted, EngineError> {
-    let kernels =
-        (bound.launch == Launch::Trainer && !bound.gpus.is_empty()).then(|| KernelCache::of(store.dir(), &bound.run));
-    let in_use = kernels.as_ref().map(KernelCache::open).transpose()?;
+    let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
+        .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
+        .transpose()?;
     // Before the claim, which is the zero of the attempt's times: energy is counted from there.
     let sampler =
         Sampler::start(Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() });
@@ -75,7 +75,7 @@ pub fn execute(
     }
     watch.see(Seen::Begun(bound));
     supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
-    drop(in_use);
+    drop(kernels);
     supervision.seal(store)
 }
 
@@ -172,10 +172,10 @@ impl Supervision {
         watch: &dyn Watch,
         stop: &dyn Stop,
         sampler: Option<Sampler>,
-        kernels: Option<&KernelCache>,
+        kernels: Option<&InUse>,
     ) {
         let fifo = self.journal.path().with_extension("events");
-        self.keep(kernels.map(|kernels| facts(kernels.facts("before"))).unwrap_or_default());
+        self.keep(kernels.map(|kernels| facts(kernels.cache.facts("before"))).unwrap_or_default());
         let worker = match Worker::start(shim, bound, kernels, &fifo) {
             Ok(worker) => worker,
             Err(error) => {
@@ -222,7 +222,12 @@ impl Supervision {
         self.take(rest, watch);
         let last = sampler.map(|sampler| sampler.finish(TELEMETRY_GRACE)).unwrap_or_default();
         self.keep(last);
-        self.keep(kernels.map(|kernels| facts(kernels.facts("after"))).unwrap_or_default());
+        if let Some(kernels) = kernels {
+            // Once a run came to its end, all its kernels have been chosen.
+            let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };
+            self.keep(remembered.err().map(|error| Entry::Warning(error.to_string())).into_iter().collect());
+            self.keep(facts(kernels.cache.facts("after")));
+        }
         let outcome = self.outcome(exit, halt);
         self.end(outcome, Some(exit), cpu_ns);
     }

@@ -64,10 +64,27 @@ pub struct KernelCache {
     pub dir: PathBuf,
 }
 
-/// Held while a run uses the kernels.
+/// Kernels that a run uses; they are neither exported nor replaced meanwhile.
 #[derive(Debug)]
 pub(super) struct InUse {
+    /// What they are.
+    pub(super) cache: KernelCache,
+    /// Whether an earlier run of the same shapes has tuned them.
+    pub(super) tuned: bool,
+    /// Where the worker is started.
+    pub(super) workplace: PathBuf,
+    mark: PathBuf,
     _lock: File,
+}
+
+impl InUse {
+    /// Remembers that the shapes of this run are tuned.
+    pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
+        if let Some(folder) = self.mark.parent() {
+            fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
+        }
+        fs::write(&self.mark, "").map_err(io_error("write", &self.mark))
+    }
 }
 
 impl KernelCache {
@@ -100,19 +117,28 @@ impl KernelCache {
         Self { dir: ledger.join(FOLDER).join(&key), key, environment }
     }
 
-    /// Makes the folder ready for a worker that is started in it.
-    pub(super) fn open(&self) -> Result<InUse, KernelCacheError> {
+    /// Makes the folder ready for the worker of a run.
+    ///
+    /// Tuning compiles hundreds of kernels of which a few win. They are kept only once it is over, from the second run of the same
+    /// shapes on: half a gigabyte otherwise, for a model of three layers.
+    pub(super) fn open(self, run: &Run) -> Result<InUse, KernelCacheError> {
         fs::create_dir_all(&self.dir).map_err(io_error("make the folder", &self.dir))?;
         let lock = self.lock_file()?;
         lock.lock_shared().map_err(io_error("lock", &self.dir))?;
-        self.write_missing(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
+        if !self.dir.join(KEY_FILE).exists() {
+            self.write(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
+        }
+        let mark = self.dir.join("tuned").join(shapes(run).prefix(16));
+        let tuned = mark.exists();
+        let workplace = self.dir.join(if tuned { "ready" } else { "tuning" });
+        fs::create_dir_all(&workplace).map_err(io_error("make the folder", &workplace))?;
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
         let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-        // Tuning is kept by default, compiled kernels are not.
         let config =
-            format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = true\n");
-        self.write(CONFIG_FILE, &config)?;
-        Ok(InUse { _lock: lock })
+            format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = {tuned}\n");
+        let folder = if tuned { "ready" } else { "tuning" };
+        self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
+        Ok(InUse { cache: self, tuned, workplace, mark, _lock: lock })
     }
 
     fn lock_file(&self) -> Result<File, KernelCacheError> {
@@ -120,14 +146,10 @@ impl KernelCache {
         File::options().create(true).append(true).open(&path).map_err(io_error("open", &path))
     }
 
-    fn write_missing(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
-        if self.dir.join(name).exists() { Ok(()) } else { self.write(name, text) }
-    }
-
     /// Whole or not at all: another worker may be reading.
     fn write(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
         let path = self.dir.join(name);
-        let draft = self.dir.join(format!(".{name}.{}", std::process::id()));
+        let draft = self.dir.join(format!(".{}.{}", name.replace('/', "-"), std::process::id()));
         fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(io_error("write", &path))
     }
 
@@ -269,6 +291,18 @@ impl KernelCache {
     }
 }
 
+/// All of a run that decides which shapes its kernels have.
+fn shapes(run: &Run) -> Digest {
+    let decides = |name: &str| {
+        ["model.", "data.", "training.batch_size", "training.precision", "hardware."]
+            .iter()
+            .any(|known| name.starts_with(known))
+    };
+    let fields =
+        run.config().iter().filter(|(name, _)| decides(name)).map(|(name, value)| (name.clone(), value.clone()));
+    Value::Table(fields.collect()).digest()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,10 +329,23 @@ mod tests {
     }
 
     #[test]
+    fn compiled_kernels_are_kept_once_their_shapes_are_tuned() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, run) = (KernelCache::of(dir.path(), &run("580", 1)), run("580", 1));
+        let keeps =
+            |in_use: &InUse| fs::read_to_string(in_use.workplace.join(CONFIG_FILE)).unwrap().contains("cache = true");
+        let first = cache.clone().open(&run).unwrap();
+        assert!(!first.tuned && !keeps(&first));
+        first.remember().unwrap();
+        let second = cache.open(&run).unwrap();
+        assert!(second.tuned && keeps(&second));
+    }
+
+    #[test]
     fn kernels_move_from_one_ledger_to_another() {
         let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let cache = KernelCache::of(here.path(), &run("580", 1));
-        let in_use = cache.open().unwrap();
+        let in_use = cache.clone().open(&run("580", 1)).unwrap();
         assert_eq!(cache.state().unwrap(), None);
         fs::write(cache.dir.join("default.db"), "kernels").unwrap();
         fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();

@@ -1,7 +1,7 @@
 //! A worker's process and what comes out of it.
 
 use super::bind::{Bound, Launch};
-use super::kernels::KernelCache;
+use super::kernels::InUse;
 use crate::host::{clock, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
@@ -44,7 +44,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the worker of a run; its events come through a named pipe of that path.
-    pub(super) fn start(shim: &Shim, bound: &Bound, kernels: Option<&KernelCache>, fifo: &Path) -> io::Result<Self> {
+    pub(super) fn start(shim: &Shim, bound: &Bound, kernels: Option<&InUse>, fifo: &Path) -> io::Result<Self> {
         files::fifo(fifo).map_err(io::Error::other)?;
         // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
         let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
@@ -65,8 +65,14 @@ impl Worker {
             Launch::Trainer => {
                 command.stdin(Stdio::piped());
                 if let Some(kernels) = kernels {
-                    command.current_dir(&kernels.dir).env("LEDGER_KERNEL_CACHE", &kernels.dir);
-                    command.env("CUDA_CACHE_PATH", kernels.driver_cache());
+                    let tuned = u8::from(kernels.tuned).to_string();
+                    command.current_dir(&kernels.workplace).env("LEDGER_KERNELS_TUNED", tuned);
+                    // What the driver makes of kernels for the card is kept where they are, or not at all.
+                    if kernels.tuned {
+                        command.env("CUDA_CACHE_PATH", kernels.cache.driver_cache());
+                    } else {
+                        command.env("CUDA_CACHE_DISABLE", "1");
+                    }
                 }
             }
             Launch::Program { argv, directory } => {

@@ -16,7 +16,7 @@ use super::images::{Images, order};
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
 use super::spec::{Length, ModelSpec, Spec};
-use super::{Finish, Sink, TrainError, idle, kernels};
+use super::{Finish, Sink, TrainError, idle};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,14 +101,14 @@ impl Inner<'_> {
     }
 }
 
-/// Trains to the end or to a stop. `warm` says whether the device's kernels are likely to be there already.
+/// Trains to the end or to a stop. `tuned` says whether the device's kernels have been tuned before.
 pub fn fit(
     spec: &Spec,
     data: &Data,
     place: &Place,
     sink: &dyn Sink,
     stop: &AtomicBool,
-    warm: bool,
+    tuned: bool,
 ) -> Result<Finish, TrainError> {
     let parameters: Vec<Tensor<1>> = spec
         .model
@@ -136,11 +136,11 @@ pub fn fit(
         since_ns: 0,
         last_loss: f64::NAN,
     };
-    trainee.run(stop, warm)
+    trainee.run(stop, tuned)
 }
 
 impl Trainee<'_> {
-    fn run(&mut self, stop: &AtomicBool, warm: bool) -> Result<Finish, TrainError> {
+    fn run(&mut self, stop: &AtomicBool, tuned: bool) -> Result<Finish, TrainError> {
         let Plan { steps, epochs, .. } = self.plan;
         let sample_count = if *self.data == Data::Line { self.data.train_len() } else { self.spec.batch };
         self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
@@ -152,7 +152,8 @@ impl Trainee<'_> {
             if !idle::rest(self.sink, stop, self.spec.idle_ns) {
                 return Ok(Finish::Stopped);
             }
-            self.status(kernels::announcement(warm).to_owned());
+            let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
+            self.status(if tuned { "loading kernels" } else { cold }.to_owned());
         }
         for epoch in 1..=epochs {
             self.phase("epoch", epoch, PhaseEdge::Start);
@@ -232,7 +233,7 @@ impl Trainee<'_> {
         }
         let (steps, losses): (Vec<u64>, Vec<Tensor<1>>) = self.unread.drain(..).unzip();
         let losses: Vec<f32> =
-            Tensor::cat(losses, 0).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
+            joined(losses).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
         let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(steps.len());
         let mut t_ns = self.since_ns;
         for (step, loss) in steps.into_iter().zip(losses) {
@@ -320,6 +321,14 @@ impl Trainee<'_> {
     fn metric(&self, name: &str, value: f64, unit: &str) {
         self.sink.emit(EventKind::Metric { name: name.to_owned(), value, unit: unit.to_owned() });
     }
+}
+
+/// One tensor after the other.
+///
+/// A single one stays as it is: with fusion, joining one tensor to nothing while other operations wait in the queue gives zeros on CUDA
+/// (burn-fusion 0.22.0-pre.3).
+pub(super) fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
+    if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }
 
 /// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.

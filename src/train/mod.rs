@@ -14,7 +14,6 @@ mod fit;
 mod idle;
 mod idx;
 mod images;
-mod kernels;
 mod model;
 mod number;
 mod optimizer;
@@ -38,7 +37,6 @@ pub use watch::{Logged, WatchError, watch_device_log};
 use crate::record::{Cell, EventKind};
 use number::wide;
 use std::error::Error;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// Where a run's events go, and the clock that they are stamped with: this room has none of its own.
@@ -101,7 +99,7 @@ impl TrainError {
     }
 }
 
-/// Trains a cell and tells the sink what happens. `kernel_cache` is the folder of the device's compiled kernels, if there is one.
+/// Trains a cell and tells the sink what happens. `tuned` says, for whoever waits, whether an earlier run has tuned the device's kernels.
 ///
 /// Events, in this order:
 /// - the facts `device_name`, `precision`, `kernels`, and `rayon_threads` on the CPU; on a GPU the fact `smoke`, of a first small
@@ -124,17 +122,15 @@ impl TrainError {
 ///
 /// # Errors
 /// If the cell, its data or the device cannot be used, or the device fails. A panic of the device's threads is such a failure.
-pub fn run(cell: &Cell, kernel_cache: Option<&Path>, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
+pub fn run(cell: &Cell, tuned: bool, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
     let spec = spec::Spec::read(cell)?;
-    // Before the device is opened, which creates the database.
-    let warm = kernels::is_warm(kernel_cache);
     let place = device::open(spec.device)?;
     for (name, value) in place.facts() {
         sink.emit(EventKind::Fact { name: name.to_owned(), value });
     }
     smoke::smoke(&place, sink)?;
     let data = data::Data::load(&spec.data, spec.batch, spec.seed)?;
-    let train = || fit::fit(&spec, &data, &place, sink, stop, warm);
+    let train = || fit::fit(&spec, &data, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();
     }

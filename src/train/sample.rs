@@ -103,7 +103,7 @@ pub struct Told {
 /// Runs a cell and sorts what it tells.
 pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
-    let finish = run(cell, None, &notebook, &AtomicBool::new(false))?;
+    let finish = run(cell, false, &notebook, &AtomicBool::new(false))?;
     assert_eq!(finish, Finish::Done);
     let mut told = Told { events: notebook.events(), ..Told::default() };
     for event in &told.events {

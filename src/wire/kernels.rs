@@ -1,8 +1,9 @@
 //! Compiled and tuned kernels as one portable file.
 //!
-//! The file is the magic, the BLAKE3 digest of all that follows, and a bincode body: what the kernels depend on, and their files.
+//! The file is the magic, the BLAKE3 digest of all that follows, a bincode head (what the kernels depend on, and the names and lengths of
+//! their files), and the files' contents one after the other.
 
-use super::v1::{ValueV1, WireError, decode, encode};
+use super::v1::{ValueV1, WireError, decode_first, encode};
 use crate::record::{Digest, Table};
 use bincode::{Decode, Encode};
 
@@ -38,15 +39,17 @@ pub struct Kernels {
 }
 
 #[derive(Encode, Decode)]
-struct BodyV1 {
+struct HeadV1 {
     environment: ValueV1,
-    files: Vec<(String, Vec<u8>)>,
+    files: Vec<(String, u64)>,
 }
 
 /// Encodes kernels.
 pub fn encode_kernels(kernels: &Kernels) -> Result<Vec<u8>, KernelsError> {
-    let body = BodyV1 { environment: ValueV1::table(&kernels.environment), files: kernels.files.clone() };
-    let body = encode("kernels", &body)?;
+    let lengths = kernels.files.iter().map(|(name, content)| (name.clone(), content.len() as u64));
+    let head = HeadV1 { environment: ValueV1::table(&kernels.environment), files: lengths.collect() };
+    let mut body = encode("kernels", &head)?;
+    kernels.files.iter().for_each(|(_, content)| body.extend_from_slice(content));
     Ok([MAGIC.as_slice(), Digest::of(&body).0.as_slice(), &body].concat())
 }
 
@@ -63,13 +66,22 @@ pub fn decode_kernels(bytes: &[u8]) -> Result<Kernels, KernelsError> {
     if Digest::of(body).0 != *digest {
         return Err(KernelsError::Damaged);
     }
-    let BodyV1 { environment, files } = decode("kernels", body)?;
-    let is_plain =
-        |name: &str| name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains('\0'));
-    if let Some((name, _)) = files.iter().find(|(name, _)| !is_plain(name)) {
-        return Err(KernelsError::Name(name.clone()));
+    let (HeadV1 { environment, files: lengths }, mut rest) = decode_first("kernels", body)?;
+    let mut files = Vec::new();
+    for (name, len) in lengths {
+        if !name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains('\0')) {
+            return Err(KernelsError::Name(name));
+        }
+        let content = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len));
+        let (content, others) = content.ok_or(KernelsError::Damaged)?;
+        rest = others;
+        files.push((name, content.to_vec()));
     }
-    Ok(Kernels { environment: environment.into_table()?, files })
+    if rest.is_empty() {
+        Ok(Kernels { environment: environment.into_table()?, files })
+    } else {
+        Err(KernelsError::Damaged)
+    }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub(super) fn decode<T: Decode<()>>(what: &'static str, bytes: &[u8]) -> Result<
 }
 
 /// Decodes what the bytes begin with, and returns the bytes that follow it.
-fn decode_first<'a, T: Decode<()>>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a [u8]), WireError> {
+pub(super) fn decode_first<'a, T: Decode<()>>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a [u8]), WireError> {
     let (value, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
     Ok((value, bytes.get(used..).unwrap_or_default()))

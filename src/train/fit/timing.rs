@@ -110,7 +110,7 @@ fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
 fn steps_lie_where_they_were_and_inner_phases_lie_in_their_step() {
     let cell = linear_cell("sgd", 0.01);
     let host = Notebook::default();
-    run(&cell, None, &host, &AtomicBool::new(false)).expect("trains");
+    run(&cell, false, &host, &AtomicBool::new(false)).expect("trains");
     let host = host.0.into_inner().expect("no panic");
     for (events, every) in [(host, 10), (queued(&cell, &AtomicBool::new(false)), 50)] {
         let steps = steps(&events);
