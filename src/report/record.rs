@@ -3,7 +3,7 @@
 use super::document::table_of;
 use super::number::{duration, significant, when, within};
 use super::table::columns;
-use crate::record::{Attempt, AttemptId, Part, Run, Table, Value};
+use crate::record::{Attempt, AttemptId, Axis, Part, Run, Table, Value};
 
 /// A run, the attempts that are shown of it, and what people said of it.
 #[derive(Clone, Debug)]
@@ -71,12 +71,22 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
     for (name, digest) in &attempt.digests {
         text.push_str(&format!("digest   {name} {digest}\n"));
     }
-    let series = attempt.series.iter().map(|series| {
+    let (steps, readings): (Vec<_>, Vec<_>) = attempt.series.iter().partition(|series| series.axis == Axis::Step);
+    let series = steps.iter().map(|series| {
         vec![format!("  {}", series.name), series.len.to_string(), series.axis.name().to_owned(), series.unit.clone()]
     });
     text.push_str(&columns(&["  SERIES", ">POINTS", "OVER", "UNIT"], series));
-    let recorded =
-        Value::Table(attempt.settings.iter().chain(&attempt.facts).map(|(k, v)| (k.clone(), v.clone())).collect());
+    if !readings.is_empty() {
+        let count = readings.len();
+        text.push_str(&format!(
+            "  and {count} series of what the hardware did (`ledger telemetry {short}`, `ledger events {short}`)\n"
+        ));
+    }
+    // What was read and how the energy was reckoned has commands of its own, and would fill the screen here.
+    let is_shown =
+        |name: &str| !name.starts_with("telemetry.") && name != "energy" && !name.starts_with("kernel_cache.");
+    let recorded = attempt.settings.iter().chain(attempt.facts.iter().filter(|(name, _)| is_shown(name)));
+    let recorded = Value::Table(recorded.map(|(k, v)| (k.clone(), v.clone())).collect());
     let rows = recorded.flatten().into_iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);
     text.push_str("recorded, not hashed\n");
     text.push_str(&columns(&["  FIELD", "VALUE"], rows));

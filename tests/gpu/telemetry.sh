@@ -15,7 +15,8 @@ case $binary in
 *) cp "$binary" "$work/ledger" ;;
 esac
 chmod +x "$work/ledger"
-export LEDGER_DIR="$work/book" NO_COLOR=1
+# KEEP names a folder in which the ledger outlives the script.
+export LEDGER_DIR="${KEEP:-$work}/book" NO_COLOR=1
 ledger="$work/ledger"
 say() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 # try SECONDS COMMAND...: the end of what it printed here, all of it in the log.
@@ -34,14 +35,20 @@ import json, sys
 attempt = json.load(sys.stdin)["attempts"][0]
 for name in sys.argv[1:]:
     print(name, json.dumps(attempt["metrics"].get(name, attempt["facts"].get(name))))' "$@"; }
-export_kernels() { rm -f "$out/h200.kernels"; "$ledger" cache export -o "$out/h200.kernels"; "$ledger" cache ls; }
+export_kernels() {
+    rm -f "$out/h200.kernels"
+    "$ledger" cache export -o "$out/h200.kernels"
+    xz -3 -T0 "$out/h200.kernels"
+    ls -l "$out"
+}
 
 while [ $# -gt 0 ]; do
     stage=$1
     shift
     case $stage in
     kernels)
-        try 30 "$ledger" cache import "$1"
+        xz -dc "$1" >"$work/kernels"
+        try 30 "$ledger" cache import "$work/kernels"
         shift
         ;;
     cold)
@@ -83,10 +90,12 @@ while [ $# -gt 0 ]; do
     both)
         LINES_SHOWN=12 try 200 "$ledger" run tests/gpu/both.toml
         for model in softmax mnist_mlp mnist_cnn; do
-            ids=$("$ledger" best --model $model --metric loss --json 2>/dev/null | python3 -c '
+            ids=$("$ledger" ls --json | python3 -c '
 import json, sys
-print(*[place["run"] for place in json.load(sys.stdin)["places"]])' 2>/dev/null)
-            LINES_SHOWN=30 try 30 "$ledger" diff $ids
+attempts = json.load(sys.stdin)["attempts"]
+print(*[a["attempt"] for a in attempts if a["experiment"] == "both" and a["model"] == sys.argv[1]])' $model)
+            # shellcheck disable=SC2086
+            LINES_SHOWN=16 try 30 "$ledger" diff $ids
         done
         ;;
     hidden)
