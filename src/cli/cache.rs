@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Show the compiled and tuned kernels beside the ledger, and move them between machines
 ///
 /// The first run on a GPU compiles and tunes kernels for minutes. They are kept for each GPU model, driver, CUDA and trainer, and used by
-/// no other. `export` and `import` carry them to another machine that has the same.
+/// no other. `export` and `import` carry them to another machine that has the same. Kernels are code: import them only from whom you would take
+/// a program.
 ///
 /// Example: ledger cache export 41c0 -o h200.kernels
 #[derive(Debug, clap::Args)]

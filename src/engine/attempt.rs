@@ -1,14 +1,16 @@
 //! One attempt from its claim to its seal.
 
 use super::bind::{Bound, Launch};
+use super::fold::Fold;
 use super::kernels::{InUse, KernelCache};
 use super::telemetry::{Sampler, Watched};
 use super::worker::{Shim, Worker};
-use super::{EngineError, Seen, Stop, Watch, fold};
+use super::{EngineError, Seen, Stop, Watch};
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
 use crate::store::{Store, StoreError};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// At most this much of what a worker said is lost when the machine dies.
@@ -59,13 +61,21 @@ pub fn execute(
     watch: &dyn Watch,
     stop: &dyn Stop,
 ) -> Result<Attempted, EngineError> {
+    // Looking at the hardware disturbs what another process measures on it.
+    if is_claimed(&store.journals(), bound)? {
+        return Ok(Attempted::Elsewhere);
+    }
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
-    // Before the claim, which is the zero of the attempt's times: energy is counted from there.
-    let sampler =
-        Sampler::start(Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() });
+    let before = kernels.as_ref().map(|kernels| facts_of(kernels.cache.facts("before"))).unwrap_or_default();
+    let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
+    let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
+    if let Some(sampler) = &sampler {
+        sampler.look();
+    }
+    supervision.keep(before);
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
         && finished(store, bound.run.id)? >= wanted
@@ -87,10 +97,17 @@ fn finished(store: &Store, run: RunId) -> Result<usize, StoreError> {
     }
 }
 
+/// Whether a journal of the run is there. Those without an owner were sealed before; one that is still there belongs to a living process.
+fn is_claimed(journals: &Path, bound: &Bound) -> Result<bool, EngineError> {
+    let prefix = bound.run.id.0.prefix(16);
+    let is_same = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    Ok(journal::list(journals)?.iter().any(is_same))
+}
+
 /// What a supervisor keeps of the attempt that it looks after.
 struct Supervision {
     journal: journal::Writer,
-    entries: Vec<Entry>,
+    fold: Fold,
     run: RunId,
     started_ns: u64,
     started_unix_ms: i64,
@@ -105,12 +122,7 @@ impl Supervision {
     fn claim(store: &Store, bound: &Bound, facts: &Table) -> Result<Option<Self>, EngineError> {
         let dir = store.journals();
         let gate = Gate::enter(&dir)?;
-        let prefix = bound.run.id.0.prefix(16);
-        let is_same = |path: &std::path::PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
-        };
-        // Journals without an owner were sealed before; one that is still there belongs to a living process.
-        if journal::list(&dir)?.iter().any(is_same) {
+        if is_claimed(&dir, bound)? {
             return Ok(None);
         }
         let nonce = files::random_nonce()?;
@@ -126,9 +138,10 @@ impl Supervision {
         };
         let journal = journal::Writer::create(&dir, bound.run.id, nonce, &opened)?;
         drop(gate);
+        let Some(fold) = Fold::open(&opened) else { return Ok(None) };
         Ok(Some(Self {
             journal,
-            entries: vec![opened],
+            fold,
             run: bound.run.id,
             started_ns,
             started_unix_ms,
@@ -162,7 +175,7 @@ impl Supervision {
                 self.broken = Some(format!("the journal cannot be written: {error}"));
             }
         }
-        self.entries.extend(entries);
+        entries.iter().for_each(|entry| self.fold.take(entry));
     }
 
     fn run(
@@ -175,13 +188,12 @@ impl Supervision {
         kernels: Option<&InUse>,
     ) {
         let fifo = self.journal.path().with_extension("events");
-        self.keep(kernels.map(|kernels| facts(kernels.cache.facts("before"))).unwrap_or_default());
         let worker = match Worker::start(shim, bound, kernels, &fifo) {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
                 let reason = format!("the worker could not be started: {error}");
-                self.end(Outcome::Failed { reason }, None, None);
+                self.end(Outcome::Failed { reason }, None, None, Moment::now());
                 return;
             }
         };
@@ -206,7 +218,7 @@ impl Supervision {
                 halt.failed(format!("it took longer than `limits.timeout_s` = {limit} s"));
             }
             if self.failing.is_some_and(|since| since.elapsed() > FAILURE_GRACE) {
-                let stated = self.stated_failure().unwrap_or_default();
+                let stated = self.fold.failure().unwrap_or_default();
                 halt.failed(format!("{stated} (it did not end by itself, and was killed)"));
             }
             if let Some(reason) = &self.broken {
@@ -217,6 +229,7 @@ impl Supervision {
                 self.keep(Vec::new());
             }
         };
+        let ended = Moment::now();
         let cpu_ns = crate::host::cpu_time_ns(worker.pid());
         let rest = worker.finish();
         self.take(rest, watch);
@@ -226,10 +239,10 @@ impl Supervision {
             // Once a run came to its end, all its kernels have been chosen.
             let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };
             self.keep(remembered.err().map(|error| Entry::Warning(error.to_string())).into_iter().collect());
-            self.keep(facts(kernels.cache.facts("after")));
+            self.keep(facts_of(kernels.cache.facts("after")));
         }
         let outcome = self.outcome(exit, halt);
-        self.end(outcome, Some(exit), cpu_ns);
+        self.end(outcome, Some(exit), cpu_ns, ended);
     }
 
     fn take(&mut self, entries: Vec<Entry>, watch: &dyn Watch) {
@@ -261,11 +274,11 @@ impl Supervision {
                 Outcome::Interrupted { reason: format!("it was {how} on request") }
             }
             Exit::Code(code) => {
-                let reason = match self.last_stderr_line() {
+                let reason = match self.fold.last_stderr_line() {
                     Some(line) => format!("the worker exited with code {code}: {line}"),
                     None => format!("the worker exited with code {code}"),
                 };
-                Outcome::Failed { reason: self.stated_failure().unwrap_or(reason) }
+                Outcome::Failed { reason: self.fold.failure().map_or(reason, str::to_owned) }
             }
             Exit::Signal(signal) => {
                 let name = process::signal_name(signal);
@@ -279,30 +292,11 @@ impl Supervision {
         }
     }
 
-    fn stated_failure(&self) -> Option<String> {
-        self.entries.iter().find_map(|entry| match entry {
-            Entry::Event(event) => match &event.kind {
-                EventKind::Failure { message } => Some(message.clone()),
-                _ => None,
-            },
-            _ => None,
-        })
-    }
-
-    fn last_stderr_line(&self) -> Option<String> {
-        let text: String = self
-            .entries
-            .iter()
-            .filter_map(|entry| if let Entry::Stderr(text) = entry { Some(text.as_str()) } else { None })
-            .collect();
-        text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().chars().take(300).collect())
-    }
-
-    fn end(&mut self, outcome: Outcome, exit: Option<Exit>, cpu_ns: Option<u64>) {
-        let ended_ns = clock::monotonic_ns();
+    fn end(&mut self, outcome: Outcome, exit: Option<Exit>, cpu_ns: Option<u64>, at: Moment) {
+        let ended_ns = at.monotonic_ns;
         let mut last = Vec::new();
         let passed_ns = ended_ns.saturating_sub(self.started_ns);
-        last.extend(clock_jump(clock::unix_ms() - self.started_unix_ms, passed_ns).map(Entry::Warning));
+        last.extend(clock_jump(at.unix_ms - self.started_unix_ms, passed_ns).map(Entry::Warning));
         let ended = Entry::Ended { outcome, exit, ended_ns, cpu_ns };
         last.push(ended.clone());
         self.keep(last);
@@ -313,8 +307,7 @@ impl Supervision {
 
     fn seal(self, store: &Store) -> Result<Attempted, EngineError> {
         let journal = self.journal.path().to_owned();
-        // The first entry is there since the claim, so that there is always something to seal.
-        let Some(sealed) = fold(&self.entries, "", 0) else { return Ok(Attempted::Elsewhere) };
+        let sealed = self.fold.seal("", 0);
         match store.write(|writer| writer.seal(&sealed, clock::unix_ms())) {
             Ok(added) => {
                 self.journal.remove()?;
@@ -325,8 +318,21 @@ impl Supervision {
     }
 }
 
-fn facts(table: Table) -> Vec<Entry> {
+fn facts_of(table: Table) -> Vec<Entry> {
     table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
+}
+
+/// One moment by both clocks.
+#[derive(Clone, Copy)]
+struct Moment {
+    monotonic_ns: u64,
+    unix_ms: i64,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { monotonic_ns: clock::monotonic_ns(), unix_ms: clock::unix_ms() }
+    }
 }
 
 /// What to warn of where the host's clock and the monotonic clock do not agree on how long an attempt took.

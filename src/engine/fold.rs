@@ -3,8 +3,8 @@
 
 use crate::analysis::{Observed, Timed, lay_out};
 use crate::record::{
-    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Outcome, Phase, PhaseEdge, Sample, Sealed, Series, Table,
-    Tail, Value,
+    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
+    Series, Table, Tail, Value,
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,69 +22,119 @@ const REJECTED_SHOWN: usize = 3;
 /// `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last
 /// good entry.
 pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
-    let (Entry::Opened { nonce, run, settings, facts, started_unix_ms, started_ns, .. }, rest) =
-        entries.split_first()?
-    else {
-        return None;
-    };
-    let mut folding = Folding { started_ns: *started_ns, ..Folding::default() };
-    folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
-    folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
-    rest.iter().for_each(|entry| folding.take(entry));
-    let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } = folding;
-    if !observed.phases.iter().any(|phase| phase.name == "step") {
-        lay_out(&mut folding.step_phases);
-        observed.phases.append(&mut folding.step_phases);
+    let (opened, rest) = entries.split_first()?;
+    let mut fold = Fold::open(opened)?;
+    rest.iter().for_each(|entry| fold.take(entry));
+    Some(fold.seal(lost, torn_bytes))
+}
+
+/// What an attempt's entries came to so far: an attempt of days has millions, and none is kept.
+pub(super) struct Fold {
+    run: Run,
+    nonce: Nonce,
+    settings: Table,
+    facts: Table,
+    started_unix_ms: i64,
+    folding: Folding,
+}
+
+impl Fold {
+    /// Begins with the first entry of a journal. None if that is not [`Entry::Opened`].
+    pub(super) fn open(opened: &Entry) -> Option<Self> {
+        let Entry::Opened { nonce, run, settings, facts, started_unix_ms, started_ns, .. } = opened else {
+            return None;
+        };
+        let mut folding = Folding { started_ns: *started_ns, last_ns: *started_ns, ..Folding::default() };
+        folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
+        folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
+        Some(Self {
+            run: (**run).clone(),
+            nonce: *nonce,
+            settings: settings.clone(),
+            facts: facts.clone(),
+            started_unix_ms: *started_unix_ms,
+            folding,
+        })
     }
-    observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
-    observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(*started_ns);
-    observed.ended = folding.ended_ns.is_some();
-    let mut facts: Table = facts.clone();
-    facts.append(&mut folding.facts);
-    observed.complete(&mut metrics, &mut facts, &mut warnings);
-    if rejected_count > 0 {
-        warnings.push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
+
+    /// Takes the next entry.
+    pub(super) fn take(&mut self, entry: &Entry) {
+        self.folding.take(entry);
     }
-    if torn_bytes > 0 {
-        warnings.push(format!("the last {torn_bytes} bytes of the journal were torn and are lost"));
+
+    /// Why the worker said that it failed, if it did.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.folding.failure.as_deref()
     }
-    let outcome = match (folding.outcome, folding.failure) {
-        (Some(Outcome::Finished), Some(reason)) => Outcome::Failed { reason },
-        (Some(outcome), _) => outcome,
-        (None, _) => Outcome::Interrupted { reason: lost.to_owned() },
-    };
-    let tail = if outcome == Outcome::Finished {
-        Tail::default()
-    } else {
-        Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events: folding.last_events.into() }
-    };
-    let mut series = series;
-    for (name, readings) in observed.telemetry {
-        if series.insert(name.clone(), readings).is_some() {
-            warnings.push(format!(
-                "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
-            ));
+
+    /// The last line that the worker wrote to its standard error.
+    pub(super) fn last_stderr_line(&self) -> Option<String> {
+        let text = self.folding.stderr.text();
+        // What Rust's programs say after the cause is no cause.
+        let says = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE");
+        text.lines().rev().find(says).map(|line| line.trim().chars().take(300).collect())
+    }
+
+    /// What is sealed. `lost` and `torn_bytes` as in [`fold`].
+    pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Sealed {
+        let Self { run, nonce, settings, mut facts, started_unix_ms, mut folding } = self;
+        let started_ns = folding.started_ns;
+        let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } =
+            folding;
+        if !observed.phases.iter().any(|phase| phase.name == "step") {
+            lay_out(&mut folding.step_phases);
+            observed.phases.append(&mut folding.step_phases);
         }
+        observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
+        observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(started_ns);
+        observed.ended = folding.ended_ns.is_some();
+        facts.append(&mut folding.facts);
+        observed.complete(&mut metrics, &mut facts, &mut warnings);
+        if rejected_count > 0 {
+            warnings
+                .push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
+        }
+        if torn_bytes > 0 {
+            warnings.push(format!("the last {torn_bytes} bytes of the journal were torn and are lost"));
+        }
+        let outcome = match (folding.outcome, folding.failure) {
+            (Some(Outcome::Finished), Some(reason)) => Outcome::Failed { reason },
+            (Some(outcome), _) => outcome,
+            (None, _) => Outcome::Interrupted { reason: lost.to_owned() },
+        };
+        let tail = if outcome == Outcome::Finished {
+            Tail::default()
+        } else {
+            Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events: folding.last_events.into() }
+        };
+        let mut series = series;
+        for (name, readings) in observed.telemetry {
+            if series.insert(name.clone(), readings).is_some() {
+                warnings.push(format!(
+                    "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
+                ));
+            }
+        }
+        let mut series: Vec<Series> = series.into_values().collect();
+        series.iter_mut().for_each(in_order);
+        let attempt = Attempt {
+            run: run.id,
+            nonce,
+            started_unix_ms,
+            wall_ns: observed.wall_ns,
+            outcome,
+            exit: folding.exit,
+            metrics,
+            digests,
+            settings,
+            facts,
+            warnings,
+            tail,
+            series: series.iter().map(Series::summary).collect(),
+            phases: Phase::digest_all(&observed.phases),
+        };
+        Sealed { run, attempt, series, phases: observed.phases }
     }
-    let mut series: Vec<Series> = series.into_values().collect();
-    series.iter_mut().for_each(in_order);
-    let attempt = Attempt {
-        run: run.id,
-        nonce: *nonce,
-        started_unix_ms: *started_unix_ms,
-        wall_ns: observed.wall_ns,
-        outcome,
-        exit: folding.exit,
-        metrics,
-        digests,
-        settings: settings.clone(),
-        facts,
-        warnings,
-        tail,
-        series: series.iter().map(Series::summary).collect(),
-        phases: Phase::digest_all(&observed.phases),
-    };
-    Some(Sealed { run: (**run).clone(), attempt, series, phases: observed.phases })
 }
 
 fn gpu_count(gpus: i64) -> u32 {
@@ -219,18 +269,22 @@ impl Folding {
         }
     }
 
+    /// Readings from before the attempt began are of no window of it: what they counted would be its own.
     fn sample(&mut self, sample: &Sample) {
+        let started_ns = self.started_ns;
         let mut put = |name: String, unit: &str, t_ns: u64, value: f64| {
+            let Some(position) = t_ns.checked_sub(started_ns) else { return };
             let telemetry = &mut self.observed.telemetry;
             let series =
                 telemetry.entry(name).or_insert_with_key(|name| Series::new(name.as_str(), unit, Axis::TimeNs));
-            series.push(t_ns.saturating_sub(self.started_ns), value);
+            series.push(position, value);
         };
         for reading in &sample.readings {
             put(sample.source.series(reading.quantity), reading.quantity.unit(), reading.t_ns, reading.value);
         }
         #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
         put(sample.source.read_time_series(), "ns", sample.t_ns, sample.cost_ns as f64);
+        self.last_ns = self.last_ns.max(sample.t_ns);
     }
 
     fn point(&mut self, name: &str, unit: &str, step: u64, value: f64, rank: u32) {

@@ -9,13 +9,17 @@ use crate::record::{Digest, Part, Run, Table, Value};
 use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_json, to_json_text};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const FOLDER: &str = "cache/kernels";
 const KEY_FILE: &str = "key.json";
 const LOCK_FILE: &str = ".lock";
 const CONFIG_FILE: &str = "cubecl.toml";
+/// Where workers are started whose kernels still have to be tuned, and where the others are.
+const TUNING: &str = "tuning";
+const READY: &str = "ready";
 
 /// Kernels that cannot be kept, found or moved.
 #[derive(Debug, thiserror::Error)]
@@ -130,13 +134,13 @@ impl KernelCache {
         }
         let mark = self.dir.join("tuned").join(shapes(run).prefix(16));
         let tuned = mark.exists();
-        let workplace = self.dir.join(if tuned { "ready" } else { "tuning" });
+        let folder = if tuned { READY } else { TUNING };
+        let workplace = self.dir.join(folder);
         fs::create_dir_all(&workplace).map_err(io_error("make the folder", &workplace))?;
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
         let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let config =
             format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = {tuned}\n");
-        let folder = if tuned { "ready" } else { "tuning" };
         self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
         Ok(InUse { cache: self, tuned, workplace, mark, _lock: lock })
     }
@@ -146,10 +150,15 @@ impl KernelCache {
         File::options().create(true).append(true).open(&path).map_err(io_error("open", &path))
     }
 
-    /// Whole or not at all: another worker may be reading.
+    /// Whole or not at all, and not where it is there already: workers of other threads and processes may be reading.
     fn write(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
+        static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let path = self.dir.join(name);
-        let draft = self.dir.join(format!(".{}.{}", name.replace('/', "-"), std::process::id()));
+        if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+            return Ok(());
+        }
+        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = self.dir.join(format!(".draft.{}.{number}", std::process::id()));
         fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(io_error("write", &path))
     }
 
@@ -263,25 +272,43 @@ impl KernelCache {
     /// Takes in what another ledger exported. Where kernels of that key are there already, they stay unless `force`.
     pub fn import(ledger: &Path, bytes: &[u8], force: bool) -> Result<Self, KernelCacheError> {
         let kernels = decode_kernels(bytes)?;
+        // Folders of ours.
+        let is_taken = |name: &str| [TUNING, READY, "tuned", KEY_FILE, CONFIG_FILE].contains(&name);
+        if let Some((name, _)) = kernels.files.iter().find(|(name, _)| is_taken(name)) {
+            return Err(KernelsError::Name(name.clone()).into());
+        }
         let cache = Self::new(ledger, kernels.environment);
         fs::create_dir_all(&cache.dir).map_err(io_error("make the folder", &cache.dir))?;
         let _alone = cache.lock_alone()?;
         if cache.state()?.is_some() && !force {
             return Err(KernelCacheError::There(cache.key));
         }
-        for (_, path) in cache.files()? {
-            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        // Beside their place until they are whole and on the disk: neither a crash nor a full disk leaves half of them, or none.
+        let draft = Self { dir: cache.dir.with_extension(format!("import.{}", std::process::id())), ..cache.clone() };
+        let placed = draft.fill(kernels.files).and_then(|()| {
+            fs::remove_dir_all(&cache.dir).map_err(io_error("replace", &cache.dir))?;
+            fs::rename(&draft.dir, &cache.dir).map_err(io_error("replace", &cache.dir))
+        });
+        if placed.is_err() {
+            // What could not be placed is of no use.
+            let _ = fs::remove_dir_all(&draft.dir);
         }
-        for (name, content) in kernels.files {
-            let path = cache.dir.join(&name);
-            let folder = path.parent().unwrap_or(&cache.dir);
+        placed.map(|()| cache)
+    }
+
+    fn fill(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), KernelCacheError> {
+        let key = to_json_text(&self.environment.clone().into()).into_bytes();
+        for (name, content) in files.into_iter().chain([(KEY_FILE.to_owned(), key)]) {
+            let path = self.dir.join(&name);
+            let folder = path.parent().unwrap_or(&self.dir);
             fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
-            fs::write(&path, content).map_err(io_error("write", &path))?;
+            let written = File::create(&path).and_then(|mut file| {
+                file.write_all(&content)?;
+                file.sync_all()
+            });
+            written.map_err(io_error("write", &path))?;
         }
-        cache.write(KEY_FILE, &to_json_text(&cache.environment.clone().into()))?;
-        // A crash must not leave kernels that are half there.
-        files::fsync_dir(&cache.dir).map_err(|error| io_error("sync", &cache.dir)(io::Error::other(error)))?;
-        Ok(cache)
+        files::fsync_dir(&self.dir).map_err(|error| io_error("sync", &self.dir)(io::Error::other(error)))
     }
 
     /// Removes them.
@@ -358,7 +385,7 @@ mod tests {
         assert_eq!((&moved.key, moved.state().unwrap()), (&cache.key, cache.state().unwrap()));
         assert_eq!(fs::read(moved.driver_cache().join("a/b/index")).unwrap(), b"machine code");
         assert!(moved.dir.starts_with(there.path()) && !moved.dir.join("default.db-shm").exists());
-        assert_eq!(KernelCache::list(there.path()).unwrap(), [moved.clone()]);
+        assert_eq!(KernelCache::list(there.path()).unwrap(), std::slice::from_ref(&moved));
         assert_eq!(KernelCache::find(there.path(), &moved.key[..4]).unwrap(), moved);
         assert!(matches!(KernelCache::find(there.path(), "zz"), Err(KernelCacheError::Unknown(_))));
         assert!(matches!(KernelCache::import(there.path(), &bytes, false), Err(KernelCacheError::There(_))));

@@ -204,8 +204,12 @@ fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
     let mut reason = None;
     for directory in fs::read_dir(powercap).into_iter().flatten().flatten() {
         let name = directory.file_name().to_string_lossy().into_owned();
-        // `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it. AMD's processors have the same names.
+        // `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it; the whole platform may stand beside the packages that it
+        // contains. AMD's processors have the same names.
         let Some(number) = name.strip_prefix("intel-rapl:").and_then(|number| number.parse().ok()) else { continue };
+        if !fs::read_to_string(directory.path().join("name")).is_ok_and(|name| name.starts_with("package")) {
+            continue;
+        }
         let file = directory.path().join("energy_uj");
         let range_uj = read_count(&directory.path().join("max_energy_range_uj")).unwrap_or(u64::MAX - 1);
         match read_count(&file) {
@@ -220,10 +224,14 @@ fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
         }
     }
     found.sort_by_key(|package| package.number);
+    // The energy of some packages is not that of the processors.
+    if let Some(reason) = reason.take() {
+        return (Vec::new(), Some(reason));
+    }
     if found.is_empty() {
         let absent =
             || format!("the kernel shows no energy counter of the processor (`{}/intel-rapl:0`)", powercap.display());
-        return (found, Some(reason.unwrap_or_else(absent)));
+        return (found, Some(absent()));
     }
     (found, None)
 }
@@ -296,6 +304,7 @@ mod tests {
         let package = |name: &str, energy: &str| {
             let path = dir.path().join(name);
             fs::create_dir(&path).unwrap();
+            fs::write(path.join("name"), if name.ends_with('2') { "psys\n" } else { "package-0\n" }).unwrap();
             fs::write(path.join("energy_uj"), energy).unwrap();
             fs::write(path.join("max_energy_range_uj"), "9999999\n").unwrap();
             path
@@ -303,6 +312,7 @@ mod tests {
         let first = package("intel-rapl:0", "9000000\n");
         package("intel-rapl:1", "5\n");
         package("intel-rapl:0:0", "7\n");
+        package("intel-rapl:2", "9\n");
         let mut meter = HostMeter::at(dir.path());
         let energies = |meter: &mut HostMeter| -> Vec<(Source, f64)> {
             let (samples, unread) = meter.look();

@@ -80,8 +80,8 @@ while [ $# -gt 0 ]; do
         "$ledger" export latest -o "$out/minute.ledger"
         ;;
     rates)
-        for hz in 0 10 100 0 10 100; do
-            sed "s/^hz = .*/hz = $hz/; s/^epochs = .*/epochs = 30/; s/^idle_s = .*/idle_s = 0/" tests/gpu/minute.toml >"$work/rate.toml"
+        for hz in 0 10 100 100 10 0; do
+            sed "s/^hz = .*/hz = $hz/; s/^epochs = .*/epochs = 25/; s/^idle_s = .*/idle_s = 0/" tests/gpu/minute.toml >"$work/rate.toml"
             LINES_SHOWN=3 try 120 "$ledger" run "$work/rate.toml" --repeat 1
             metrics step_time energy power_mean telemetry.cpu_ns telemetry.samples_due telemetry.samples_dropped
         done

@@ -94,7 +94,7 @@ fn a_run_sees_and_is_measured_on_the_gpus_that_its_identity_names() {
         ["power_instant", "power_average", "energy", "temperature", "utilization_gpu", "memory_used", "clock_sm"]
     {
         let name = format!("gpu.0.{quantity}");
-        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 3), "{name} in {readings:?}");
+        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 2), "{name} in {readings:?}");
     }
     assert!(!readings.iter().any(|(name, _)| name.starts_with("gpu.1.")), "{readings:?}");
     assert!(attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().is_some_and(|reason| !reason.is_empty()));
@@ -147,7 +147,7 @@ fn an_old_driver_gives_what_it_has_and_reasons_for_the_rest() {
 #[test]
 fn a_gpu_that_is_lost_is_said_and_its_readings_end() {
     let machine = Machine::new(Fake::new(&format!(
-        "{}lost_after 40\n",
+        "{}lost_after 20\n",
         TWO.split("gpu NVIDIA H200\nuuid GPU-bb22").next().unwrap()
     )));
     machine.manifest(WORKER, "");
@@ -175,7 +175,10 @@ fn a_slow_library_costs_looks_and_not_the_worker() {
     let attempt = machine.attempt(0, &[]);
     let fact = |name: &str| attempt["facts"][name].as_i64().unwrap();
     assert!(fact("telemetry.samples_dropped") > fact("telemetry.samples_taken"));
-    assert_eq!(fact("telemetry.samples_due"), fact("telemetry.samples_taken") + fact("telemetry.samples_dropped"));
+    // By the clock: 100 a second, whatever was missed.
+    let wall_s = attempt["metrics"]["wall_time"]["value"].as_f64().unwrap();
+    let due = attempt["facts"]["telemetry.samples_due"].as_f64().unwrap();
+    assert!(due > 90.0 * wall_s, "{due} in {wall_s} s");
     assert!(fact("telemetry.nvml.fields.ns") >= 150_000_000 * fact("telemetry.nvml.fields.calls"));
 }
 

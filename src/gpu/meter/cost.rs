@@ -19,17 +19,20 @@ pub(super) fn every(mean_cost_ns: u64, period_ns: u64) -> u64 {
     wanted.min(LONGEST_NS / period_ns).max(1)
 }
 
-/// A mean of durations.
+/// A mean of durations but for the first, in which a library warms up.
 #[derive(Debug, Default)]
 pub(super) struct Mean {
+    warm: bool,
     sum_ns: u64,
     number: u64,
 }
 
 impl Mean {
     pub(super) fn add(&mut self, ns: u64) {
-        self.sum_ns = self.sum_ns.saturating_add(ns);
-        self.number += 1;
+        if std::mem::replace(&mut self.warm, true) {
+            self.sum_ns = self.sum_ns.saturating_add(ns);
+            self.number += 1;
+        }
     }
 
     /// The mean in nanoseconds; 0 before the first.

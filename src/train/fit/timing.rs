@@ -162,7 +162,7 @@ fn a_device_with_a_queue_is_read_step_by_step_at_first_and_then_between_measured
         "plan 1000 1 4",
         "training 2 parameters on 4 samples",
         "fact inner_every",
-        "compiling and tuning kernels for this GPU: the first run takes minutes",
+        "compiling and tuning kernels for this GPU, which takes minutes once",
         "epoch 1 Start",
         "step 1 loss",
     ];
