@@ -17,6 +17,8 @@ const RESOLVED_INTERVALS: u64 = 2;
 const COUNTER_PERIODS: f64 = 10.0;
 /// No sensor of power is slower.
 const SENSOR_PERIOD_NS: u64 = 1_000_000_000;
+/// What `power_average` is an average over: how old what it shows may be, however often it changes.
+const AVERAGED_NS: u64 = 1_000_000_000;
 /// So much of a window must be covered, and so much of merged windows must be the phase's own.
 const COVERED: f64 = 0.9;
 
@@ -235,9 +237,10 @@ impl Meter {
     /// None if there is nothing that measures.
     pub(super) fn new(power: Option<(Method, Readings)>, counter: Option<Counter>) -> Option<Self> {
         // Steady power has the same value many times, so that only the shortest times between its changes tell of the sensor.
-        let power_age_ns = power.as_ref().map_or(0, |(_, power)| {
+        let power_age_ns = power.as_ref().map_or(0, |(method, power)| {
             let renewed = nearest_rank(&power.between_changes(), 10).unwrap_or(0);
-            renewed.min(SENSOR_PERIOD_NS).max(power.interval_ns())
+            let averaged = if *method == Method::PowerAverage { AVERAGED_NS } else { 0 };
+            renewed.min(SENSOR_PERIOD_NS).max(power.interval_ns()).max(averaged)
         });
         (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns })
     }

@@ -147,6 +147,27 @@ proptest! {
     }
 
     #[test]
+    fn power_averaged_over_a_second_is_within_what_is_stated_at_the_edges_of_phases(
+        low in 50.0..700.0f64, high in 50.0..700.0f64, at in 2000..3000u64, length in 500..6000u64, every in 20..=100u64,
+    ) {
+        let watts = |ms: u64| if ms < at || ms >= at + length { low } else { high };
+        let high_ms = |ms: u64| ms.clamp(at, at + length) - at;
+        let average = |ms: u64| low + (high - low) * real(high_ms(ms) - high_ms(ms.saturating_sub(1000))) / 1e3;
+        let (now, averaged) = (Truth { watts: &watts }.meter(3, every, 100, 12), Truth { watts: &average }.meter(3, every, 100, 12));
+        let averaged = averaged.power.map(|(_, readings)| (Method::PowerAverage, readings));
+        let windows = ms(&[(at, at + length)]);
+        prop_assert!(without_counter(now).energy(&windows).is_ok());
+        match Meter::new(averaged, None).unwrap().energy(&windows) {
+            Ok(energy) => {
+                prop_assert!(length >= 2000, "{energy:?}");
+                assert_holds(&energy, high * real(length) / 1e3)?;
+                prop_assert!(energy.uncertainty.edges >= (high - low).abs(), "a second at an edge: {:?}", energy);
+            }
+            Err(reason) => prop_assert!(length < 2000 && reason.ends_with("but power is read every 1 s"), "{}", reason),
+        }
+    }
+
+    #[test]
     fn a_step_in_power_at_an_edge_is_within_what_is_stated(
         low in 50.0..700.0f64, high in 50.0..700.0f64, at in 1000..1200u64, length in 200..4000u64, every in 20..=100u64,
     ) {
