@@ -188,7 +188,7 @@ impl Observed {
             if epochs == 0 { Err("the worker told of no epoch".to_owned()) } else { Ok(over(energy, number(epochs))) }
         });
         put.within("energy_per_epoch", per_epoch);
-        let samples = self.samples_per_step.map(|samples| real(samples) * number(training.steps()));
+        let samples = self.samples_per_step.map(|samples| real(samples) * real(training.steps()));
         let per_sample = energy.clone().and_then(|energy| match samples {
             Some(samples) if samples > 0.0 => Ok(over(energy, samples)),
             _ => Err("the worker did not say how many samples a step has".to_owned()),

@@ -23,6 +23,11 @@ pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { real(part) / real(whole) }
 }
 
+/// Times added up; what a worker says of its times may be more than a sum can hold.
+pub(super) fn total(times: impl IntoIterator<Item = u64>) -> u64 {
+    times.into_iter().fold(0, u64::saturating_add)
+}
+
 /// The median; none of nothing.
 pub(super) fn median(values: &[u64]) -> Option<f64> {
     middle(values).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))

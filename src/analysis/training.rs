@@ -3,13 +3,13 @@
 //! Knows what a worker said of steps and phases, and nothing of the hardware.
 
 use super::measure::{Observed, Timed};
-use super::statistic::{median, median_real, number, real, seconds};
+use super::statistic::{median, median_ns, median_real, number, real, seconds, total};
 use super::window::Windows;
 use crate::record::Phase;
 use std::collections::BTreeMap;
 
 /// Phases that are no training, though a worker may do them within an epoch.
-const EVALUATIONS: [&str; 2] = ["eval", "inference"];
+const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
 
 /// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
 /// memory. A tenth of all steps, at most ten.
@@ -43,8 +43,10 @@ struct Lap {
 #[derive(Debug, Default)]
 pub(super) struct Training {
     laps: Vec<Lap>,
+    /// How many steps those stand for that were told of.
+    steps: u64,
     warmup: usize,
-    /// Each epoch without the evaluations in it.
+    /// Each epoch without what is no training in it.
     epochs: Vec<Windows>,
     /// All of the training, the warm-up in it.
     windows: Windows,
@@ -57,32 +59,38 @@ pub(super) struct Training {
 impl Training {
     pub(super) fn new(observed: &Observed) -> Self {
         let of_rank_0 = || observed.phases.iter().filter(|phase| phase.rank == 0);
-        let evaluations = of_rank_0().filter(|phase| EVALUATIONS.contains(&phase.name.as_str()));
-        let evaluations: Windows =
-            Windows::new(evaluations.map(|phase| (phase.start_ns, phase.stop_ns.unwrap_or(u64::MAX))));
+        let others = of_rank_0().filter(|phase| NO_TRAINING.contains(&phase.name.as_str()));
+        let others: Windows = Windows::new(others.map(|phase| (phase.start_ns, phase.stop_ns.unwrap_or(u64::MAX))));
         let epochs: Vec<(u64, u64)> = of_rank_0()
             .filter(|phase| phase.name == "epoch")
             .filter_map(|phase| Some((phase.start_ns, phase.stop_ns?)))
             .collect();
         // A step that does not say how long it took began where the one before it ended, or what was done in between.
         let mut borders: Vec<u64> = epochs.iter().map(|(start, _)| *start).collect();
-        borders.extend(evaluations.iter().map(|(_, stop)| stop));
+        borders.extend(others.iter().map(|(_, stop)| stop));
         borders.sort_unstable();
-        let laps = laps(&observed.steps, &borders);
+        let stands = stands(&observed.steps.iter().map(|step| step.step).collect::<Vec<_>>());
+        let laps = laps(&observed.steps, &borders, stands.first() == Some(&1));
         let span =
             laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
-        let epochs: Vec<Windows> =
-            epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&evaluations)).collect();
+        let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();
         let windows = match span {
-            Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&evaluations),
+            Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
         let warmup = warmup_steps(laps.len());
         let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
         let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
+        let step_ns = median(&durations);
+        // Without epochs the training begins with the first logged step, or at its end, and what was before it does not count.
+        let first = match laps.first() {
+            Some(lap) if epochs.is_empty() => u64::from(lap.start_ns.is_some() || step_ns.is_some()),
+            _ => stands.first().copied().unwrap_or(0),
+        };
         Self {
             measured: windows.clip(warm_until, u64::MAX),
-            step_ns: median(&durations),
+            step_ns,
+            steps: total(stands.iter().skip(1).copied()).saturating_add(first),
             laps,
             warmup,
             epochs,
@@ -90,9 +98,9 @@ impl Training {
         }
     }
 
-    /// How many steps there were.
-    pub(super) fn steps(&self) -> usize {
-        self.laps.len()
+    /// How many steps there were in the training, those among them that a worker did not log.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// How many epochs were seen from their start to their stop.
@@ -102,12 +110,12 @@ impl Training {
 
     /// The rule by which times and energies leave the warm-up out; none where there is no step.
     pub(super) fn rule(&self) -> Option<String> {
-        (self.steps() > 0).then(|| {
+        (!self.laps.is_empty()).then(|| {
             format!(
-                "warm-up is the first {} of {} training steps: times count each as the median measured step, \
+                "warm-up is the first {} of {} logged training steps: times count each as the median measured step, \
                  energies as that time at the mean measured power",
                 self.warmup,
-                self.steps()
+                self.laps.len()
             )
         })
     }
@@ -125,7 +133,7 @@ impl Training {
     /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.
     pub(super) fn warmup_s(&self) -> Option<f64> {
         let durations: Vec<u64> = self.laps[..self.warmup].iter().filter_map(|lap| lap.duration_ns).collect();
-        (!durations.is_empty()).then(|| seconds(durations.iter().sum()))
+        (!durations.is_empty()).then(|| seconds(total(durations)))
     }
 
     /// The time of the training with its warm-up replaced.
@@ -157,7 +165,7 @@ impl Training {
     /// A time in which these steps of the warm-up count as measured ones.
     fn replaced(&self, length_ns: u64, warm: &[Lap]) -> f64 {
         let Some(step_s) = self.step_s().filter(|_| !warm.is_empty()) else { return seconds(length_ns) };
-        let raw: u64 = warm.iter().filter_map(|lap| lap.duration_ns).sum();
+        let raw = total(warm.iter().filter_map(|lap| lap.duration_ns));
         seconds(length_ns.saturating_sub(raw)) + number(warm.len()) * step_s
     }
 
@@ -178,8 +186,24 @@ impl Lap {
     }
 }
 
-/// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin.
-fn laps(steps: &[Timed], borders: &[u64]) -> Vec<Lap> {
+/// How many steps each logged one stands for, by their numbers in order: itself and those since the one before it. The first, and one
+/// at which the numbers begin anew, stands for as many as usual, but for no more than its number.
+pub(super) fn stands(numbers: &[u64]) -> Vec<u64> {
+    let since: Vec<u64> =
+        numbers.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0])).filter(|n| *n > 0).collect();
+    let usual = median_ns(&since).unwrap_or(1);
+    let mut before = u64::MAX;
+    let each = numbers.iter().map(|number| {
+        let stands = if *number > before { number - before } else { (*number).clamp(1, usual) };
+        before = *number;
+        stands
+    });
+    each.collect()
+}
+
+/// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,
+/// `first_alone` says that none was left out before the first.
+fn laps(steps: &[Timed], borders: &[u64], first_alone: bool) -> Vec<Lap> {
     let stated = steps.iter().any(|step| step.duration_ns.is_some());
     let mut laps = Vec::with_capacity(steps.len());
     if stated {
@@ -198,7 +222,7 @@ fn laps(steps: &[Timed], borders: &[u64]) -> Vec<Lap> {
         let follows = before.filter(|before| step.step == before.step.wrapping_add(1)).map(|before| before.t_ns);
         let border = borders[..borders.partition_point(|border| *border < step.t_ns)].last().copied();
         // Only a step that follows the one before it, or is the first of all, is known to have begun at a border.
-        let start_ns = if follows.is_some() || before.is_none() { follows.max(border) } else { None };
+        let start_ns = if follows.is_some() || before.is_none() && first_alone { follows.max(border) } else { None };
         let duration_ns = start_ns.map(|start| step.t_ns.saturating_sub(start));
         laps.push(Lap { start_ns, stop_ns: step.t_ns, duration_ns });
         before = Some(step);
@@ -276,6 +300,69 @@ mod tests {
         assert!(training(steps(&[(10, None)]), vec![]).train_s().is_none());
         assert!(training(vec![], vec![]).unseen().is_some());
         assert_eq!(training(vec![], vec![phase("epoch", 3, 9)]).train_s(), Some(6.0));
+    }
+
+    #[test]
+    fn each_logged_step_stands_for_those_since_the_one_before() {
+        assert!(stands(&[]).is_empty());
+        for (numbers, count) in [
+            (vec![7], 1),
+            ((0..30).collect(), 30),
+            ((1..=30).collect(), 30),
+            (vec![50, 100, 150, 200], 200),
+            (vec![0, 50, 100, 120], 121),
+            (vec![1, 51, 101], 101),
+            (vec![1050, 1100, 1150], 150),
+            (vec![50, 100, 50, 100], 200),
+            (vec![3, 3, 3], 3),
+            (vec![1, u64::MAX, 1, u64::MAX], u64::MAX),
+        ] {
+            assert_eq!(total(stands(&numbers)), count, "{numbers:?}");
+        }
+    }
+
+    /// Every fifth of 50 steps of 2 s; `told` says whether they say how long they took.
+    fn every_fifth(told: bool) -> Vec<Timed> {
+        let duration_ns = told.then_some(2 * S);
+        (1..=10).map(|i| Timed { step: 5 * i, t_ns: 10 * i * S, duration_ns }).collect()
+    }
+
+    #[test]
+    fn steps_that_are_not_logged_count() {
+        for told in [true, false] {
+            let sparse = training(every_fifth(told), vec![phase("epoch", 0, 100)]);
+            assert_eq!((sparse.steps(), sparse.warmup()), (50, 1));
+            assert_eq!((sparse.train_s(), sparse.step_s()), (Some(100.0), told.then_some(2.0)));
+            assert!(sparse.rule().unwrap().contains("first 1 of 10 logged"), "{:?}", sparse.rule());
+        }
+        let few = training(every_fifth(false)[..4].to_vec(), vec![phase("epoch", 0, 40)]);
+        assert_eq!((few.steps(), few.step_s()), (20, None), "from the epoch's start to the first logged step are five");
+    }
+
+    #[test]
+    fn without_epochs_the_steps_are_those_of_the_training_s_time() {
+        for (told, seconds) in [(true, 92.0), (false, 90.0)] {
+            let sparse = training(every_fifth(told), vec![]);
+            assert_eq!(sparse.train_s(), Some(seconds));
+            assert_eq!(real(sparse.steps()) * 2.0, seconds);
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_no_training() {
+        for name in ["eval", "inference", "checkpoint"] {
+            let saved =
+                training(steps(&[(2, None), (4, None), (16, None)]), vec![phase("epoch", 0, 16), phase(name, 4, 14)]);
+            assert_eq!((saved.train_s(), saved.step_s()), (Some(6.0), Some(2.0)), "{name}");
+        }
+    }
+
+    #[test]
+    fn times_beyond_all_measure_stop_at_the_largest() {
+        let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(u64::MAX) };
+        let training = training((1..=20).map(endless).collect(), vec![phase("epoch", 0, 20)]);
+        assert_eq!(training.warmup_s(), Some(seconds(u64::MAX)));
+        assert_eq!(training.train_s(), Some(2.0 * seconds(u64::MAX)), "two steps of the median");
     }
 
     #[test]

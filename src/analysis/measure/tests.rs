@@ -120,7 +120,7 @@ fn the_warm_up_is_left_out() {
     assert_eq!(completed.metrics["warmup_time"], Metric::new(90.0, "s"));
     assert_eq!(completed.facts["measure.warmup_steps"], 10i64.into());
     assert_eq!(completed.facts["measure.samples_per_step"], 8i64.into());
-    assert!(completed.facts["measure.rule"].as_str().unwrap().contains("first 10 of 100 training steps"));
+    assert!(completed.facts["measure.rule"].as_str().unwrap().contains("first 10 of 100 logged training steps"));
     assert!(completed.metrics["cpu_time"].reason.is_some());
 }
 
@@ -308,4 +308,18 @@ fn the_manual_names_every_metric_with_its_unit() {
     }
     let rows = manual.lines().filter(|line| line.starts_with("| `") && line.contains("mize |")).count();
     assert_eq!(rows, KNOWN_METRICS.len(), "the manual has rows of metrics that there are not");
+}
+
+#[test]
+fn a_worker_that_logs_every_fifth_step_has_the_energy_of_all_of_them() {
+    let every = Completed::of(&attempt(1), &[("tokens_per_sample", 16.0, "")], eight_cores());
+    let mut observed = attempt(1);
+    observed.steps.retain(|step| step.step % 5 == 0);
+    let fifth = Completed::of(&observed, &[("tokens_per_sample", 16.0, "")], eight_cores());
+    // Nothing is left out as warm-up of so few, so that the energies differ, but they are of 20 steps alike.
+    for completed in [every, fifth] {
+        let samples = 20.0 * 32.0;
+        assert_eq!(completed.value("energy_per_sample"), completed.value("energy") / samples);
+        assert_eq!(completed.value("energy_per_token"), completed.value("energy") / samples / 16.0);
+    }
 }
