@@ -4,7 +4,8 @@
 
 use super::energy::{Energy, resolve};
 use super::hardware::Hardware;
-use super::statistic::{median, number, real, seconds, share};
+use super::statistic::{median, number, real, seconds, share, total};
+use super::training::stands;
 use super::window::Windows;
 use crate::record::{Phase, Quantity, Sealed, Source, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ pub struct PhaseRow {
     pub name: String,
     /// The rank that told of them.
     pub rank: u32,
-    /// The rank of the GPU; none for the processor.
+    /// The rank of the GPU; none for the processor, and for a rank without a GPU.
     pub gpu: Option<u32>,
     /// How many there were.
     pub count: usize,
@@ -64,12 +65,13 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
         let windows = Windows::new(kind.intervals.iter().copied());
         let samples = kinds.get(&(rank, "step")).zip(samples_per_step).and_then(|(steps, samples)| match name {
             "step" => Some(samples * number(steps.intervals.len())),
-            "epoch" => Some(samples * number(steps.ends_in(&windows))),
+            "epoch" => Some(samples * real(steps.ends_in(&windows))),
             _ => None,
         });
         for gpu in devices_of(rank, gpus, &speaking) {
             let lengths: Vec<u64> = kind.intervals.iter().map(|(start, stop)| stop - start).collect();
-            let total_ns: u64 = lengths.iter().sum();
+            let total_ns = total(lengths.iter().copied());
+            let told = kind.alone(&windows).and_then(|()| has_device(rank, gpus));
             rows.push(PhaseRow {
                 name: name.to_owned(),
                 rank,
@@ -78,8 +80,8 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
                 total_s: seconds(total_ns),
                 median_s: median(&lengths).unwrap_or_default() / 1e9,
                 share: share(total_ns, attempt.wall_ns),
-                energy: kind.alone(&windows).and_then(|()| energy(&hardware, gpu, &windows)),
-                utilization: kind.alone(&windows).and_then(|()| utilization(&hardware, gpu, &windows)),
+                energy: told.clone().and_then(|()| energy(&hardware, gpu, &windows)),
+                utilization: told.and_then(|()| utilization(&hardware, gpu, &windows)),
                 samples,
             });
         }
@@ -91,26 +93,31 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
 struct Kind {
     order: usize,
     intervals: Vec<(u64, u64)>,
+    /// Their numbers.
+    indices: Vec<u64>,
 }
 
 impl Kind {
     fn new(order: usize) -> Self {
-        Self { order, intervals: Vec::new() }
+        Self { order, intervals: Vec::new(), indices: Vec::new() }
     }
 
     /// A phase that was never stopped lasted to the end.
     fn take(&mut self, phase: &Phase, wall_ns: u64) {
         let stop_ns = phase.stop_ns.unwrap_or(wall_ns).max(phase.start_ns);
         self.intervals.push((phase.start_ns, stop_ns));
+        self.indices.push(phase.index);
     }
 
-    fn ends_in(&self, windows: &Windows) -> usize {
-        self.intervals.iter().filter(|(_, stop)| windows.holds(stop.saturating_sub(1))).count()
+    /// How many end in the windows; each stands for those since the one before it that were not logged.
+    fn ends_in(&self, windows: &Windows) -> u64 {
+        let stands = self.intervals.iter().zip(stands(&self.indices));
+        total(stands.filter(|((_, stop), _)| windows.holds(stop.saturating_sub(1))).map(|(_, stands)| stands))
     }
 
     /// Refuses phases of which several are told of for one moment: its energy would be that of several of them.
     fn alone(&self, windows: &Windows) -> Result<(), String> {
-        let told: u64 = self.intervals.iter().map(|(start, stop)| stop - start).sum();
+        let told = total(self.intervals.iter().map(|(start, stop)| stop - start));
         if real(told) > 1.01 * real(windows.length()) {
             return Err("several of them are told of for the same time".to_owned());
         }
@@ -123,6 +130,11 @@ fn devices_of(rank: u32, gpus: u32, speaking: &BTreeSet<u32>) -> Vec<Option<u32>
     let own = (0..gpus).filter(|gpu| *gpu == rank || rank == 0 && !speaking.contains(gpu));
     let own: Vec<Option<u32>> = own.map(Some).collect();
     if own.is_empty() { vec![None] } else { own }
+}
+
+/// Refuses a rank beyond the run's GPUs: theirs is not its energy.
+fn has_device(rank: u32, gpus: u32) -> Result<(), String> {
+    if gpus > 0 && rank >= gpus { Err(format!("rank {rank} has no GPU")) } else { Ok(()) }
 }
 
 fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Result<Energy, String> {

@@ -59,7 +59,7 @@ fn telemetry(gpus: u32) -> Vec<Series> {
 #[test]
 fn phases_stand_beside_their_power() {
     let mut phases = vec![phase("epoch", 0, 0, 10_000)];
-    phases.extend((0..40).map(|i| phase("step", 0, 250 * i, 250 * i + 249)));
+    phases.extend((0..40).map(|i| Phase { index: i + 1, ..phase("step", 0, 250 * i, 250 * i + 249) }));
     phases.extend((0..40).map(|i| phase("data", 0, 250 * i, 250 * i + 9)));
     phases.push(phase("eval", 0, 10_000, 19_000));
     let rows = join(&sealed(1, phases, telemetry(1)));
@@ -119,4 +119,30 @@ fn without_gpus_the_packages_energy_is_told() {
     let rows = join(&sealed(0, vec![phase("epoch", 0, 1_000, 9_000)], vec![package]));
     assert!((rows[0].energy.as_ref().unwrap().watts() - 65.0).abs() < 1e-6);
     assert_eq!(rows[0].utilization, Err("no GPU is used".to_owned()));
+}
+
+#[test]
+fn an_epoch_has_the_samples_of_steps_that_were_not_logged() {
+    let mut phases = vec![phase("epoch", 0, 0, 10_000)];
+    phases.extend((1..=8).map(|i| Phase { index: 5 * i, ..phase("step", 0, 1250 * i - 250, 1250 * i) }));
+    let rows = join(&sealed(1, phases, telemetry(1)));
+    assert_eq!((rows[0].samples, rows[1].samples), (Some(320.0), Some(64.0)), "{rows:?}");
+}
+
+#[test]
+fn a_rank_beyond_the_gpus_has_no_energy() {
+    let rows = join(&sealed(2, vec![phase("epoch", 0, 0, 9_000), phase("epoch", 2, 0, 9_000)], telemetry(2)));
+    let last = rows.last().unwrap();
+    assert_eq!((last.rank, last.gpu, rows[0].energy.is_ok()), (2, None, true));
+    assert_eq!(
+        (last.energy.clone(), last.utilization.clone().err()),
+        (Err("rank 2 has no GPU".to_owned()), Some("rank 2 has no GPU".to_owned()),)
+    );
+}
+
+#[test]
+fn times_beyond_all_measure_stop_at_the_largest() {
+    let endless = Phase { stop_ns: Some(u64::MAX), ..phase("epoch", 0, 0, 0) };
+    let rows = join(&sealed(1, vec![endless.clone(), endless], telemetry(1)));
+    assert_eq!((rows[0].count, rows[0].total_s), (2, seconds(u64::MAX)));
 }
