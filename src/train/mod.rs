@@ -22,7 +22,8 @@ mod smoke;
 mod spec;
 mod watch;
 
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(test)]
+#[cfg(feature = "cuda")]
 mod on_gpu;
 #[cfg(test)]
 mod sample;
