@@ -1,0 +1,163 @@
+use super::*;
+use proptest::prelude::*;
+
+const S: u64 = 1_000_000_000;
+
+fn phase(name: &str, start_s: u64, stop_s: u64) -> Phase {
+    Phase { name: name.to_owned(), index: 1, rank: 0, start_ns: start_s * S, stop_ns: Some(stop_s * S) }
+}
+
+fn steps(times: &[(u64, Option<u64>)]) -> Vec<Timed> {
+    let stamp = |(step, (t_s, duration_s)): (u64, &(u64, Option<u64>))| Timed {
+        step,
+        t_ns: t_s * S,
+        duration_ns: duration_s.map(|duration_s| duration_s * S),
+    };
+    (1..).zip(times).map(stamp).collect()
+}
+
+fn training(steps: Vec<Timed>, phases: Vec<Phase>) -> Training {
+    Training::new(&Observed { steps, phases, ..Observed::default() })
+}
+
+/// 20 steps of 2 s in two epochs, of which the first two took 50 s each, with 5 s of evaluation after each epoch.
+fn slow_start(nested: bool) -> Training {
+    let mut times = vec![(50, Some(50)), (100, Some(50))];
+    times.extend((1..=8).map(|i| (100 + 2 * i, Some(2))));
+    times.extend((1..=10).map(|i| (121 + 2 * i, Some(2))));
+    let end = if nested { 5 } else { 0 };
+    let phases = vec![
+        phase("epoch", 0, 116 + end),
+        phase("eval", 116, 121),
+        phase("epoch", 121, 141 + end),
+        phase("eval", 141, 146),
+    ];
+    training(steps(&times), phases)
+}
+
+#[test]
+fn the_warm_up_counts_as_measured_steps() {
+    for training in [slow_start(false), slow_start(true)] {
+        assert_eq!((training.steps(), training.warmup(), training.epochs()), (20, 2, 2));
+        assert_eq!(training.step_s(), Some(2.0));
+        assert_eq!(training.warmup_s(), Some(100.0));
+        assert_eq!(training.train_s(), Some(40.0));
+        assert_eq!(training.epoch_s(), Some(20.0), "both epochs are of ten steps");
+        assert_eq!(training.measured, Windows::new([(100 * S, 116 * S), (121 * S, 141 * S)]));
+        assert_eq!(training.unseen(), None);
+    }
+}
+
+#[test]
+fn without_epochs_training_goes_from_the_first_step_to_the_last() {
+    let told = training(steps(&[(10, Some(4)), (12, Some(2)), (14, Some(2))]), vec![]);
+    assert_eq!((told.train_s(), told.epoch_s(), told.warmup_s()), (Some(8.0), None, None));
+    let silent = training(steps(&[(10, None), (12, None), (14, None)]), vec![]);
+    assert_eq!((silent.train_s(), silent.step_s()), (Some(6.0), Some(2.0)), "the first step counts as the others");
+    let many: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (10 + 2 * i, None)).collect();
+    assert_eq!(training(steps(&many), vec![]).train_s(), Some(60.0));
+    let with_eval = training(steps(&[(2, None), (4, None), (16, None)]), vec![phase("eval", 4, 14)]);
+    assert_eq!((with_eval.train_s(), with_eval.step_s()), (Some(6.0), Some(2.0)));
+    assert!(training(steps(&[(10, None)]), vec![]).train_s().is_none());
+    assert!(training(vec![], vec![]).unseen().is_some());
+    assert_eq!(training(vec![], vec![phase("epoch", 3, 9)]).train_s(), Some(6.0));
+}
+
+#[test]
+fn each_logged_step_stands_for_those_since_the_one_before() {
+    assert!(stands(&[]).is_empty());
+    for (numbers, count) in [
+        (vec![7], 1),
+        ((0..30).collect(), 30),
+        ((1..=30).collect(), 30),
+        (vec![50, 100, 150, 200], 200),
+        (vec![0, 50, 100, 120], 121),
+        (vec![1, 51, 101], 101),
+        (vec![1050, 1100, 1150], 150),
+        (vec![50, 100, 50, 100], 200),
+        (vec![3, 3, 3], 3),
+        (vec![1, u64::MAX, 1, u64::MAX], u64::MAX),
+    ] {
+        assert_eq!(total(stands(&numbers)), count, "{numbers:?}");
+    }
+}
+
+/// Every fifth of 50 steps of 2 s; `told` says whether they say how long they took.
+fn every_fifth(told: bool) -> Vec<Timed> {
+    let duration_ns = told.then_some(2 * S);
+    (1..=10).map(|i| Timed { step: 5 * i, t_ns: 10 * i * S, duration_ns }).collect()
+}
+
+#[test]
+fn steps_that_are_not_logged_count() {
+    for told in [true, false] {
+        let sparse = training(every_fifth(told), vec![phase("epoch", 0, 100)]);
+        assert_eq!((sparse.steps(), sparse.warmup()), (50, 1));
+        assert_eq!((sparse.train_s(), sparse.step_s()), (Some(100.0), told.then_some(2.0)));
+        assert!(sparse.rule().unwrap().contains("first 1 of 10 logged"), "{:?}", sparse.rule());
+    }
+    let few = training(every_fifth(false)[..4].to_vec(), vec![phase("epoch", 0, 40)]);
+    assert_eq!((few.steps(), few.step_s()), (20, None), "from the epoch's start to the first logged step are five");
+}
+
+#[test]
+fn without_epochs_the_steps_are_those_of_the_training_s_time() {
+    for (told, seconds) in [(true, 92.0), (false, 90.0)] {
+        let sparse = training(every_fifth(told), vec![]);
+        assert_eq!(sparse.train_s(), Some(seconds));
+        assert_eq!(real(sparse.steps()) * 2.0, seconds);
+    }
+}
+
+#[test]
+fn checkpoints_are_no_training() {
+    for name in ["eval", "inference", "checkpoint"] {
+        let saved =
+            training(steps(&[(2, None), (4, None), (16, None)]), vec![phase("epoch", 0, 16), phase(name, 4, 14)]);
+        assert_eq!((saved.train_s(), saved.step_s()), (Some(6.0), Some(2.0)), "{name}");
+    }
+}
+
+#[test]
+fn times_beyond_all_measure_stop_at_the_largest() {
+    let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(u64::MAX) };
+    let training = training((1..=20).map(endless).collect(), vec![phase("epoch", 0, 20)]);
+    assert_eq!(training.warmup_s(), Some(seconds(u64::MAX)));
+    assert_eq!(training.train_s(), Some(2.0 * seconds(u64::MAX)), "two steps of the median");
+}
+
+#[test]
+fn steps_told_at_once_are_laid_end_to_end() {
+    let phase = |rank: u32, start_ns: u64, stop_ns: u64| Phase {
+        name: "step".to_owned(),
+        index: 1,
+        rank,
+        start_ns,
+        stop_ns: Some(stop_ns),
+    };
+    let mut told = [phase(0, 0, 10), phase(1, 88, 100), phase(0, 70, 100), phase(0, 71, 101), phase(0, 72, 102)];
+    lay_out(&mut told);
+    let laid: Vec<(u64, Option<u64>)> = told.iter().map(|phase| (phase.start_ns, phase.stop_ns)).collect();
+    let expected = [(0, 10), (88, 100), (12, 42), (42, 72), (72, 102)];
+    assert_eq!(laid, expected.map(|(start, stop)| (start, Some(stop))));
+}
+
+proptest! {
+    #[test]
+    fn laying_out_keeps_durations_and_never_overlaps(steps in prop::collection::vec((0..50u64, 1..50u64), 1..40)) {
+        let mut now = 5000;
+        let mut phases: Vec<Phase> = steps.iter().map(|(pause, duration)| {
+            now += pause;
+            let start_ns = now - duration;
+            Phase { name: "step".to_owned(), index: 1, rank: 0, start_ns, stop_ns: Some(now) }
+        }).collect();
+        let before = phases.clone();
+        lay_out(&mut phases);
+        for (before, after) in before.iter().zip(&phases) {
+            prop_assert_eq!(after.stop_ns.unwrap() - after.start_ns, before.stop_ns.unwrap() - before.start_ns);
+            prop_assert!(after.stop_ns <= before.stop_ns, "an event comes after what it tells of");
+        }
+        prop_assert!(phases.windows(2).all(|pair| pair[0].stop_ns.unwrap() <= pair[1].start_ns));
+        prop_assert_eq!(phases.last().unwrap(), before.last().unwrap());
+    }
+}
