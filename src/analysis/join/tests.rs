@@ -142,7 +142,9 @@ fn a_rank_beyond_the_gpus_has_no_energy() {
 
 #[test]
 fn times_beyond_all_measure_stop_at_the_largest() {
-    let endless = Phase { stop_ns: Some(u64::MAX), ..phase("epoch", 0, 0, 0) };
+    // Two times the half come to nothing where a sum wraps.
+    let endless = Phase { stop_ns: Some(1 << 63), ..phase("epoch", 0, 0, 0) };
     let rows = join(&sealed(1, vec![endless.clone(), endless], telemetry(1)));
     assert_eq!((rows[0].count, rows[0].total_s), (2, seconds(u64::MAX)));
+    assert_eq!(rows[0].energy, Err("several of them are told of for the same time".to_owned()));
 }

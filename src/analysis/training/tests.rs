@@ -120,10 +120,13 @@ fn checkpoints_are_no_training() {
 
 #[test]
 fn times_beyond_all_measure_stop_at_the_largest() {
-    let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(u64::MAX) };
-    let training = training((1..=20).map(endless).collect(), vec![phase("epoch", 0, 20)]);
-    assert_eq!(training.warmup_s(), Some(seconds(u64::MAX)));
-    assert_eq!(training.train_s(), Some(2.0 * seconds(u64::MAX)), "two steps of the median");
+    // Two times the half come to nothing where a sum wraps.
+    for duration_ns in [1 << 63, u64::MAX] {
+        let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(duration_ns) };
+        let training = training((1..=20).map(endless).collect(), vec![phase("epoch", 0, 20)]);
+        assert_eq!(training.warmup_s(), Some(seconds(u64::MAX)));
+        assert_eq!(training.train_s(), Some(2.0 * seconds(duration_ns)), "two steps of the median");
+    }
 }
 
 #[test]
