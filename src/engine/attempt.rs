@@ -68,14 +68,13 @@ pub fn execute(
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
-    let before = kernels.as_ref().map(|kernels| facts_of(kernels.cache.facts("before"))).unwrap_or_default();
     let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
     let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
     if let Some(sampler) = &sampler {
         sampler.look();
     }
-    supervision.keep(before);
+    supervision.keep(kernels.as_ref().map(|kernels| facts_of(kernels.before.clone())).unwrap_or_default());
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
         && finished(store, bound.run.id)? >= wanted
@@ -239,7 +238,9 @@ impl Supervision {
             // Once a run came to its end, all its kernels have been chosen.
             let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };
             self.keep(remembered.err().map(|error| Entry::Warning(error.to_string())).into_iter().collect());
-            self.keep(facts_of(kernels.cache.facts("after")));
+            let after = kernels.cache.facts("after");
+            self.keep(kernels.warning(&after).map(Entry::Warning).into_iter().collect());
+            self.keep(facts_of(after));
         }
         let outcome = self.outcome(exit, halt);
         self.end(outcome, Some(exit), cpu_ns, ended);

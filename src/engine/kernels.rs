@@ -77,11 +77,21 @@ pub(super) struct InUse {
     pub(super) tuned: bool,
     /// Where the worker is started.
     pub(super) workplace: PathBuf,
+    /// What is recorded of them before the run.
+    pub(super) before: Table,
     mark: PathBuf,
     _lock: File,
 }
 
 impl InUse {
+    /// What to warn of, given what is recorded of the kernels after the run: some are compiled only when a later step needs them first.
+    pub(super) fn warning(&self, after: &Table) -> Option<String> {
+        let grew = self.before.get("kernel_cache.bytes_before") != after.get("kernel_cache.bytes_after");
+        let text = "kernels were compiled or tuned during this attempt, and not in its warm-up alone: its times and energies may contain \
+                    some of that (one more attempt, `--repeat 1`, does not)";
+        (!self.tuned || grew).then(|| text.to_owned())
+    }
+
     /// Remembers that the shapes of this run are tuned.
     pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
         if let Some(folder) = self.mark.parent() {
@@ -142,7 +152,8 @@ impl KernelCache {
         let config =
             format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = {tuned}\n");
         self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
-        Ok(InUse { cache: self, tuned, workplace, mark, _lock: lock })
+        let before = self.facts("before");
+        Ok(InUse { cache: self, tuned, workplace, before, mark, _lock: lock })
     }
 
     fn lock_file(&self) -> Result<File, KernelCacheError> {
@@ -363,9 +374,13 @@ mod tests {
             |in_use: &InUse| fs::read_to_string(in_use.workplace.join(CONFIG_FILE)).unwrap().contains("cache = true");
         let first = cache.clone().open(&run).unwrap();
         assert!(!first.tuned && !keeps(&first));
+        assert!(first.warning(&cache.facts("after")).is_some(), "it was tuned meanwhile");
         first.remember().unwrap();
-        let second = cache.open(&run).unwrap();
+        let second = cache.clone().open(&run).unwrap();
         assert!(second.tuned && keeps(&second));
+        assert_eq!(second.warning(&cache.facts("after")), None);
+        fs::write(cache.dir.join("default.db"), "one more kernel").unwrap();
+        assert!(second.warning(&cache.facts("after")).is_some());
     }
 
     #[test]
