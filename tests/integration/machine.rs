@@ -94,7 +94,7 @@ fn a_run_sees_and_is_measured_on_the_gpus_that_its_identity_names() {
         ["power_instant", "power_average", "energy", "temperature", "utilization_gpu", "memory_used", "clock_sm"]
     {
         let name = format!("gpu.0.{quantity}");
-        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 2), "{name} in {readings:?}");
+        assert!(readings.iter().any(|(found, len)| *found == name && *len >= 1), "{name} in {readings:?}");
     }
     assert!(!readings.iter().any(|(name, _)| name.starts_with("gpu.1.")), "{readings:?}");
     assert!(attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().is_some_and(|reason| !reason.is_empty()));
