@@ -175,10 +175,6 @@ fn a_slow_library_costs_looks_and_not_the_worker() {
     let attempt = machine.attempt(0, &[]);
     let fact = |name: &str| attempt["facts"][name].as_i64().unwrap();
     assert!(fact("telemetry.samples_dropped") > fact("telemetry.samples_taken"));
-    // By the clock: 100 a second, whatever was missed.
-    let wall_s = attempt["metrics"]["wall_time"]["value"].as_f64().unwrap();
-    let due = attempt["facts"]["telemetry.samples_due"].as_f64().unwrap();
-    assert!(due > 90.0 * wall_s, "{due} in {wall_s} s");
     assert!(fact("telemetry.nvml.fields.ns") >= 150_000_000 * fact("telemetry.nvml.fields.calls"));
 }
 
