@@ -204,20 +204,4 @@ mod tests {
             assert!((1..=logical).contains(&physical));
         }
     }
-
-    #[test]
-    #[ignore = "a measurement: prints what naming this process and its processor costs"]
-    fn cost() {
-        let start = std::time::Instant::now();
-        for _ in 0..100 {
-            std::hint::black_box(crate::host::this_owner().unwrap());
-        }
-        let owner = start.elapsed() / 100;
-        let start = std::time::Instant::now();
-        for _ in 0..100 {
-            std::hint::black_box(cpu_name());
-        }
-        let text = format!("this_owner {owner:?}, cpu_name {:?}\n", start.elapsed() / 100);
-        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
-    }
 }

@@ -183,25 +183,4 @@ mod tests {
     fn nonces_differ() {
         assert_ne!(random_nonce().unwrap(), random_nonce().unwrap());
     }
-
-    #[test]
-    #[ignore = "a measurement: prints the speed of digests"]
-    fn speed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let bytes: Vec<u8> =
-            (0..256_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0]).collect();
-        fs::write(&path, &bytes).unwrap();
-        let mut report = String::new();
-        for name in ["file", "content"] {
-            let start = std::time::Instant::now();
-            let digest = if name == "file" { digest_file(&path) } else { digest_content(&path) };
-            assert_eq!(digest.unwrap(), Digest::of(&bytes));
-            report += &format!("{name}: {:?} for 256 MiB, checked against the whole\n", start.elapsed());
-            let start = std::time::Instant::now();
-            digest_file(&path).unwrap();
-            report += &format!("  once more: {:?}\n", start.elapsed());
-        }
-        std::io::stderr().write_all(report.as_bytes()).unwrap();
-    }
 }
