@@ -1,11 +1,10 @@
 //! `ledger cache`
 
-use super::context::{Context, read_file};
+use super::context::{Context, read_file, write_new};
 use super::failure::{Failure, exit};
 use crate::engine::{KernelCache, KernelCacheError};
 use crate::record::{Table, Value};
 use crate::report::{bytes, columns, table_of};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Show the compiled and tuned kernels beside the ledger, and move them between machines
@@ -87,20 +86,6 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             print(context, &listed, &facts, None)
         }
     }
-}
-
-fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
-        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-    };
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
-    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
-        // Half a file is worth nothing.
-        let _ = std::fs::remove_file(path);
-        return Err(failed(error));
-    }
-    Ok(())
 }
 
 fn answer(context: &Context, caches: &[KernelCache], file: Option<&Path>) -> Result<u8, Failure> {

@@ -123,3 +123,18 @@ pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<A
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))
 }
+
+/// Writes a file that must not exist yet: whole, or not at all.
+pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
+        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+    };
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
+        // Half a file is worth nothing.
+        let _ = std::fs::remove_file(path);
+        return Err(failed(error));
+    }
+    Ok(())
+}

@@ -1,10 +1,9 @@
 //! `ledger export`
 
-use super::context::{self, Context, print};
+use super::context::{self, Context, print, write_new};
 use super::failure::{Failure, exit};
 use crate::report::{bytes, table_of};
 use crate::wire::encode_pack;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Write an attempt with all its series into one portable file
@@ -26,16 +25,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, &args.id))??;
     let pack = encode_pack(&sealed).map_err(|error| Failure::new(exit::LEDGER, error))?;
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.ledger", id.0.prefix(8))));
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
-        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-    };
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed)?;
-    if let Err(error) = file.write_all(&pack).and_then(|()| file.sync_all()) {
-        // Half a pack is worth nothing.
-        let _ = std::fs::remove_file(&path);
-        return Err(failed(error));
-    }
+    write_new(&path, &pack)?;
     let text = || format!("{} {} {}\n", id.0.prefix(8), path.display(), bytes(pack.len() as u64));
     if context.json {
         let members = table_of([
