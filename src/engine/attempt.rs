@@ -3,7 +3,7 @@
 use super::bind::{Bound, Launch};
 use super::fold::Fold;
 use super::kernels::{InUse, KernelCache};
-use super::telemetry::{Sampler, Watched};
+use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::worker::{Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
 use crate::host::{clock, files, owner, process};
@@ -317,10 +317,6 @@ impl Supervision {
             Err(source) => Err(EngineError::Unsealed { journal, source: Box::new(source) }),
         }
     }
-}
-
-fn facts_of(table: Table) -> Vec<Entry> {
-    table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
 }
 
 /// One moment by both clocks.

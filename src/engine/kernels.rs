@@ -294,16 +294,19 @@ impl KernelCache {
         if cache.state()?.is_some() && !force {
             return Err(KernelCacheError::There(cache.key));
         }
-        // Beside their place until they are whole and on the disk: neither a crash nor a full disk leaves half of them, or none.
-        let draft = Self { dir: cache.dir.with_extension(format!("import.{}", std::process::id())), ..cache.clone() };
+        // Beside their place until they are whole and on the disk; the old ones go last, and come back where the new ones cannot be placed.
+        let beside = |role: &str| cache.dir.with_extension(format!("{role}.{}", std::process::id()));
+        let (draft, old) = (Self { dir: beside("import"), ..cache.clone() }, beside("old"));
         let placed = draft.fill(kernels.files).and_then(|()| {
-            fs::remove_dir_all(&cache.dir).map_err(io_error("replace", &cache.dir))?;
-            fs::rename(&draft.dir, &cache.dir).map_err(io_error("replace", &cache.dir))
+            fs::rename(&cache.dir, &old).map_err(io_error("replace", &cache.dir))?;
+            fs::rename(&draft.dir, &cache.dir).map_err(|error| {
+                // If this fails too, both still lie beside each other.
+                let _ = fs::rename(&old, &cache.dir);
+                io_error("replace", &cache.dir)(error)
+            })
         });
-        if placed.is_err() {
-            // What could not be placed is of no use.
-            let _ = fs::remove_dir_all(&draft.dir);
-        }
+        // What is left of either is of no use any more.
+        let _ = fs::remove_dir_all(if placed.is_ok() { &old } else { &draft.dir });
         placed.map(|()| cache)
     }
 
@@ -405,6 +408,13 @@ mod tests {
         assert!(matches!(KernelCache::find(there.path(), "zz"), Err(KernelCacheError::Unknown(_))));
         assert!(matches!(KernelCache::import(there.path(), &bytes, false), Err(KernelCacheError::There(_))));
         KernelCache::import(there.path(), &bytes, true).unwrap();
+        // A file and a folder of one name cannot both be placed: what was there stays.
+        let files = ["a", "a/b"].map(|name| (name.to_owned(), Vec::new())).into();
+        let clash = encode_kernels(&Kernels { environment: moved.environment.clone(), files }).unwrap();
+        assert!(matches!(KernelCache::import(there.path(), &clash, true), Err(KernelCacheError::Io { .. })));
+        assert_eq!(moved.state().unwrap(), cache.state().unwrap());
+        let folder = moved.dir.parent().unwrap();
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "nothing is left beside it");
         moved.remove().unwrap();
         assert_eq!(KernelCache::list(there.path()).unwrap(), []);
         let damaged = [&bytes[..bytes.len() - 1], b"!"].concat();

@@ -314,7 +314,8 @@ fn fact(name: &str, value: Value) -> Entry {
     Entry::Fact { name: name.to_owned(), value }
 }
 
-fn facts(table: Table) -> Vec<Entry> {
+/// Each as an entry of its own.
+pub(super) fn facts(table: Table) -> Vec<Entry> {
     table.into_iter().map(|(name, value)| Entry::Fact { name, value }).collect()
 }
 
