@@ -80,7 +80,18 @@ pub(super) struct InUse {
     /// What is recorded of them before the run.
     pub(super) before: Table,
     mark: PathBuf,
-    _lock: File,
+    _lock: Lock,
+}
+
+/// A lock that ends with this value. Closing the file would not do: a process that was forked meanwhile, for another worker, has it
+/// open too until its own program begins.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 impl InUse {
@@ -153,7 +164,7 @@ impl KernelCache {
             format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = {tuned}\n");
         self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
         let before = self.facts("before");
-        Ok(InUse { cache: self, tuned, workplace, before, mark, _lock: lock })
+        Ok(InUse { cache: self, tuned, workplace, before, mark, _lock: Lock(lock) })
     }
 
     fn lock_file(&self) -> Result<File, KernelCacheError> {
@@ -263,10 +274,10 @@ impl KernelCache {
         found.pop().ok_or_else(|| KernelCacheError::Unknown(prefix.to_owned()))
     }
 
-    fn lock_alone(&self) -> Result<File, KernelCacheError> {
+    fn lock_alone(&self) -> Result<Lock, KernelCacheError> {
         let lock = self.lock_file()?;
         match lock.try_lock() {
-            Ok(()) => Ok(lock),
+            Ok(()) => Ok(Lock(lock)),
             Err(TryLockError::WouldBlock) => Err(KernelCacheError::Busy(self.dir.clone())),
             Err(TryLockError::Error(error)) => Err(io_error("lock", &self.dir)(error)),
         }
@@ -397,6 +408,8 @@ mod tests {
         fs::create_dir_all(cache.driver_cache().join("a/b")).unwrap();
         fs::write(cache.driver_cache().join("a/b/index"), "machine code").unwrap();
         assert!(matches!(cache.export(), Err(KernelCacheError::Busy(_))));
+        // As a process does that was just forked.
+        let _open_elsewhere = in_use._lock.0.try_clone().unwrap();
         drop(in_use);
         let bytes = cache.export().unwrap();
         let moved = KernelCache::import(there.path(), &bytes, false).unwrap();

@@ -58,6 +58,13 @@ pub struct Writer {
     good_bytes: u64,
 }
 
+impl Drop for Writer {
+    /// Closing the file would not end the lock where a process that was forked meanwhile has it open too, until its own program begins.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// Room kept aside for the last entry of an attempt that filled the disk.
 const RESERVE_BYTES: usize = 64 << 10;
 const RESERVE_EXTENSION: &str = "reserve";
@@ -186,7 +193,7 @@ pub fn is_held(path: &Path) -> Result<bool, JournalError> {
         result => result.map_err(io_error("open", path))?,
     };
     match file.try_lock() {
-        Ok(()) => Ok(false),
+        Ok(()) => file.unlock().map(|()| false).map_err(io_error("unlock", path)),
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(source)) => Err(io_error("lock", path)(source)),
     }
@@ -230,7 +237,13 @@ pub fn discard(path: &Path) -> Result<(), JournalError> {
 /// Holds the journals of a ledger still: while one lives, no other process opens, seals or removes any.
 #[derive(Debug)]
 pub struct Gate {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Gate {
@@ -241,7 +254,7 @@ impl Gate {
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
         file.lock().map_err(io_error("lock", &path))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

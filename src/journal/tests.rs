@@ -104,6 +104,8 @@ fn a_journal_is_held_for_as_long_as_its_writer_lives() {
     let writer = Writer::create(dir.path(), run().id, Nonce([9; 16]), &opened()).unwrap();
     let path = writer.path().to_owned();
     assert!(is_held(&path).unwrap());
+    // As a process does that was just forked.
+    let _open_elsewhere = writer.file.try_clone().unwrap();
     drop(writer);
     assert!(!is_held(&path).unwrap());
     let aside = set_aside(&path).unwrap();
