@@ -1,5 +1,6 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
+use super::data::bind_data;
 use super::machine::Machine;
 use crate::gpu::{self, GpuInfo};
 use crate::host::HostError;
@@ -54,12 +55,12 @@ pub enum Refusal {
         image: String,
     },
     /// A data file is missing.
-    #[error("`data.path` is `{}`, which has no {file} (plain or .gz)", path.display())]
+    #[error("`data.path` is `{}`, which has no {file}", path.display())]
     NoData {
         /// The directory.
         path: PathBuf,
-        /// The missing file.
-        file: &'static str,
+        /// The missing file, and in which form it may be there.
+        file: String,
     },
 }
 
@@ -74,8 +75,8 @@ pub struct Trainer {
     pub cpu: Value,
     /// The program part on CUDA; none if this binary cannot use it.
     pub cuda: Option<Value>,
-    /// What the generator of `digits` draws, as a digest.
-    pub digits: Digest,
+    /// What each generator draws, as a digest, by the data's name.
+    pub generators: Vec<(&'static str, Digest)>,
 }
 
 /// How a run's worker is started.
@@ -238,35 +239,6 @@ fn choose_device(
     cell.config.insert("hardware.device".to_owned(), if cuda { "cuda" } else { "cpu" }.into());
     cell.config.insert("hardware.gpus".to_owned(), gpus.into());
     Ok(usize::try_from(gpus).unwrap_or(0))
-}
-
-const IDX_FILES: [&str; 4] =
-    ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
-
-/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws.
-fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Machine) -> Result<(), BindError> {
-    let digest = match cell.text("data.name") {
-        Some("idx") => {
-            let directory = PathBuf::from(cell.text("data.path").unwrap_or_default());
-            let mut pieces = Vec::new();
-            for file in IDX_FILES {
-                let names = [file.to_owned(), format!("{file}.gz")];
-                let path = names.iter().map(|name| directory.join(name)).find(|path| path.is_file());
-                let path = path.ok_or_else(|| Refusal::NoData { path: directory.clone(), file })?;
-                pieces.push((file, machine.content(&path)?));
-            }
-            let pieces: Vec<&[u8]> =
-                pieces.iter().flat_map(|(name, digest)| [name.as_bytes(), digest.0.as_slice()]).collect();
-            Digest::of_pieces("ledger data v1", &pieces)
-        }
-        Some("digits") => match trainer {
-            Some(trainer) => trainer.digits,
-            None => return Ok(()),
-        },
-        _ => return Ok(()),
-    };
-    cell.config.insert("data.digest".to_owned(), digest.to_string().into());
-    Ok(())
 }
 
 /// The program part of an external command: the command as written, the files that it names, and the state of its repository.

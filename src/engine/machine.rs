@@ -88,6 +88,15 @@ impl Machine {
         Ok(digest)
     }
 
+    /// The digests of files' contents, in their order, each computed once; as many files at a time as there are processors.
+    pub(super) fn contents(&self, paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
+        let new: Vec<&Path> =
+            paths.iter().copied().filter(|path| !self.program_files.borrow().contains_key(*path)).collect();
+        let read = files::digest_contents(&new)?;
+        self.program_files.borrow_mut().extend(new.into_iter().map(Path::to_owned).zip(read));
+        paths.iter().map(|path| self.content(path)).collect()
+    }
+
     /// What git says of a folder, asked once: a sweep of a thousand cells has one repository.
     pub(super) fn git(&self, directory: &Path) -> Table {
         self.repositories.borrow_mut().entry(directory.to_owned()).or_insert_with(|| git::facts(directory)).clone()

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod bind;
+mod data;
 mod fold;
 mod kernels;
 mod machine;

@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Large enough that reading is not what a digest waits for.
 const BUFFER: usize = 1 << 18;
@@ -41,6 +41,67 @@ pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
     } else {
         digest_stream(whole).map_err(failed)
     }
+}
+
+/// [`digest_content`] of many files, in their order; as many at a time as there are processors.
+///
+/// # Errors
+/// As of the first file of those that cannot be read.
+pub fn digest_contents(paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = paths.len().div_ceil(threads).max(1);
+    let digest_all = |paths: &[&Path]| paths.iter().map(|path| digest_content(path)).collect::<Result<Vec<_>, _>>();
+    if paths.len() < 2 {
+        return digest_all(paths);
+    }
+    let shares = std::thread::scope(|scope| {
+        let running: Vec<_> = paths.chunks(share).map(|paths| scope.spawn(move || digest_all(paths))).collect();
+        // A thread that panicked passes its panic on.
+        running
+            .into_iter()
+            .map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
+    let mut digests = Vec::with_capacity(paths.len());
+    for share in shares {
+        digests.extend(share?);
+    }
+    Ok(digests)
+}
+
+/// The files with one of these endings, in any case, in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out,
+/// links are followed.
+///
+/// # Errors
+/// If a directory cannot be read, or there is no such file.
+pub fn below(directory: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)>, HostError> {
+    /// Deeper than any data set; a link that leads back up ends here.
+    const DEPTH: usize = 16;
+    let mut found = Vec::new();
+    let mut waiting = vec![(String::new(), directory.to_owned(), 0)];
+    while let Some((prefix, folder, depth)) = waiting.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|source| unreadable(&folder, source))? {
+            let entry = entry.map_err(|source| unreadable(&folder, source))?;
+            let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            if name.starts_with('.') {
+                continue;
+            }
+            let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+            if path.is_dir() {
+                if depth < DEPTH {
+                    waiting.push((format!("{prefix}{name}/"), path, depth + 1));
+                }
+            } else if ending.is_some_and(|ending| endings.contains(&ending.as_str())) {
+                found.push((format!("{prefix}{name}"), path));
+            }
+        }
+    }
+    if found.is_empty() {
+        let source = std::io::Error::new(ErrorKind::NotFound, format!("no file ends in .{}", endings.join(", .")));
+        return Err(unreadable(directory, source));
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
@@ -140,6 +201,28 @@ mod tests {
             assert_eq!(digest_file(&path).unwrap(), Digest::of(&bytes), "{len}");
             assert_eq!(digest_content(&path).unwrap(), Digest::of(&bytes), "{len}");
         }
+    }
+
+    #[test]
+    fn files_below_a_folder_are_found_by_their_endings_and_digested_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b/2.PNG", "b/1.jpg", "a/c/3.png", "a/.4.png", ".d/5.png", "a/6.txt"] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        // A way round in a circle.
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("a/c/up")).unwrap();
+        let found = below(dir.path(), &["png", "jpg"]).unwrap();
+        let names: Vec<&str> =
+            found.iter().map(|(name, _)| name.as_str()).filter(|name| !name.contains("up/")).collect();
+        assert_eq!(names, ["a/c/3.png", "b/1.jpg", "b/2.PNG"]);
+        let paths: Vec<&Path> = found.iter().map(|(_, path)| path.as_path()).collect();
+        let expected: Vec<Digest> = paths.iter().map(|path| digest_content(path).unwrap()).collect();
+        assert_eq!(digest_contents(&paths).unwrap(), expected);
+        let fault = below(&dir.path().join("a"), &["bin"]).unwrap_err();
+        assert!(fault.to_string().contains("cannot read"), "{fault}");
+        assert!(digest_contents(&[Path::new("/no/such/file"), paths[0]]).is_err());
     }
 
     #[test]
