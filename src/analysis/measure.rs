@@ -83,7 +83,8 @@ impl Observed {
                 true => Hardware::energy(&meters, "the attempt", &Windows::new([(0, self.wall_ns)])),
                 false => Err("nobody saw the attempt's end".to_owned()),
             },
-            idle: self.idle().and_then(|windows| Hardware::energy(&meters, "phase `idle`", &windows)),
+            idle: self.told("idle").and_then(|windows| Hardware::energy(&meters, "phase `idle`", &windows)),
+            inference: self.told("inference").and_then(|windows| Hardware::energy(&meters, "the answers", &windows)),
         };
         self.energies(&training, &energies, &mut put);
         let table = energies.to_table();
@@ -104,27 +105,38 @@ impl Observed {
         }
         put.some("loss", self.last_loss);
         put.some("step_time", training.step_s());
+        put.some("step_time_p95", training.step_p95_s());
+        put.some("data_time", median(&self.lengths("data")).map(|ns| ns / 1e9));
         put.some("warmup_time", training.warmup_s());
         if let (Some(step_s), Some(samples)) = (training.step_s(), self.samples_per_step.filter(|samples| *samples > 0))
         {
             put.value("throughput", throughput(samples, step_s));
+            if let Some(flops) = put.known("flops_per_sample") {
+                let tflops = flops * throughput(samples, step_s) / 1e12;
+                put.value("achieved_tflops", tflops);
+                let peak = put.known("matmul_tflops").filter(|peak| *peak > 0.0);
+                put.some("mfu", peak.map(|peak| 100.0 * tflops / peak));
+            }
         }
         put.some("epoch_time", training.epoch_s());
         put.some("train_time", training.train_s());
     }
 
     fn inference(&self, put: &mut Put<'_>) {
-        let batches: Vec<u64> = self
-            .phases
-            .iter()
-            .filter(|phase| phase.name == "inference" && phase.rank == 0)
-            .filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns)))
-            .collect();
+        let batches = self.lengths("inference");
         let Some(median_ns) = median(&batches) else { return };
         put.value("inference_time", median_ns / 1e9);
+        let rows = put.known("inference_batch_size").filter(|rows| *rows > 0.0);
+        put.some("inference_sample_time", rows.map(|rows| median_ns / 1e9 / rows));
         let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", batches.len());
         let p99 = nearest_rank(&batches, 99).filter(|_| batches.len() >= PERCENTILE_VALUES);
         put.found("inference_p99", p99.map(seconds).ok_or(few));
+    }
+
+    /// How long each phase of this name took.
+    fn lengths(&self, name: &str) -> Vec<u64> {
+        let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
+        named.filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns))).collect()
     }
 
     /// What the hardware's gauges showed while the worker trained, and the most memory that was taken.
@@ -152,11 +164,11 @@ impl Observed {
         put.found("cpu_util", measured.and_then(|windows| cpu_util(hardware, facts, windows)));
     }
 
-    /// When the device had nothing to do, as the worker said.
-    fn idle(&self) -> Result<Windows, String> {
-        let idle = self.phases.iter().filter(|phase| phase.name == "idle" && phase.rank == 0);
-        let idle = Windows::new(idle.filter_map(|phase| Some((phase.start_ns, phase.stop_ns?))));
-        if idle.is_empty() { Err("the worker told of no phase `idle`".to_owned()) } else { Ok(idle) }
+    /// When the phases of a name were, as the worker said.
+    fn told(&self, name: &str) -> Result<Windows, String> {
+        let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
+        let windows = Windows::new(named.filter_map(|phase| Some((phase.start_ns, phase.stop_ns?))));
+        if windows.is_empty() { Err(format!("the worker told of no phase `{name}`")) } else { Ok(windows) }
     }
 
     fn energies(&self, training: &Training, energies: &Energies, put: &mut Put<'_>) {
@@ -194,6 +206,11 @@ impl Observed {
             _ => Err("the worker did not say how many samples a step has".to_owned()),
         });
         put.within("energy_per_sample", per_sample.clone());
+        let answered = self.lengths("inference").len();
+        if let Some(rows) = put.known("inference_batch_size").filter(|rows| *rows > 0.0 && answered > 0) {
+            let answers = sum(&energies.inference).map(joules);
+            put.within("inference_energy", answers.map(|energy| over(energy, rows * number(answered))));
+        }
         // A model whose samples have no tokens has no energy of one.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", per_sample.map(|energy| over(energy, tokens)));
@@ -233,11 +250,13 @@ struct Energies {
     attempt: Seen,
     /// Of the phase `idle`.
     idle: Seen,
+    /// Of the phases `inference`.
+    inference: Seen,
 }
 
 impl Energies {
-    fn each(&self) -> [(&'static str, &Seen); 3] {
-        [("training", &self.training), ("attempt", &self.attempt), ("idle", &self.idle)]
+    fn each(&self) -> [(&'static str, &Seen); 4] {
+        [("training", &self.training), ("attempt", &self.attempt), ("idle", &self.idle), ("inference", &self.inference)]
     }
 
     fn to_table(&self) -> Table {

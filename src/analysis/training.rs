@@ -3,7 +3,7 @@
 //! Knows what a worker said of steps and phases, and nothing of the hardware.
 
 use super::measure::{Observed, Timed};
-use super::statistic::{median, median_ns, median_real, number, real, seconds, total};
+use super::statistic::{median, median_ns, median_real, nearest_rank, number, real, seconds, total};
 use super::window::Windows;
 use crate::record::Phase;
 use std::collections::BTreeMap;
@@ -128,6 +128,12 @@ impl Training {
     /// The median step after the warm-up.
     pub(super) fn step_s(&self) -> Option<f64> {
         self.step_ns.map(|ns| ns / 1e9)
+    }
+
+    /// The 95th percentile of the steps after the warm-up, by nearest rank; none of fewer than twenty, of which it would be the largest.
+    pub(super) fn step_p95_s(&self) -> Option<f64> {
+        let durations: Vec<u64> = self.laps[self.warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
+        nearest_rank(&durations, 95).filter(|_| durations.len() >= 20).map(seconds)
     }
 
     /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.

@@ -130,7 +130,7 @@ pub type Summary<'a> = (String, &'a Cell, Option<(&'a Outcome, &'a BTreeMap<Stri
 
 /// The runs of a sweep and what came out.
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
-    let wanted = ["accuracy", "eval_loss", "loss", "step_time", "train_time", "wall_time"];
+    let wanted = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time", "wall_time"];
     let has = |name: &&&str| {
         runs.iter().any(|(_, _, newest)| newest.is_some_and(|(_, metrics)| metrics.contains_key(**name)))
     };

@@ -294,6 +294,37 @@ fn answers_have_a_median_and_a_tail() {
     assert!(!Completed::of(&answering, &[], Table::new()).metrics.contains_key("inference_p99"));
 }
 
+#[test]
+fn what_a_worker_states_of_its_model_makes_rates() {
+    let stated =
+        [("inference_batch_size", 4.0, ""), ("flops_per_sample", 2e9, "FLOP"), ("matmul_tflops", 100.0, "TFLOP/s")];
+    let mut observed = attempt(1);
+    observed.phases.extend([
+        phase("data", 3, 10, 40),
+        phase("data", 6, 100, 120),
+        phase("inference", 1, 40_000, 40_100),
+    ]);
+    let completed = Completed::of(&observed, &stated, eight_cores());
+    completed.assert_near("inference_sample_time", completed.value("inference_time") / 4.0, 1e-12);
+    completed.assert_near("achieved_tflops", 2e9 * completed.value("throughput") / 1e12, 1e-12);
+    completed.assert_near("mfu", completed.value("achieved_tflops"), 1e-12);
+    completed.assert_near("data_time", 0.025, 1e-12);
+    let silent = Completed::of(&observed, &[], eight_cores());
+    for name in ["inference_sample_time", "inference_energy", "achieved_tflops", "mfu"] {
+        assert!(!silent.metrics.contains_key(name), "{name}");
+    }
+}
+
+#[test]
+fn the_slowest_of_twenty_steps_is_no_percentile_of_fewer() {
+    let step = |n: u64| Timed { step: n, t_ns: 100 * n, duration_ns: Some(n) };
+    let mut steps = Observed { steps: (1..=24).map(step).collect(), ..Observed::default() };
+    // Two of 24 are warm-up: of 22, the 21st is the first that 95% do not exceed.
+    Completed::of(&steps, &[], Table::new()).assert_near("step_time_p95", 23e-9, 1e-9);
+    steps.steps.truncate(20);
+    assert!(!Completed::of(&steps, &[], Table::new()).metrics.contains_key("step_time_p95"));
+}
+
 fn completed_p99(observed: &Observed, expected: f64) {
     Completed::of(observed, &[], Table::new()).assert_near("inference_p99", expected, 1e-9);
 }
