@@ -1,6 +1,6 @@
 //! What the manifest can say but this version cannot do: one table, from which later versions take rows away.
 
-use super::table::MODELS;
+use super::table::{MODELS, SMALL_MODELS};
 use crate::record::Table;
 
 /// One thing that this version refuses.
@@ -36,7 +36,7 @@ pub(super) const REFUSALS: &[Refusal] = &[
     Refusal::Value {
         field: "training.precision",
         values: &["fp16", "bf16"],
-        models: MODELS,
+        models: SMALL_MODELS,
         doing: "`{value}`",
         instead: "fp32",
     },

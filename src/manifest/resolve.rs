@@ -2,9 +2,9 @@
 
 use super::availability::refused_values;
 use super::draft::{Draft, Item};
-use super::field::{Field, Kind, Preset, Role, When};
+use super::field::{Field, Kind, Preset, Role, When, choices};
 use super::grid::Point;
-use super::table::{FIELDS, IMAGE_MODELS, LINE_SAMPLES, field};
+use super::table::{BERT_POSITIONS, FIELDS, LEARNABLE, LINE_SAMPLES, field};
 use crate::record::{Cell, Table, Value};
 use std::collections::BTreeSet;
 
@@ -146,9 +146,9 @@ impl<'a> Resolver<'a> {
         }
         let Some(model) = out.cell.text("model.name").map(str::to_owned) else { return };
         if let Some(data) = out.cell.text("data.name").map(str::to_owned) {
-            let images = IMAGE_MODELS.contains(&model.as_str());
-            if images == (data == "line") {
-                let fit = if images { "digits or idx" } else { "line" };
+            let learnable = LEARNABLE.iter().find(|(models, _)| models.contains(&model.as_str()));
+            if let Some((_, fit)) = learnable.filter(|(_, fit)| !fit.contains(&data.as_str())) {
+                let fit = choices(fit, "or");
                 out.fault(at("data.name"), format!("`{data}` cannot be learned by `{model}` (use {fit})"));
             }
         }
@@ -164,6 +164,11 @@ impl<'a> Resolver<'a> {
                 "training.batch_size is {batch}, but data.train_count is {samples} (a batch must fit into the data)"
             );
             out.fault(at("training.batch_size"), rule);
+        }
+        if model == "bert" && out.cell.int("data.width").is_some_and(|width| width > BERT_POSITIONS) {
+            let rule =
+                format!("data.width is more than the {BERT_POSITIONS} positions that `bert` has (use fewer tokens)");
+            out.fault(at("data.width"), rule);
         }
         for (key, message) in refused_values(&out.cell.config, &model) {
             out.fault(at(key), message);

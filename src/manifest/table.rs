@@ -5,9 +5,24 @@
 use super::field::{Constant, Field, Interval, Kind, Preset, Role, When};
 
 /// The models of the built-in trainer.
-pub(super) const MODELS: &[&str] = &["linear", "softmax", "mnist_mlp", "mnist_cnn"];
-/// Those that learn images.
-pub(super) const IMAGE_MODELS: &[&str] = &["softmax", "mnist_mlp", "mnist_cnn"];
+pub(super) const MODELS: &[&str] =
+    &["linear", "softmax", "mnist_mlp", "mnist_cnn", "resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+const DIGIT_MODELS: &[&str] = &["softmax", "mnist_mlp", "mnist_cnn"];
+const PICTURE_MODELS: &[&str] = &["resnet50", "vgg16"];
+const TEXT_MODELS: &[&str] = &["lstm", "gru", "bert", "gpt2"];
+const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+/// Which models learn which data.
+pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
+    (&["linear"], &["line"]),
+    (DIGIT_MODELS, &["digits", "idx"]),
+    (PICTURE_MODELS, &["shapes", "cifar10", "folder"]),
+    (TEXT_MODELS, &["grammar", "text"]),
+    (&["dqn"], &["cartpole", "catch"]),
+];
+/// The small models, which compute in float32 alone.
+pub(super) const SMALL_MODELS: &[&str] = &["linear", "softmax", "mnist_mlp", "mnist_cnn"];
+/// The most tokens of a sample that BERT has positions for.
+pub(super) const BERT_POSITIONS: i64 = 512;
 /// The samples of the `line` data, which are always learned together.
 pub(super) const LINE_SAMPLES: i64 = 4;
 
@@ -17,8 +32,13 @@ const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
 const SAMPLES: Kind = Kind::Int { min: 1, max: 1_000_000 };
 
 const LINEAR: When = When { field: "model.name", is: &["linear"] };
-const IMAGES: When = When { field: "model.name", is: IMAGE_MODELS };
-const DIGITS: When = When { field: "data.name", is: &["digits"] };
+const DIGIT_LEARNERS: When = When { field: "model.name", is: DIGIT_MODELS };
+const PICTURE_LEARNERS: When = When { field: "model.name", is: PICTURE_MODELS };
+const TEXT_LEARNERS: When = When { field: "model.name", is: TEXT_MODELS };
+const PUBLISHED: When = When { field: "model.name", is: PUBLISHED_MODELS };
+const DQN: When = When { field: "model.name", is: &["dqn"] };
+const WORLDS: When = When { field: "data.name", is: &["cartpole", "catch"] };
+const GENERATED: When = When { field: "data.name", is: &["digits", "shapes", "grammar"] };
 
 use Field as F;
 
@@ -43,58 +63,173 @@ pub(super) static FIELDS: &[Field] = &[
     F::hashed("model.hidden", Kind::Int { min: 1, max: 65_536 }, "units of the hidden layer")
         .int(128)
         .when("model.name", &["mnist_mlp"]),
+    F::hashed("model.size", Kind::Choice(&["full", "tiny"]), "`full` as published, `tiny` for trying it out on a CPU")
+        .text("full")
+        .when("model.name", &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"]),
+    F::hashed(
+        "model.classes",
+        Kind::Int { min: 2, max: 65_535 },
+        "different answers: classes of images, tokens of the vocabulary; at full size as published",
+    )
+    .preset(Preset::By(&[
+        (PICTURE_LEARNERS, Constant::Int(1000)),
+        (When { field: "model.size", is: &["tiny"] }, Constant::Int(512)),
+        (When { field: "model.name", is: &["lstm", "gru"] }, Constant::Int(10_000)),
+        (When { field: "model.name", is: &["bert"] }, Constant::Int(30_522)),
+        (When { field: "model.name", is: &["gpt2"] }, Constant::Int(50_257)),
+    ]))
+    .when("model.name", &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"]),
     F::hashed("model.dropout", Kind::Real(Interval::Below(1.0)), "share of units that a training step leaves out")
-        .real(0.5)
-        .when("model.name", &["mnist_cnn"]),
+        .preset(Preset::By(&[
+            (When { field: "model.name", is: &["mnist_cnn", "vgg16"] }, Constant::Real(0.5)),
+            (When { field: "model.name", is: &["bert", "gpt2"] }, Constant::Real(0.1)),
+        ]))
+        .when("model.name", &["mnist_cnn", "vgg16", "bert", "gpt2"]),
     F::hashed(
         "data.name",
-        Kind::Known(&["line", "digits", "idx"]),
-        "what is learned; `idx` reads files of MNIST's format",
+        Kind::Known(&["line", "digits", "idx", "shapes", "cifar10", "folder", "grammar", "text", "cartpole", "catch"]),
+        "what is learned (docs/data.md)",
     )
-    .preset(Preset::By(&[(LINEAR, Constant::Text("line")), (IMAGES, Constant::Text("digits"))])),
-    F::hashed("data.path", PATH, "folder of the IDX files; a relative path starts at the manifest's folder")
+    .preset(Preset::By(&[
+        (LINEAR, Constant::Text("line")),
+        (DIGIT_LEARNERS, Constant::Text("digits")),
+        (PICTURE_LEARNERS, Constant::Text("shapes")),
+        (TEXT_LEARNERS, Constant::Text("grammar")),
+        (DQN, Constant::Text("cartpole")),
+    ])),
+    F::hashed("data.path", PATH, "folder or file of the data; a relative path starts at the manifest's folder")
         .role(Role::Setting)
         .required()
-        .when("data.name", &["idx"]),
-    F::hashed("data.seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the generator of the digits")
+        .when("data.name", &["idx", "cifar10", "folder", "text"]),
+    F::hashed("data.side", Kind::Int { min: 32, max: 512 }, "height and width of an image in pixels")
+        .preset(Preset::By(&[
+            (When { field: "data.name", is: &["shapes"] }, Constant::Int(64)),
+            (When { field: "data.name", is: &["folder"] }, Constant::Int(224)),
+        ]))
+        .when("data.name", &["shapes", "folder"]),
+    F::hashed("data.width", Kind::Int { min: 8, max: 1024 }, "tokens of a sample")
+        .preset(Preset::By(&[
+            (When { field: "model.name", is: &["gpt2"] }, Constant::Int(512)),
+            (TEXT_LEARNERS, Constant::Int(128)),
+        ]))
+        .when("data.name", &["grammar", "text"]),
+    F::hashed("data.tokenizer", Kind::Choice(&["bytes", "words", "bpe", "wordpiece"]), "what a text is cut into")
+        .preset(Preset::By(&[
+            (When { field: "model.name", is: &["bert"] }, Constant::Text("wordpiece")),
+            (TEXT_LEARNERS, Constant::Text("bpe")),
+        ]))
+        .when("data.name", &["text"]),
+    F::hashed("data.validation_share", Kind::Real(Interval::Below(1.0)), "share of a text, its end, to evaluate with")
+        .real(0.1)
+        .when("data.name", &["text"]),
+    F::hashed("data.actions", Kind::OneOf(&[4, 6]), "actions of the game; 6 are as many as Pong has")
+        .int(4)
+        .when("data.name", &["catch"]),
+    F::hashed("data.seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the generator of the data")
         .int(0)
-        .when("data.name", &["digits"]),
-    F::hashed("data.train_count", SAMPLES, "training samples; for `idx` the first ones of the file, all if absent")
-        .preset(Preset::By(&[(DIGITS, Constant::Int(10_000))]))
-        .when("data.name", &["digits", "idx"]),
+        .when("data.name", &["digits", "shapes", "grammar"]),
+    F::hashed(
+        "data.train_count",
+        SAMPLES,
+        "training samples of an epoch; for `idx` the first ones of the file, all if absent",
+    )
+    .preset(Preset::By(&[(GENERATED, Constant::Int(10_000)), (WORLDS, Constant::Int(64_000))]))
+    .when("data.name", &["digits", "idx", "shapes", "grammar", "cartpole", "catch"]),
     F::hashed("data.validation_count", Kind::Int { min: 0, max: 1_000_000 }, "samples split off the training file")
         .int(0)
         .when("data.name", &["idx"]),
-    F::hashed("data.eval_count", SAMPLES, "samples of the evaluation").int(2000).when("data.name", &["digits"]),
-    F::hashed("data.generator_version", POSITIVE, "version of the generator of the digits")
+    F::hashed("data.eval_count", SAMPLES, "samples of the evaluation")
+        .preset(Preset::By(&[
+            (When { field: "data.name", is: &["grammar"] }, Constant::Int(500)),
+            (GENERATED, Constant::Int(2000)),
+        ]))
+        .when("data.name", &["digits", "shapes", "grammar"]),
+    F::hashed("data.generator_version", POSITIVE, "version of the generator of the data")
         .role(Role::Constant)
         .int(1)
-        .when("data.name", &["digits"]),
-    F::hashed("training.optimizer", Kind::Choice(&["sgd", "momentum", "adam"]), "how a step follows the gradient")
-        .text("sgd"),
+        .when("data.name", &["digits", "shapes", "grammar", "cartpole", "catch"]),
+    F::hashed(
+        "training.optimizer",
+        Kind::Choice(&["sgd", "momentum", "adam", "adamw"]),
+        "how a step follows the gradient",
+    )
+    .text("sgd"),
     F::hashed("training.momentum", Kind::Real(Interval::Below(1.0)), "share of the last step that is kept")
         .real(0.9)
         .when("training.optimizer", &["momentum"]),
     F::hashed("training.beta1", Kind::Real(Interval::Below(1.0)), "decay of the mean of gradients")
         .real(0.9)
-        .when("training.optimizer", &["adam"]),
+        .when("training.optimizer", &["adam", "adamw"]),
     F::hashed("training.beta2", Kind::Real(Interval::Below(1.0)), "decay of the mean of squared gradients")
         .real(0.999)
-        .when("training.optimizer", &["adam"]),
+        .when("training.optimizer", &["adam", "adamw"]),
     F::hashed("training.epsilon", Kind::Real(Interval::Positive), "added to the root of the mean square")
         .real(1e-8)
-        .when("training.optimizer", &["adam"]),
+        .when("training.optimizer", &["adam", "adamw"]),
+    F::hashed(
+        "training.weight_decay",
+        Kind::Real(Interval::Below(1.0)),
+        "share by which weights shrink (`adamw`), or that the gradient gets of them; biases and norms excepted",
+    )
+    .preset(Preset::By(&[(When { field: "training.optimizer", is: &["adamw"] }, Constant::Real(0.01))])),
+    F::hashed("training.clip_norm", Kind::Real(Interval::Positive), "greatest norm of all gradients together"),
     F::hashed("training.learning_rate", Kind::Real(Interval::Positive), "step size, before the schedule").required(),
-    F::hashed("training.schedule", Kind::Choice(&["constant", "step", "cosine"]), "how the step size changes")
-        .text("constant"),
+    F::hashed(
+        "training.schedule",
+        Kind::Choice(&["constant", "step", "linear", "cosine"]),
+        "how the step size changes",
+    )
+    .text("constant"),
     F::hashed("training.schedule_step_size", POSITIVE, "steps between two drops of the step size")
         .required()
         .when("training.schedule", &["step"]),
     F::hashed("training.schedule_gamma", Kind::Real(Interval::UpTo(1.0)), "factor of each drop")
         .real(0.1)
         .when("training.schedule", &["step"]),
+    F::hashed("training.warmup_steps", POSITIVE, "first steps, in which the step size rises from 0"),
+    F::hashed("training.discount", Kind::Real(Interval::Below(1.0)), "what a reward is worth one step earlier")
+        .real(0.99)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.exploration_last", Kind::Real(Interval::Below(1.0)), "share of random actions that stays")
+        .real(0.05)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.exploration_steps", POSITIVE, "steps in the environment until then, from all actions random")
+        .int(100_000)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.replay_capacity", Kind::Int { min: 2, max: 10_000_000 }, "frames that are remembered")
+        .preset(Preset::By(&[
+            (When { field: "data.name", is: &["cartpole"] }, Constant::Int(200_000)),
+            (WORLDS, Constant::Int(100_000)),
+        ]))
+        .when("model.name", &["dqn"]),
+    F::hashed("training.learning_starts", POSITIVE, "random steps in the environment before the first update")
+        .int(1000)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.train_every", POSITIVE, "steps in the environment from an update to the next")
+        .preset(Preset::By(&[
+            (When { field: "data.name", is: &["cartpole"] }, Constant::Int(8)),
+            (WORLDS, Constant::Int(4)),
+        ]))
+        .when("model.name", &["dqn"]),
+    F::hashed("training.target_every", POSITIVE, "updates from a change of the target network to the next")
+        .int(1)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.target_share", Kind::Real(Interval::UpTo(1.0)), "by what share it becomes the trained one")
+        .real(0.01)
+        .when("model.name", &["dqn"]),
+    F::hashed("training.reward_scale", Kind::Real(Interval::Positive), "what rewards are multiplied by")
+        .preset(Preset::By(&[
+            (When { field: "data.name", is: &["cartpole"] }, Constant::Real(0.01)),
+            (WORLDS, Constant::Real(1.0)),
+        ]))
+        .when("model.name", &["dqn"]),
     F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step; `linear` takes only 4")
-        .preset(Preset::By(&[(LINEAR, Constant::Int(LINE_SAMPLES)), (IMAGES, Constant::Int(64))])),
+        .preset(Preset::By(&[
+            (LINEAR, Constant::Int(LINE_SAMPLES)),
+            (DIGIT_LEARNERS, Constant::Int(64)),
+            (DQN, Constant::Int(64)),
+            (PUBLISHED, Constant::Int(32)),
+        ])),
     F::hashed("training.epochs", POSITIVE, "passes over the training data; exactly one of `epochs` and `steps`"),
     F::hashed("training.steps", POSITIVE, "optimiser steps; exactly one of `epochs` and `steps`"),
     F::hashed("training.precision", Kind::Choice(&["fp32", "fp16", "bf16"]), "number format of the arithmetic")

@@ -33,7 +33,7 @@ hz = [1, 2]
     m:1:1: unknown key `naem` (did you mean `name`?)
     m:2:11: repeats is 0 (it must be at least 1)
     m:3:15: seed has the value 1 twice (remove one)
-    m:6:8: model.name is the text "sotfmax" (it must be linear, softmax, mnist_mlp or mnist_cnn; did you mean `softmax`?)
+    m:6:8: model.name is the text "sotfmax" (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2 or dqn; did you mean `softmax`?)
     m:7:10: model.hidden is the text "many" (it must be a whole number from 1 to 65536)
     m:10:1: unknown key `training.optimiser` (did you mean `optimizer`?)
     m:11:23: training.learning_rate is the text "fast" (it must be a finite number above 0)
@@ -51,12 +51,12 @@ hz = [1, 2]
 #[test]
 fn missing_keys_are_named_with_what_they_take() {
     insta::assert_snapshot!(faults(""), @r"
-    m:1:1: model.name is missing (it must be linear, softmax, mnist_mlp or mnist_cnn; or give [program])
+    m:1:1: model.name is missing (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2 or dqn; or give [program])
     m:1:1: training has neither epochs nor steps (give one of them)
     m:1:1: training.learning_rate is missing (it must be a finite number above 0)
     ");
     insta::assert_snapshot!(faults("[model]\nname = 'softmax'\n\n[data]\nname = 'idx'\n\n[training]\nschedule = 'step'"), @r"
-    m:4:1: data.path is missing (data.name is idx: it must be one line of text, 1 to 4096 characters)
+    m:4:1: data.path is missing (data.name is idx, cifar10, folder or text: it must be one line of text, 1 to 4096 characters)
     m:7:1: training has neither epochs nor steps (give one of them)
     m:7:1: training.learning_rate is missing (it must be a finite number above 0)
     m:7:1: training.schedule_step_size is missing (training.schedule is step: it must be a whole number from 1)
@@ -93,7 +93,7 @@ fn combinations_that_cannot_be_are_refused() {
 fn what_has_no_effect_is_refused() {
     let text = "[model]\nname = 'softmax'\ndropout = 0.5\n[training]\noptimizer = 'adam'\nmomentum = [0.8, 0.9]\nlearning_rate = 1\nepochs = 1\n[params]\nx = 1";
     insta::assert_snapshot!(faults(text), @r"
-    m:3:1: model.dropout has no effect (it applies where model.name is mnist_cnn)
+    m:3:1: model.dropout has no effect (it applies where model.name is mnist_cnn, vgg16, bert or gpt2)
     m:6:1: training.momentum has no effect (it applies where training.optimizer is momentum)
     m:9:1: [params] has no effect without [program] (remove it, or add the program that takes it)
     ");

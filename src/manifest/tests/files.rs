@@ -76,6 +76,7 @@ fn the_table_of_fields_is_sound() {
         if let Preset::Is(constant) = field.preset {
             let fits = match (field.kind, constant) {
                 (Kind::Int { min, max }, Constant::Int(value)) => (min..=max).contains(&value),
+                (Kind::OneOf(numbers), Constant::Int(value)) => numbers.contains(&value),
                 (Kind::Real(interval), Constant::Real(value)) => interval.contains(value),
                 (Kind::Choice(words), Constant::Text(word)) => words.contains(&word),
                 (Kind::Text { .. }, Constant::Text(_)) | (Kind::Seed, Constant::Int(_)) => true,
