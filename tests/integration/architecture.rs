@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("gpu", &["record"], &["nvml_wrapper", "libloading"]),
     ("journal", &["record", "wire"], &["crc32c"]),
     ("store", &["record", "wire"], &["redb"]),
-    ("train", &["record"], &["burn", "log", "rayon", "flate2"]),
+    ("train", &["record"], &["burn", "image", "log", "rayon", "tokenizers", "flate2"]),
     ("analysis", &["record"], &[]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
