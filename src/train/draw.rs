@@ -27,6 +27,28 @@ pub enum Stream {
     TrainImage,
     /// An evaluation image; the index is the image's.
     EvalImage,
+    /// How an episode that is learned from begins and goes on; the index is the episode, from 1.
+    TrainEpisode,
+    /// An episode of an evaluation; the index is the episode, from 1.
+    EvalEpisode,
+    /// Whether an action is random, and which; the index is the step, from 1.
+    Explore,
+    /// Which transitions of a replay memory are learned from; the index is the update, from 1.
+    Replay,
+    /// A training document of the grammar; the index is the document's.
+    TrainText,
+    /// An evaluation document of the grammar; the index is the document's.
+    EvalText,
+    /// Which tokens of an epoch's windows are masked; the index is the epoch, or the window within it.
+    Mask,
+    /// Which tokens of the evaluation windows are masked; the index is the window.
+    EvalMask,
+    /// A training picture of `shapes`; the index is the picture's.
+    TrainPicture,
+    /// An evaluation picture of `shapes`; the index is the picture's.
+    EvalPicture,
+    /// How a training picture is changed; the index is the epoch, or the picture within it.
+    Augment,
 }
 
 impl Stream {
@@ -38,6 +60,17 @@ impl Stream {
             Self::Split => 4,
             Self::TrainImage => 5,
             Self::EvalImage => 6,
+            Self::TrainEpisode => 7,
+            Self::EvalEpisode => 9,
+            Self::Explore => 10,
+            Self::Replay => 11,
+            Self::TrainText => 20,
+            Self::EvalText => 21,
+            Self::Mask => 22,
+            Self::EvalMask => 23,
+            Self::TrainPicture => 30,
+            Self::EvalPicture => 31,
+            Self::Augment => 32,
         }
     }
 }
@@ -75,6 +108,12 @@ impl Draw {
     /// A float32 in (-1, 1) whose density falls linearly from 0 to both sides; its variance is 1/6.
     pub fn triangle(&mut self) -> f32 {
         self.unit() - self.unit()
+    }
+
+    /// A number of the standard normal distribution (Box and Muller 1958: one of the two that a pair of uniform ones gives).
+    pub fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - f64::from(self.unit()), f64::from(self.unit()));
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 
     /// A whole number below `bound`, or 0 if `bound` is 0. Its bias is at most `bound` / 2^64: it multiplies and keeps the high half (Lemire 2019), without the rejection step.

@@ -32,6 +32,18 @@ pub fn grey(value: f32) -> u8 {
     value.clamp(0.0, 255.0) as u8
 }
 
+/// The whole part of `share` times `len`; 0 for NaN and below 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off as documented")]
+pub fn part(len: usize, share: f64) -> usize {
+    (real_len(len) * share) as usize
+}
+
+/// The whole part of a number, clamped to what a u32 holds; NaN becomes 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off and clamped as documented")]
+pub fn whole(value: f64) -> u32 {
+    value as u32
+}
+
 /// The pixel that holds a coordinate, clamped to 0..=`last`; NaN becomes 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
 pub fn pixel(coordinate: f32, last: u8) -> usize {

@@ -3,12 +3,23 @@
 //! Knows where each kind of data comes from and nothing of models. The loader is a function of indices: no threads, no state,
 //! the same batches on every machine.
 
-use super::digits::{self, Split};
-use super::draw::{Draw, Stream};
-use super::idx::{self, IdxError, Pair};
-use super::images::{CLASSES, Images, PIXELS};
-use super::spec::DataSpec;
+pub mod cifar;
+mod folder;
+pub mod grammar;
+mod learnable;
+pub mod pictures;
+mod planes;
+pub mod shapes;
+pub mod text;
+
 use crate::record::Digest;
+use crate::train::digits::{self, Split};
+use crate::train::draw::{Draw, Stream};
+use crate::train::idx::{self, IdxError, Pair};
+use crate::train::images::{CLASSES, Images, PIXELS};
+use crate::train::spec::SmallData;
+use pictures::PictureError;
+use text::TextError;
 
 /// The data does not suffice.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +27,20 @@ pub enum DataError {
     /// A data file cannot be used.
     #[error(transparent)]
     Idx(#[from] IdxError),
+    /// Pictures cannot be used.
+    #[error(transparent)]
+    Pictures(#[from] PictureError),
+    /// A text cannot be used.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// There are more classes than the model has answers.
+    #[error("the data have {found} classes, but `model.classes` is {model} (raise it)")]
+    Classes {
+        /// How many there are.
+        found: usize,
+        /// How many answers the model has.
+        model: usize,
+    },
     /// Nothing is left to train on.
     #[error("`data.validation_count` is {validation}, but there are {images} training images (hold back fewer)")]
     Validation {
@@ -69,14 +94,14 @@ pub struct Batch {
 
 impl Data {
     /// Loads the data and checks that a batch can be filled.
-    pub fn load(spec: &DataSpec, batch: usize, seed: u64) -> Result<Self, DataError> {
+    pub fn load(spec: &SmallData, batch: usize, seed: u64) -> Result<Self, DataError> {
         let data = match spec {
-            DataSpec::Line => return Ok(Self::Line),
-            DataSpec::Digits { seed, train, eval } => Self::Images {
+            SmallData::Line => return Ok(Self::Line),
+            SmallData::Digits { seed, train, eval } => Self::Images {
                 train: digits::generate(*seed, Split::Train, *train),
                 eval: digits::generate(*seed, Split::Eval, *eval),
             },
-            DataSpec::Idx { path, validation, train } => {
+            SmallData::Idx { path, validation, train } => {
                 let all = idx::read(path, Pair::Train)?;
                 let (mut kept, eval) = if *validation == 0 {
                     ((0..all.len()).collect(), idx::read(path, Pair::Test)?)
@@ -187,7 +212,7 @@ mod tests {
 
     #[test]
     fn too_few_samples_for_a_batch_are_an_error() {
-        let spec = DataSpec::Digits { seed: 0, train: 9, eval: 1 };
+        let spec = SmallData::Digits { seed: 0, train: 9, eval: 1 };
         let fault = Data::load(&spec, 10, 0).expect_err("too few").to_string();
         assert_eq!(
             fault,
@@ -197,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_digest_covers_both_splits() {
-        let load = |train, eval| Data::load(&DataSpec::Digits { seed: 0, train, eval }, 1, 0).expect("valid").digest();
+        let load = |train, eval| Data::load(&SmallData::Digits { seed: 0, train, eval }, 1, 0).expect("valid").digest();
         assert_eq!(load(5, 5), load(5, 5));
         assert_ne!(load(5, 5), load(6, 5));
         assert_ne!(load(5, 5), load(5, 6));

@@ -1,0 +1,246 @@
+//! Folders of pictures in the layout of ImageNet: `train/CLASS/FILE` and `val/CLASS/FILE`, JPEG or PNG.
+//!
+//! Knows how the folders are read, what their digest covers, and how a file becomes a picture of a fixed size. The files stay
+//! on disk; each is decoded when it is asked for.
+//!
+//! As torchvision's `ImageFolder` has it: classes are the folders in the order of their names, files are found at any depth
+//! below them and sorted, links are followed. As torchvision's reference for classification has it: a random part is brought to
+//! size for training, the middle for evaluation. Both are brought to size by `image`'s triangle filter, which is bilinear with
+//! antialiasing, as Pillow's. Differences: hidden files and folders are left out, the format is told by a file's content and
+//! not by its ending, and only JPEG and PNG are read. As in torchvision, the orientation in a camera's notes is not applied.
+
+mod crop;
+mod listing;
+
+use super::planes::{mirror, size};
+use crate::record::{Digest, DigestWriter};
+use crate::train::draw::Draw;
+use crop::Crop;
+use image::imageops::{self, FilterType};
+use image::{ImageError, ImageFormat, ImageReader, RgbImage};
+use listing::{Entry, Listing};
+use rayon::prelude::*;
+use std::fs::{self, File};
+use std::io::{self, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+/// A folder of pictures cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// There are no training or no evaluation pictures.
+    #[error(
+        "`{root}` has no folder `{part}` (it must have `train/CLASS/FILE` and `val/CLASS/FILE` with JPEG or PNG files)",
+        root = root.display()
+    )]
+    Absent {
+        /// The folder that was given.
+        root: PathBuf,
+        /// `train` or `val`.
+        part: &'static str,
+    },
+    /// A file or folder cannot be read.
+    #[error("`{path}` cannot be read", path = path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder has no classes.
+    #[error("`{path}` has no folders (it must have one for each class)", path = path.display())]
+    NoClasses {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A class has no pictures.
+    #[error("`{path}` has no file that ends in .jpg, .jpeg or .png (remove the class or fill it)", path = path.display())]
+    Empty {
+        /// The folder of the class.
+        path: PathBuf,
+    },
+    /// The classes of training and evaluation are not the same.
+    #[error("the class `{class}` is in `{there}` but not in `{missing}` (both must have the same classes)", there = there.display(), missing = missing.display())]
+    Classes {
+        /// The class.
+        class: String,
+        /// Where it is.
+        there: PathBuf,
+        /// Where it is not.
+        missing: PathBuf,
+    },
+    /// Folders lie in folders without end.
+    #[error("`{path}` lies more than {deepest} folders below its class (is there a link to a folder above it?)", path = path.display())]
+    Deep {
+        /// The folder.
+        path: PathBuf,
+        /// The deepest that is read.
+        deepest: usize,
+    },
+    /// The content of a file is no picture.
+    #[error("`{path}` cannot be decoded (it must be a whole JPEG or PNG file)", path = path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ImageError,
+    },
+    /// A JPEG file ends before its picture does.
+    #[error("`{path}` is cut off: it has no end marker (copy it once more)", path = path.display())]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The pictures below one folder.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    side: usize,
+    classes: Vec<String>,
+    train: Vec<Entry>,
+    eval: Vec<Entry>,
+    ignored: usize,
+    digest: Digest,
+}
+
+impl Folder {
+    /// Lists all pictures and reads every byte of them once, for the digest. Pictures will be brought to `side` × `side`.
+    pub fn open(root: &Path, side: usize) -> Result<Self, FolderError> {
+        let train = Listing::read(root, "train")?;
+        let eval = Listing::read(root, "val")?;
+        train.same_classes(&eval)?;
+        let digest = digest(root, &[&train.entries, &eval.entries])?;
+        Ok(Self {
+            side,
+            classes: train.class_names(),
+            ignored: train.ignored + eval.ignored,
+            train: train.entries,
+            eval: eval.entries,
+            digest,
+        })
+    }
+
+    /// The names of the classes in the order of their numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Number of training pictures.
+    pub fn train_len(&self) -> usize {
+        self.train.len()
+    }
+
+    /// Number of evaluation pictures.
+    pub fn eval_len(&self) -> usize {
+        self.eval.len()
+    }
+
+    /// Number of files and folders that were left out: hidden ones, and files of other endings.
+    pub fn ignored(&self) -> usize {
+        self.ignored
+    }
+
+    /// The digest of all files' names below the root and of all their bytes, as they were when the folder was opened.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Decodes a training picture, takes a random part of it, mirrors it or not, and returns its class; none for an index that
+    /// is too large.
+    pub fn train(&self, index: usize, draw: &mut Draw, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
+        let Some(entry) = self.train.get(index) else { return Ok(None) };
+        let picture = decode(&entry.path)?;
+        let mirrored = draw.below(2) == 1;
+        let part = crop::random(picture.width(), picture.height(), draw);
+        let side = u32::try_from(self.side).unwrap_or(u32::MAX);
+        split(&scaled(&picture, part, (side, side)), (0, 0), self.side, planes);
+        if mirrored {
+            mirror(planes, self.side);
+        }
+        Ok(Some(entry.class))
+    }
+
+    /// Decodes an evaluation picture, takes its middle, and returns its class; none for an index that is too large.
+    pub fn eval(&self, index: usize, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
+        let Some(entry) = self.eval.get(index) else { return Ok(None) };
+        let picture = decode(&entry.path)?;
+        let part = crop::unstripped(picture.width(), picture.height());
+        let side = u32::try_from(self.side).unwrap_or(u32::MAX);
+        let (width, height) = crop::resized(part.width, part.height, side);
+        let resized = scaled(&picture, part, (width, height));
+        split(&resized, (crop::centred(width, side), crop::centred(height, side)), self.side, planes);
+        Ok(Some(entry.class))
+    }
+}
+
+/// Eight bits for each of red, green and blue, whatever the file has: grey is repeated, opacity is left out.
+fn decode(path: &Path) -> Result<RgbImage, FolderError> {
+    let bytes = fs::read(path).map_err(|source| FolderError::Read { path: path.to_owned(), source })?;
+    if image::guess_format(&bytes).is_ok_and(|format| format == ImageFormat::Jpeg) && !ends(&bytes) {
+        return Err(FolderError::CutOff { path: path.to_owned() });
+    }
+    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(ImageError::IoError);
+    let decoded = reader.and_then(ImageReader::decode);
+    let decoded = decoded.map_err(|source| FolderError::Decode { path: path.to_owned(), source })?;
+    Ok(decoded.into_rgb8())
+}
+
+/// Whether a JPEG's end marker stands behind its last scan (ITU-T T.81, annex B). The decoder fills up with grey what is missing.
+fn ends(bytes: &[u8]) -> bool {
+    const END: [u8; 2] = [0xff, 0xd9];
+    const SCAN: [u8; 2] = [0xff, 0xda];
+    let last = bytes.windows(2).rev().find(|pair| *pair == END || *pair == SCAN);
+    last.is_some_and(|pair| pair == END)
+}
+
+fn scaled(picture: &RgbImage, part: Crop, (width, height): (u32, u32)) -> RgbImage {
+    let Crop { left, top, width: w, height: h } = part;
+    imageops::resize(&*imageops::crop_imm(picture, left, top, w, h), width, height, FilterType::Triangle)
+}
+
+/// Writes the planes of a square of a picture.
+fn split(picture: &RgbImage, (left, top): (u32, u32), side: usize, planes: &mut [u8]) {
+    debug_assert_eq!(planes.len(), size(side));
+    let index = |pixels: u32| usize::try_from(pixels).unwrap_or(usize::MAX);
+    for (row, pixels) in picture.rows().skip(index(top)).take(side).enumerate() {
+        for (column, pixel) in pixels.skip(index(left)).take(side).enumerate() {
+            for (channel, value) in pixel.0.into_iter().enumerate() {
+                planes[(channel * side + row) * side + column] = value;
+            }
+        }
+    }
+}
+
+/// Hashes names and bytes of all files, in the order of the lists.
+fn digest(root: &Path, parts: &[&[Entry]]) -> Result<Digest, FolderError> {
+    let all: Vec<&Entry> = parts.iter().copied().flatten().collect();
+    let hashed: Vec<Result<Digest, FolderError>> = all.par_iter().map(|entry| hash(&entry.path)).collect();
+    // The first error in the order of the files, whichever thread was first.
+    let hashed = hashed.into_iter().collect::<Result<Vec<Digest>, FolderError>>()?;
+    let mut pieces: Vec<&[u8]> = vec![b"folder"];
+    for (entry, digest) in all.iter().zip(&hashed) {
+        let name = entry.path.strip_prefix(root).unwrap_or(&entry.path);
+        pieces.extend([name.as_os_str().as_encoded_bytes(), &digest.0]);
+    }
+    Ok(Digest::of_pieces("ledger pictures v1", &pieces))
+}
+
+fn hash(path: &Path) -> Result<Digest, FolderError> {
+    let fault = |source| FolderError::Read { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(fault)?;
+    let mut writer = DigestWriter::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(writer.finish()),
+            Ok(read) => writer.write(&piece[..read]),
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(fault(source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! The files of one half of a folder of pictures, sorted as torchvision's `ImageFolder` sorts them.
+//!
+//! Knows names and endings and nothing of what is in the files.
+
+use super::FolderError;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirEntry, FileType};
+use std::path::{Path, PathBuf};
+
+/// Endings of pictures, in small letters.
+const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
+
+/// How many folders may lie between a class and its files: a link that leads upwards has no end.
+const DEEPEST: usize = 16;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The number of its class.
+    pub class: usize,
+}
+
+/// All files of `train` or of `val`.
+#[derive(Debug)]
+pub struct Listing {
+    dir: PathBuf,
+    classes: Vec<OsString>,
+    /// By class, within it by folder, within it by name.
+    pub entries: Vec<Entry>,
+    /// Number of files and folders that were left out.
+    pub ignored: usize,
+}
+
+impl Listing {
+    /// Lists the files below `root/part`.
+    pub fn read(root: &Path, part: &'static str) -> Result<Self, FolderError> {
+        let dir = root.join(part);
+        if !dir.is_dir() {
+            return Err(FolderError::Absent { root: root.to_owned(), part });
+        }
+        let mut listing = Self { dir, classes: Vec::new(), entries: Vec::new(), ignored: 0 };
+        for entry in seen(&listing.dir, &mut listing.ignored)? {
+            if kind(&entry)?.is_dir() {
+                listing.classes.push(entry.file_name());
+            } else {
+                listing.ignored += 1;
+            }
+        }
+        if listing.classes.is_empty() {
+            return Err(FolderError::NoClasses { path: listing.dir });
+        }
+        listing.classes.sort();
+        for (class, name) in listing.classes.iter().enumerate() {
+            let path = listing.dir.join(name);
+            let mut found = Vec::new();
+            walk(&path, 0, &mut found, &mut listing.ignored)?;
+            if found.is_empty() {
+                return Err(FolderError::Empty { path });
+            }
+            found.sort_by(|a, b| order(a).cmp(&order(b)));
+            listing.entries.extend(found.into_iter().map(|path| Entry { path, class }));
+        }
+        Ok(listing)
+    }
+
+    /// Checks that another half has the same classes.
+    pub fn same_classes(&self, other: &Self) -> Result<(), FolderError> {
+        for (here, there) in [(self, other), (other, self)] {
+            if let Some(class) = here.classes.iter().find(|class| !there.classes.contains(class)) {
+                return Err(FolderError::Classes {
+                    class: class.to_string_lossy().into_owned(),
+                    there: here.dir.clone(),
+                    missing: there.dir.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the classes, unreadable letters replaced.
+    pub fn class_names(&self) -> Vec<String> {
+        self.classes.iter().map(|class| class.to_string_lossy().into_owned()).collect()
+    }
+}
+
+/// Folders are compared as whole texts, as Python compares them: `a`, `a-b`, `a/x`.
+fn order(path: &Path) -> (Option<&OsStr>, Option<&OsStr>) {
+    (path.parent().map(Path::as_os_str), path.file_name())
+}
+
+/// Adds the pictures at any depth below a folder.
+fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>, ignored: &mut usize) -> Result<(), FolderError> {
+    if depth > DEEPEST {
+        return Err(FolderError::Deep { path: dir.to_owned(), deepest: DEEPEST });
+    }
+    for entry in seen(dir, ignored)? {
+        let path = entry.path();
+        let picture = path.extension().is_some_and(|own| ENDINGS.iter().any(|ending| own.eq_ignore_ascii_case(ending)));
+        if kind(&entry)?.is_dir() {
+            walk(&path, depth + 1, found, ignored)?;
+        } else if picture {
+            found.push(path);
+        } else {
+            *ignored += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What a folder has apart from hidden things, which are counted.
+fn seen(dir: &Path, ignored: &mut usize) -> Result<Vec<DirEntry>, FolderError> {
+    let fault = |source| FolderError::Read { path: dir.to_owned(), source };
+    let mut all = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<DirEntry>, _>>().map_err(fault)?;
+    let before = all.len();
+    all.retain(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    *ignored += before - all.len();
+    Ok(all)
+}
+
+/// What an entry is, or what it links to.
+fn kind(entry: &DirEntry) -> Result<FileType, FolderError> {
+    let kind = entry.file_type().and_then(|own| {
+        if own.is_symlink() { fs::metadata(entry.path()).map(|target| target.file_type()) } else { Ok(own) }
+    });
+    kind.map_err(|source| FolderError::Read { path: entry.path(), source })
+}

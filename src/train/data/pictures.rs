@@ -1,0 +1,331 @@
+//! Labelled RGB pictures from any source, handed out in batches of standardised float32.
+//!
+//! Knows which source a picture comes from and by what number it is changed, and nothing of models. A batch is a function of
+//! indices: no state, the same bytes for any number of threads.
+
+use super::cifar::{self, Cifar, CifarError, CifarKind};
+use super::folder::{Folder, FolderError};
+use super::planes::{size, standardise};
+use super::shapes::{self, Shapes};
+use crate::record::Digest;
+use crate::train::draw::{Draw, Stream};
+use crate::train::number::wide;
+use rayon::prelude::*;
+use std::path::Path;
+
+/// The smallest and the largest side that pictures may have, in pixels.
+pub const SIDES: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// Pictures cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// A file of CIFAR cannot be used.
+    #[error(transparent)]
+    Cifar(#[from] CifarError),
+    /// A folder of pictures cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The side is too small or too large.
+    #[error("the side of pictures is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
+    Side {
+        /// The side that was asked for, in pixels.
+        side: usize,
+    },
+    /// There is no such picture.
+    #[error("there is no {split} picture {index} (there are {len}, from 0)")]
+    Index {
+        /// `training` or `evaluation`.
+        split: &'static str,
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        len: usize,
+    },
+}
+
+/// Labelled RGB pictures for training and for evaluation, all of one side: drawn when asked for, in memory, or on disk.
+#[derive(Clone, Debug)]
+pub struct Pictures {
+    source: Source,
+    side: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Shapes(Shapes),
+    Cifar(Cifar),
+    Folder(Folder),
+}
+
+/// Rows of standardised pictures, and the class of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PictureBatch {
+    /// Number of rows.
+    pub rows: usize,
+    /// `rows` × 3 × side × side: red, green and blue planes, standardised by ImageNet's mean and deviation.
+    pub pixels: Vec<f32>,
+    /// `rows` classes, from 0.
+    pub labels: Vec<i32>,
+}
+
+impl Pictures {
+    /// Drawn shapes; training pictures are mirrored at random.
+    pub fn shapes(seed: u64, side: usize, train: usize, eval: usize) -> Result<Self, PictureError> {
+        Self::new(Source::Shapes(Shapes { seed, side, train_count: train, eval_count: eval }), side)
+    }
+
+    /// CIFAR-10 or CIFAR-100, 32 × 32, read into memory; training pictures are moved by up to 4 pixels and mirrored at random.
+    pub fn cifar(dir: &Path, kind: CifarKind) -> Result<Self, PictureError> {
+        Self::new(Source::Cifar(Cifar::read(dir, kind)?), cifar::SIDE)
+    }
+
+    /// A folder of JPEG and PNG files, which are read once now for the digest and decoded for each batch; a random part of a
+    /// training picture is taken and mirrored at random, and the middle of an evaluation picture.
+    pub fn folder(root: &Path, side: usize) -> Result<Self, PictureError> {
+        if !SIDES.contains(&side) {
+            return Err(PictureError::Side { side });
+        }
+        Self::new(Source::Folder(Folder::open(root, side)?), side)
+    }
+
+    fn new(source: Source, side: usize) -> Result<Self, PictureError> {
+        if SIDES.contains(&side) { Ok(Self { source, side }) } else { Err(PictureError::Side { side }) }
+    }
+
+    /// Width and height of every picture in pixels.
+    pub fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        match &self.source {
+            Source::Shapes(_) => shapes::CLASSES,
+            Source::Cifar(set) => set.classes(),
+            Source::Folder(folder) => folder.classes().len(),
+        }
+    }
+
+    /// Number of training pictures.
+    pub fn train_len(&self) -> usize {
+        match &self.source {
+            Source::Shapes(shapes) => shapes.train_count,
+            Source::Cifar(set) => set.train_len(),
+            Source::Folder(folder) => folder.train_len(),
+        }
+    }
+
+    /// Number of evaluation pictures.
+    pub fn eval_len(&self) -> usize {
+        match &self.source {
+            Source::Shapes(shapes) => shapes.eval_count,
+            Source::Cifar(set) => set.eval_len(),
+            Source::Folder(folder) => folder.eval_len(),
+        }
+    }
+
+    /// Number of files and folders that a folder of pictures has besides its pictures.
+    pub fn ignored(&self) -> usize {
+        match &self.source {
+            Source::Shapes(_) | Source::Cifar(_) => 0,
+            Source::Folder(folder) => folder.ignored(),
+        }
+    }
+
+    /// The training pictures of these indices, each changed by (`seed`, `epoch`, its index) alone. Fails for an index that is
+    /// too large and for a file that cannot be read or decoded.
+    pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<PictureBatch, PictureError> {
+        let key = Draw::new(seed, Stream::Augment, epoch).bits();
+        self.batch(indices, |index, planes| {
+            let mut draw = Draw::new(key, Stream::Augment, wide(index));
+            let class = match &self.source {
+                Source::Shapes(shapes) => shapes.train(index, &mut draw, planes),
+                Source::Cifar(set) => set.train(index, &mut draw, planes),
+                Source::Folder(folder) => folder.train(index, &mut draw, planes)?,
+            };
+            class.ok_or(PictureError::Index { split: "training", index, len: self.train_len() })
+        })
+    }
+
+    /// The evaluation pictures of these indices, unchanged. Fails as [`Self::train_batch`] does.
+    pub fn eval_batch(&self, indices: &[usize]) -> Result<PictureBatch, PictureError> {
+        self.batch(indices, |index, planes| {
+            let class = match &self.source {
+                Source::Shapes(shapes) => shapes.eval(index, planes),
+                Source::Cifar(set) => set.eval(index, planes),
+                Source::Folder(folder) => folder.eval(index, planes)?,
+            };
+            class.ok_or(PictureError::Index { split: "evaluation", index, len: self.eval_len() })
+        })
+    }
+
+    /// The digest of everything that is trained on or evaluated with, before it is changed at random: of bytes, or of what they
+    /// are drawn from.
+    pub fn digest(&self) -> Digest {
+        match &self.source {
+            Source::Shapes(shapes) => shapes.digest(),
+            Source::Cifar(set) => set.digest(),
+            Source::Folder(folder) => folder.digest(),
+        }
+    }
+
+    /// Fills the rows on rayon's threads; `fill` writes the planes of one picture and returns its class.
+    fn batch<F>(&self, indices: &[usize], fill: F) -> Result<PictureBatch, PictureError>
+    where
+        F: Fn(usize, &mut [u8]) -> Result<usize, PictureError> + Sync,
+    {
+        let size = size(self.side);
+        let mut pixels = vec![0.0; indices.len() * size];
+        let row = |planes: &mut Vec<u8>, (out, index): (&mut [f32], &usize)| {
+            let class = fill(*index, planes)?;
+            standardise(planes, out);
+            Ok(i32::try_from(class).unwrap_or(i32::MAX))
+        };
+        let rows = pixels.par_chunks_exact_mut(size).zip(indices);
+        let labels: Vec<Result<i32, PictureError>> = rows.map_init(|| vec![0; size], row).collect();
+        // The first error in the order of the rows, whichever thread was first.
+        let labels = labels.into_iter().collect::<Result<Vec<i32>, PictureError>>()?;
+        Ok(PictureBatch { rows: indices.len(), pixels, labels })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::data::planes::{DEVIATION, MEAN};
+    use rayon::ThreadPoolBuilder;
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// CIFAR with one record a file; every image is a ramp.
+    fn cifar() -> (TempDir, Pictures) {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+            let record: Vec<u8> = (0..3073_u32).map(|at| u8::try_from(at % 251).expect("below 251")).collect();
+            fs::write(dir.path().join(format!("{name}.bin")), record).expect("writable");
+        }
+        let pictures = Pictures::cifar(dir.path(), CifarKind::Ten).expect("valid");
+        (dir, pictures)
+    }
+
+    fn folder() -> (TempDir, Pictures) {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (part, class) in [("train", "a"), ("train", "b"), ("val", "a"), ("val", "b")] {
+            let class = dir.path().join(part).join(class);
+            fs::create_dir_all(&class).expect("writable");
+            for name in ["1.png", "2.png", "3.png"] {
+                let ramp = |x: u32, y: u32| image::Rgb([x * 4, y * 5, x + y].map(|n| u8::try_from(n).expect("a byte")));
+                image::RgbImage::from_fn(40, 30, ramp).save(class.join(name)).expect("writable");
+            }
+        }
+        let pictures = Pictures::folder(dir.path(), 24).expect("valid");
+        (dir, pictures)
+    }
+
+    fn shapes() -> Pictures {
+        Pictures::shapes(1, 24, 12, 6).expect("valid")
+    }
+
+    fn all_sources() -> Vec<(Option<TempDir>, Pictures)> {
+        let ((cifar_dir, cifar), (folder_dir, folder)) = (cifar(), folder());
+        vec![(None, shapes()), (Some(cifar_dir), cifar), (Some(folder_dir), folder)]
+    }
+
+    #[test]
+    fn every_source_tells_its_sizes() {
+        let sizes = |pictures: &Pictures| {
+            (pictures.side(), pictures.classes(), pictures.train_len(), pictures.eval_len(), pictures.ignored())
+        };
+        let found: Vec<_> = all_sources().iter().map(|(_, pictures)| sizes(pictures)).collect();
+        assert_eq!(found, [(24, 10, 12, 6, 0), (32, 10, 5, 1, 0), (24, 2, 6, 6, 0)]);
+    }
+
+    #[test]
+    fn a_batch_is_the_same_on_any_number_of_threads() {
+        for (_dir, pictures) in all_sources() {
+            let draw = |threads| {
+                let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+                pool.install(|| {
+                    (
+                        pictures.train_batch(7, 2, &[3, 0, 4, 3, 1]).expect("there"),
+                        pictures.eval_batch(&[0]).expect("there"),
+                    )
+                })
+            };
+            assert_eq!(draw(1), draw(4));
+        }
+    }
+
+    #[test]
+    fn a_row_depends_on_seed_epoch_and_index_and_not_on_its_batch() {
+        for (_dir, pictures) in all_sources() {
+            let size = 3 * pictures.side() * pictures.side();
+            let batch = pictures.train_batch(7, 2, &[3, 0, 4, 3]).expect("there");
+            assert_eq!((batch.rows, batch.pixels.len(), batch.labels.len()), (4, 4 * size, 4));
+            let alone = pictures.train_batch(7, 2, &[4]).expect("there");
+            assert_eq!(batch.pixels[2 * size..3 * size], alone.pixels);
+            assert_eq!(batch.labels[2], alone.labels[0]);
+            assert_eq!(batch.pixels[..size], batch.pixels[3 * size..]);
+            // Of ten epochs a mirror alone could leave one as it is; all ten have a chance of 1 in 1024 to be alike.
+            let epochs: Vec<_> =
+                (0..10).map(|epoch| pictures.train_batch(7, epoch, &[4]).expect("there").pixels).collect();
+            assert!(epochs.iter().any(|epoch| *epoch != epochs[0]));
+            let seeds: Vec<_> =
+                (0..10).map(|seed| pictures.train_batch(seed, 1, &[4]).expect("there").pixels).collect();
+            assert!(seeds.iter().any(|seed| *seed != seeds[0]));
+        }
+    }
+
+    #[test]
+    fn evaluation_pictures_are_standardised_and_not_changed() {
+        let (_dir, pictures) = cifar();
+        let batch = pictures.eval_batch(&[0]).expect("there");
+        assert_eq!(batch.labels, [0]);
+        let value = |byte: f32, channel: usize| (byte / 255.0 - MEAN[channel]) / DEVIATION[channel];
+        // The record counts up from the label 0, modulo 251.
+        assert_eq!(batch.pixels[0], value(1.0, 0));
+        assert_eq!(batch.pixels[1024], value(f32::from(1025_u16 % 251), 1));
+        assert_eq!(batch.pixels[3071], value(f32::from(3072_u16 % 251), 2));
+    }
+
+    #[test]
+    fn an_index_that_is_too_large_is_an_error() {
+        let fault = |found: Result<PictureBatch, PictureError>| found.expect_err("too large").to_string();
+        let pictures = shapes();
+        insta::assert_snapshot!(fault(pictures.train_batch(0, 0, &[11, 12, 13])), @"there is no training picture 12 (there are 12, from 0)");
+        insta::assert_snapshot!(fault(pictures.eval_batch(&[6])), @"there is no evaluation picture 6 (there are 6, from 0)");
+        for (_dir, pictures) in all_sources() {
+            assert!(pictures.train_batch(0, 0, &[pictures.train_len()]).is_err());
+            assert!(pictures.eval_batch(&[pictures.eval_len()]).is_err());
+        }
+    }
+
+    #[test]
+    fn no_indices_give_an_empty_batch() {
+        let empty = shapes().eval_batch(&[]).expect("nothing to fail");
+        assert_eq!(empty, PictureBatch { rows: 0, pixels: vec![], labels: vec![] });
+    }
+
+    #[test]
+    fn a_side_must_be_reasonable() {
+        for side in [0, 15, 1025] {
+            assert!(matches!(Pictures::shapes(0, side, 1, 1), Err(PictureError::Side { .. })));
+            assert!(matches!(Pictures::folder(Path::new("/nowhere"), side), Err(PictureError::Side { .. })));
+        }
+        insta::assert_snapshot!(Pictures::shapes(0, 8, 1, 1).expect_err("too small"), @"the side of pictures is 8 (it must be 16 to 1024)");
+    }
+
+    /// What a seed does to a picture is part of what a run computes: a change of it is a new version of the trainer.
+    #[test]
+    fn the_changes_of_an_epoch_are_frozen() {
+        let (_dir, pictures) = cifar();
+        let corners = |index| {
+            let batch = pictures.train_batch(1, 1, &[index]).expect("there");
+            let byte = |at: usize| (batch.pixels[at] * DEVIATION[0] + MEAN[0]) * 255.0;
+            [byte(0), byte(31), byte(500), byte(1023)].map(f32::round)
+        };
+        let frozen =
+            [[31.0, 0.0, 240.0, 0.0], [130.0, 0.0, 128.0, 0.0], [0.0, 0.0, 185.0, 206.0], [0.0, 0.0, 174.0, 0.0]];
+        assert_eq!([0, 1, 2, 3].map(corners), frozen);
+    }
+}

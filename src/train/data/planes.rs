@@ -1,0 +1,87 @@
+//! RGB pictures as bytes in planes, and as the float32 that a network takes.
+//!
+//! A picture is its red plane, then its green and its blue one, each row by row: the order of NCHW. Knows nothing of where a
+//! picture comes from.
+
+/// Red, green and blue.
+pub const CHANNELS: usize = 3;
+
+/// ImageNet's mean per channel, of values from 0 to 1, as torchvision's models take it.
+pub const MEAN: [f32; CHANNELS] = [0.485, 0.456, 0.406];
+
+/// ImageNet's standard deviation per channel, as torchvision's models take it.
+pub const DEVIATION: [f32; CHANNELS] = [0.229, 0.224, 0.225];
+
+/// Bytes of a picture.
+pub fn size(side: usize) -> usize {
+    CHANNELS * side * side
+}
+
+/// Writes the bytes of one picture as standardised float32, with the roundings of torchvision's `ToTensor` and `Normalize`.
+pub fn standardise(planes: &[u8], out: &mut [f32]) {
+    let plane = (planes.len() / CHANNELS).max(1);
+    let channels = planes.chunks_exact(plane).zip(out.chunks_exact_mut(plane)).zip(MEAN.into_iter().zip(DEVIATION));
+    for ((bytes, values), (mean, deviation)) in channels {
+        for (byte, value) in bytes.iter().zip(values) {
+            *value = (f32::from(*byte) / 255.0 - mean) / deviation;
+        }
+    }
+}
+
+/// Exchanges left and right.
+pub fn mirror(planes: &mut [u8], side: usize) {
+    planes.chunks_exact_mut(side).for_each(<[u8]>::reverse);
+}
+
+/// Cuts a picture of the same side out of `source` after `pad` black pixels were put around it; `top` and `left` are at most
+/// 2 `pad` and count from the padded corner.
+pub fn cut_padded(source: &[u8], side: usize, pad: usize, (top, left): (usize, usize), out: &mut [u8]) {
+    out.fill(0);
+    let from = |start: usize| start.saturating_sub(pad)..(start + side).saturating_sub(pad).min(side);
+    let (rows, columns) = (from(top), from(left));
+    let (down, right) = (pad.saturating_sub(top), pad.saturating_sub(left));
+    for (plane, out) in source.chunks_exact(side * side).zip(out.chunks_exact_mut(side * side)) {
+        let kept = plane.chunks_exact(side).skip(rows.start).take(rows.len());
+        for (row, out) in kept.zip(out.chunks_exact_mut(side).skip(down)) {
+            out[right..right + columns.len()].copy_from_slice(&row[columns.clone()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_has_its_own_mean_and_deviation() {
+        let planes = [0, 255, 51, 102, 153, 204];
+        let mut out = [9.0; 6];
+        standardise(&planes, &mut out);
+        // (byte / 255 - mean) / deviation, worked out by hand.
+        let expected = [-2.117_904, 2.248_908, -1.142_857, -0.25, 0.862_222, 1.751_111];
+        for (value, expected) in out.into_iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-5, "{value} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_mirror_exchanges_left_and_right_in_every_plane() {
+        let mut planes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        mirror(&mut planes, 2);
+        assert_eq!(planes, [2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11]);
+    }
+
+    #[test]
+    fn a_padded_cut_moves_the_picture_and_is_black_where_there_was_none() {
+        let source: Vec<u8> = (1..=27).collect();
+        let cut = |at| {
+            let mut out = vec![99; 27];
+            cut_padded(&source, 3, 1, at, &mut out);
+            out
+        };
+        assert_eq!(cut((1, 1)), source);
+        assert_eq!(cut((0, 0))[..9], [0, 0, 0, 0, 1, 2, 0, 4, 5]);
+        assert_eq!(cut((2, 1))[..9], [4, 5, 6, 7, 8, 9, 0, 0, 0]);
+        assert_eq!(cut((1, 2))[18..], [20, 21, 0, 23, 24, 0, 26, 27, 0]);
+    }
+}

@@ -1,0 +1,297 @@
+//! `shapes`: coloured shapes that are drawn and not collected. Version 1.
+//!
+//! Knows how a picture is made from (seed, split, index, side) and nothing of files, training or devices.
+//!
+//! One of ten shapes, anywhere, turned by any angle, stretched a little, in any colour, on a ground of other colours that
+//! change smoothly, among lines of random colour of which some cross it, and all under noise. All shapes cover the same area
+//! and colours are drawn alike for all of them, so neither a mean colour nor a pixel at a fixed place tells the class: it takes
+//! the outline. Only additions, multiplications, divisions and square roots of float32 are used, each of which IEEE 754 rounds
+//! in one way, so that every machine draws the same bytes.
+//!
+//! A picture depends on version, seed, split, index and side alone, and is drawn when it is asked for.
+//!
+//! Any change of a byte is a new version, and [`REFERENCE`] with it.
+
+mod figure;
+mod outline;
+
+pub use outline::NAMES;
+
+use super::planes::{CHANNELS, mirror};
+use crate::record::Digest;
+use crate::train::digits::Split;
+use crate::train::draw::{Draw, Stream};
+use crate::train::number::{grey, real_len, single, whole, wide};
+use figure::{Colour, Figure, Fill, Scratch};
+use outline::{Point, outline};
+
+/// The version of the drawings. Any change of a byte raises it.
+pub const GENERATOR_VERSION: i64 = 1;
+
+/// Number of classes.
+pub const CLASSES: usize = NAMES.len();
+
+/// The digest of the pictures that a test draws. It names the generator in the identity of runs.
+const REFERENCE: Digest = Digest([
+    0xc4, 0x24, 0xb4, 0xc7, 0x35, 0x6c, 0x02, 0x2d, 0x04, 0x80, 0xe1, 0x02, 0xc1, 0xa0, 0xcd, 0x7e, 0x47, 0x1c, 0x0d,
+    0xf1, 0x7a, 0x6c, 0x30, 0x43, 0xc8, 0xe4, 0x80, 0x79, 0x55, 0xf6, 0x5a, 0xaf,
+]);
+
+/// A shape's area is the square of this part of the side, from and to.
+const SIZE: (f32, f32) = (0.24, 0.42);
+
+/// How far a shape's colour lies from the ground's at least; black and white are 442 apart.
+const CONTRAST: f32 = 110.0;
+
+/// The strongest noise of a pixel.
+const NOISE: f32 = 45.0;
+
+/// Pictures of one seed and side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shapes {
+    /// What the drawings depend on.
+    pub seed: u64,
+    /// Pixels of a side.
+    pub side: usize,
+    /// Number of training pictures.
+    pub train_count: usize,
+    /// Number of evaluation pictures.
+    pub eval_count: usize,
+}
+
+impl Shapes {
+    /// Draws a training picture, mirrored or not, and returns its class; none for an index that is too large.
+    pub fn train(&self, index: usize, augment: &mut Draw, planes: &mut [u8]) -> Option<usize> {
+        if index >= self.train_count {
+            return None;
+        }
+        let class = draw(self.seed, Split::Train, index, self.side, planes);
+        if augment.below(2) == 1 {
+            mirror(planes, self.side);
+        }
+        Some(class)
+    }
+
+    /// Draws an evaluation picture and returns its class; none for an index that is too large.
+    pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<usize> {
+        (index < self.eval_count).then(|| draw(self.seed, Split::Eval, index, self.side, planes))
+    }
+
+    /// The digest of what the pictures are drawn from, of which the generator itself is one: they are never all in memory.
+    pub fn digest(&self) -> Digest {
+        let numbers =
+            [self.seed, wide(self.side), wide(self.train_count), wide(self.eval_count)].map(u64::to_le_bytes).concat();
+        Digest::of_pieces("ledger pictures v1", &[b"shapes", &REFERENCE.0, &numbers])
+    }
+}
+
+/// The digest of the reference pictures, as this version draws them.
+///
+/// A constant, so that naming the generator costs nothing; a test holds it to what is drawn.
+pub fn reference_digest() -> Digest {
+    REFERENCE
+}
+
+/// Draws one picture of `side` × `side` pixels and returns its class.
+fn draw(seed: u64, split: Split, index: usize, side: usize, planes: &mut [u8]) -> usize {
+    let stream = match split {
+        Split::Train => Stream::TrainPicture,
+        Split::Eval => Stream::EvalPicture,
+    };
+    let mut draw = Draw::new(seed, stream, wide(index));
+    let class = draw.below(CLASSES);
+    let scene = Scene::new(&mut draw, single(real_len(side)), class);
+    scene.paint(&mut draw, side, planes);
+    class
+}
+
+/// What is to be seen, without its noise.
+struct Scene {
+    ground: Ground,
+    /// From the back to the front.
+    figures: Vec<Figure>,
+    noise: f32,
+}
+
+impl Scene {
+    fn new(draw: &mut Draw, side: f32, class: usize) -> Self {
+        let ground = Ground::new(draw);
+        let mut figures = Vec::new();
+        for _ in 0..2 + draw.below(4) {
+            figures.push(stroke(draw, side));
+        }
+        let colour = contrasting(draw, ground.base);
+        figures.push(shape(draw, side, class, colour));
+        for _ in 0..draw.below(3) {
+            figures.push(stroke(draw, side));
+        }
+        Self { ground, figures, noise: draw.range(5.0, NOISE) }
+    }
+
+    fn paint(&self, draw: &mut Draw, side: usize, planes: &mut [u8]) {
+        let places = self.ground.places(side);
+        let mut lines = [vec![0.0; side], vec![0.0; side], vec![0.0; side]];
+        let (mut scratch, mut noise) = (Scratch::default(), Vec::with_capacity(side));
+        let strength = self.noise / 255.0;
+        let mut y = 0.0;
+        for (row, place) in places.iter().enumerate() {
+            self.ground.paint(place, &places, &mut lines);
+            for figure in &self.figures {
+                figure.paint(y, &mut lines, &mut scratch);
+            }
+            // The difference of two bytes is a noise whose density falls linearly to both sides.
+            noise.clear();
+            noise.extend((0..side).map(|_| draw.bits().to_le_bytes()));
+            for (channel, (line, plane)) in lines.iter().zip(planes.chunks_exact_mut(side * side)).enumerate() {
+                let out = plane[row * side..].iter_mut();
+                for ((byte, value), noise) in out.zip(line).zip(&noise) {
+                    let off = f32::from(noise[2 * channel]) - f32::from(noise[2 * channel + 1]);
+                    *byte = grey(value + 0.5 + off * strength);
+                }
+            }
+            y += 1.0;
+        }
+    }
+}
+
+/// Colours on a coarse grid, mixed between its points.
+struct Ground {
+    base: Colour,
+    nodes: Vec<Colour>,
+    cells: u8,
+}
+
+/// The grid's line before a pixel, and how far behind it the pixel lies, from 0 to 1.
+struct Place {
+    cell: usize,
+    rest: f32,
+}
+
+impl Ground {
+    fn new(draw: &mut Draw) -> Self {
+        let base = colour(draw);
+        let cells = [1, 2, 3, 5][draw.below(4)];
+        let strength = draw.range(10.0, 70.0);
+        let points = usize::from(cells + 1);
+        let nodes = (0..points * points).map(|_| base.map(|value| value + strength * draw.triangle())).collect();
+        Self { base, nodes, cells }
+    }
+
+    fn places(&self, side: usize) -> Vec<Place> {
+        let step = f32::from(self.cells) / single(real_len(side));
+        let mut places = Vec::with_capacity(side);
+        let mut pixel = 0.5;
+        for _ in 0..side {
+            let at = pixel * step;
+            let cell = usize::try_from(whole(f64::from(at))).unwrap_or(0).min(usize::from(self.cells) - 1);
+            places.push(Place { cell, rest: at - single(real_len(cell)) });
+            pixel += 1.0;
+        }
+        places
+    }
+
+    fn paint(&self, row: &Place, columns: &[Place], lines: &mut [Vec<f32>; CHANNELS]) {
+        let points = usize::from(self.cells) + 1;
+        let node = |column: usize, channel: usize| {
+            let above = self.nodes[row.cell * points + column][channel];
+            let below = self.nodes[(row.cell + 1) * points + column][channel];
+            above + row.rest * (below - above)
+        };
+        for (channel, line) in lines.iter_mut().enumerate() {
+            let mixed: [f32; 6] = std::array::from_fn(|column| node(column.min(points - 1), channel));
+            let mut line = line.iter_mut();
+            for cell in columns.chunk_by(|a, b| a.cell == b.cell) {
+                let (left, right) = (mixed[cell[0].cell], mixed[cell[0].cell + 1]);
+                for (place, pixel) in cell.iter().zip(line.by_ref()) {
+                    *pixel = left + place.rest * (right - left);
+                }
+            }
+        }
+    }
+}
+
+fn colour(draw: &mut Draw) -> Colour {
+    [draw.range(0.0, 255.0), draw.range(0.0, 255.0), draw.range(0.0, 255.0)]
+}
+
+/// A random colour that can be told from `ground`.
+fn contrasting(draw: &mut Draw, ground: Colour) -> Colour {
+    for _ in 0..16 {
+        let drawn = colour(draw);
+        let off = [drawn[0] - ground[0], drawn[1] - ground[1], drawn[2] - ground[2]];
+        if off[0] * off[0] + off[1] * off[1] + off[2] * off[2] >= CONTRAST * CONTRAST {
+            return drawn;
+        }
+    }
+    ground.map(|value| if value < 127.5 { 255.0 } else { 0.0 })
+}
+
+/// A random direction of length 1, every one as likely: a point of the unit disc, pulled to its rim.
+fn direction(draw: &mut Draw) -> Point {
+    for _ in 0..16 {
+        let (x, y) = (draw.range(-1.0, 1.0), draw.range(-1.0, 1.0));
+        let square = x * x + y * y;
+        if (0.01..=1.0).contains(&square) {
+            let length = square.sqrt();
+            return Point { x: x / length, y: y / length };
+        }
+    }
+    Point { x: 1.0, y: 0.0 }
+}
+
+/// A colour that is not quite even over `extent` pixels.
+fn uneven(draw: &mut Draw, colour: Colour, origin: Point, extent: f32) -> Fill {
+    let mut slope = || [0.0; CHANNELS].map(|_: f32| 45.0 * draw.triangle() / extent);
+    Fill { colour, right: slope(), down: slope(), origin }
+}
+
+/// The shape of a class, the whole of it within the picture.
+fn shape(draw: &mut Draw, side: f32, class: usize, colour: Colour) -> Figure {
+    let mut lines = outline(class);
+    let size = side * draw.range(SIZE.0, SIZE.1);
+    let stretch = 1.0 + 0.08 * draw.triangle();
+    let (along, turn) = (direction(draw), direction(draw));
+    let mut reach = 0.0_f32;
+    for point in lines.iter_mut().flatten() {
+        // Longer by `stretch` along one direction and shorter across it, then turned.
+        let (long, wide) = (point.x * along.x + point.y * along.y, point.y * along.x - point.x * along.y);
+        let (long, wide) = (size * stretch * long, size / stretch * wide);
+        *point = Point { x: long * turn.x - wide * turn.y, y: long * turn.y + wide * turn.x };
+        reach = reach.max(point.x.abs()).max(point.y.abs());
+    }
+    let reach = reach.min(0.5 * side);
+    let centre = Point { x: draw.range(reach, side - reach), y: draw.range(reach, side - reach) };
+    for point in lines.iter_mut().flatten() {
+        *point = Point { x: point.x + centre.x, y: point.y + centre.y };
+    }
+    Figure::new(&lines, uneven(draw, colour, centre, size))
+}
+
+/// A bent line of random colour.
+fn stroke(draw: &mut Draw, side: f32) -> Figure {
+    let from = Point { x: draw.range(0.0, side), y: draw.range(0.0, side) };
+    let (along, length) = (direction(draw), side * draw.range(0.25, 0.9));
+    let bend = 0.8 * length * draw.triangle();
+    let half = (0.5 * side * draw.range(0.008, 0.03)).max(0.35);
+    let mut upper = Vec::new();
+    let mut lower = Vec::new();
+    for step in 0..=12_u8 {
+        let t = f32::from(step) / 12.0;
+        // A parabola over the line from end to end; its normal has the slope of its derivative.
+        let (on, off) = (length * t, bend * t * (1.0 - t));
+        let (tangent, normal) = (length, bend * (1.0 - 2.0 * t));
+        let norm = half / (tangent * tangent + normal * normal).sqrt();
+        let place = |on: f32, off: f32| Point {
+            x: from.x + on * along.x - off * along.y,
+            y: from.y + on * along.y + off * along.x,
+        };
+        upper.push(place(on - norm * normal, off + norm * tangent));
+        lower.push(place(on + norm * normal, off - norm * tangent));
+    }
+    upper.extend(lower.into_iter().rev());
+    let colour = colour(draw);
+    Figure::new(&[upper], uneven(draw, colour, from, length))
+}
+
+#[cfg(test)]
+mod tests;

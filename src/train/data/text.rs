@@ -1,0 +1,335 @@
+//! Text for language models: token sequences cut into windows, handed out in batches of ids and of what to answer.
+//!
+//! Knows how windows are cut and tokens masked; where the tokens come from is decided by [`corpus`], [`pieces`] and
+//! [`vocabulary`] for files, by [`grammar`](super::grammar) for generated text. Knows nothing of models.
+//!
+//! A batch is a function of indices: no threads, no state, the same on every machine.
+
+mod corpus;
+mod pieces;
+mod vocabulary;
+
+pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
+
+use super::grammar::{self, Grammar, GrammarError, Part};
+use crate::record::Digest;
+use crate::train::draw::{Draw, Stream};
+use crate::train::number::wide;
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+use vocabulary::{Encoded, Marks};
+
+/// The text cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// The file or directory cannot be read.
+    #[error("`{path}` cannot be read", path = path.display())]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory has no text files.
+    #[error("`{dir}` has no files whose names end in `.txt` (`data.path` must be a text file or a directory with some)", dir = dir.display())]
+    NoFiles {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// There is more text than [`MAX_BYTES`].
+    #[error("`{path}` makes the text longer than 1 GiB (take less of it)", path = path.display())]
+    TooLong {
+        /// The file with which it becomes too long.
+        path: PathBuf,
+    },
+    /// The file is not UTF-8.
+    #[error("`{path}` is not UTF-8 at byte {offset}, counting from 0 (convert it)", path = path.display())]
+    Utf8 {
+        /// The file.
+        path: PathBuf,
+        /// How many of its bytes are valid before the first that is not.
+        offset: usize,
+    },
+    /// The vocabulary is too small for the tokens that every text needs, or too large.
+    #[error(
+        "a vocabulary of {size} tokens is not possible (this text and kind take {least} to {most})",
+        most = MAX_VOCABULARY
+    )]
+    Vocabulary {
+        /// The size asked for.
+        size: usize,
+        /// The least that is possible: special tokens and single characters.
+        least: usize,
+    },
+    /// A window has no room for a token.
+    #[error("windows of {width} tokens are too narrow (they must have at least {least})")]
+    Width {
+        /// The width asked for.
+        width: usize,
+        /// The least that is possible.
+        least: usize,
+    },
+    /// A part of the text is too short.
+    #[error(
+        "the {part} text has {tokens} tokens, but {windows} windows of {width} need {needed} (take more text or narrower windows)"
+    )]
+    Short {
+        /// `training` or `evaluation`.
+        part: &'static str,
+        /// How many tokens there are.
+        tokens: usize,
+        /// How many windows there must be: a batch for training, one for evaluation.
+        windows: usize,
+        /// How wide they are.
+        width: usize,
+        /// How many tokens that takes.
+        needed: usize,
+    },
+    /// Text cannot be generated with that vocabulary.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+    /// The library that tokenises has failed.
+    #[error("the text cannot be cut into tokens")]
+    Tokenizer {
+        /// Why.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl TextError {
+    fn tokenizer(source: Box<dyn Error + Send + Sync>) -> Self {
+        Self::Tokenizer { source }
+    }
+}
+
+/// What a model is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// At each token, the next one.
+    NextToken,
+    /// What stood where tokens were masked.
+    MaskedToken,
+}
+
+/// How tokens are cut into windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Tokens a window.
+    pub width: usize,
+    /// What is asked.
+    pub objective: Objective,
+    /// Windows a step: as many must there be at least.
+    pub batch: usize,
+}
+
+impl Windows {
+    /// How far apart windows begin in the text.
+    fn stride(self) -> usize {
+        match self.objective {
+            Objective::NextToken => self.width,
+            Objective::MaskedToken => self.width.saturating_sub(2),
+        }
+    }
+
+    /// How many windows a text of `tokens` has; what is left over at its end is not used.
+    fn count(self, tokens: usize) -> usize {
+        match self.objective {
+            Objective::NextToken => tokens.saturating_sub(1) / self.stride(),
+            Objective::MaskedToken => tokens / self.stride(),
+        }
+    }
+
+    /// How many tokens that many windows take.
+    pub fn needed(self, windows: usize) -> usize {
+        windows.saturating_mul(self.stride()).saturating_add(usize::from(self.objective == Objective::NextToken))
+    }
+
+    fn check_width(self) -> Result<(), TextError> {
+        let least = match self.objective {
+            Objective::NextToken => 1,
+            Objective::MaskedToken => 3,
+        };
+        if self.width < least { Err(TextError::Width { width: self.width, least }) } else { Ok(()) }
+    }
+
+    fn check(self, part: &'static str, tokens: usize, windows: usize) -> Result<(), TextError> {
+        let needed = self.needed(windows);
+        let width = self.width;
+        if tokens < needed { Err(TextError::Short { part, tokens, windows, width, needed }) } else { Ok(()) }
+    }
+}
+
+/// The target of a token that nothing is asked of.
+pub const NO_TARGET: i32 = -1;
+
+/// Windows of tokens and what to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenBatch {
+    /// Number of windows.
+    pub rows: usize,
+    /// Tokens a window.
+    pub width: usize,
+    /// What the model sees: `rows` times `width` token ids.
+    pub ids: Vec<i32>,
+    /// What it should answer at each of them: the token after it, or the original token where it was masked and [`NO_TARGET`]
+    /// elsewhere.
+    pub targets: Vec<i32>,
+}
+
+/// Token sequences to train on and to evaluate with, cut into windows.
+///
+/// For [`Objective::NextToken`] the windows are consecutive; the target of a window's last token is the first one of the next
+/// window. For [`Objective::MaskedToken`] each is consecutive tokens between `[CLS]` and `[SEP]`, which its width includes; there
+/// is one segment and no next-sentence task, and windows go across documents (as FULL-SENTENCES of Liu et al. 2019, section 4.2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text {
+    train: Vec<u16>,
+    eval: Vec<u16>,
+    vocabulary: usize,
+    marks: Option<Marks>,
+    windows: Windows,
+    /// The evaluation loss in nats that no model can go below, where it is known.
+    floor: Option<f64>,
+}
+
+impl Text {
+    /// Reads a text file, or the `.txt` files of a directory in the order of their names, and holds back the last share `held` of it (0 to 1) for
+    /// evaluation. The vocabulary is made from the rest alone.
+    ///
+    /// # Errors
+    /// If the text cannot be read, or is too short or the vocabulary too small for what is asked.
+    pub fn read(path: &Path, vocabulary: Vocabulary, held: f64, windows: Windows) -> Result<Self, TextError> {
+        windows.check_width()?;
+        let texts = corpus::read(path)?;
+        let (train, eval) = corpus::divide(&texts, held);
+        Self::new(vocabulary.encode(&train, &eval, windows.objective == Objective::MaskedToken)?, windows)
+    }
+
+    /// Writes `train` and `eval` tokens of a grammar with `vocabulary` token ids, seeded by `seed`.
+    ///
+    /// # Errors
+    /// If the grammar does not have that vocabulary, or there are too few tokens for the windows.
+    pub fn generate(
+        seed: u64,
+        vocabulary: usize,
+        train: usize,
+        eval: usize,
+        windows: Windows,
+    ) -> Result<Self, TextError> {
+        windows.check_width()?;
+        let grammar = Grammar::new(seed, vocabulary)?;
+        let marks = Marks { cls: grammar::CLS, sep: grammar::SEP, mask: grammar::MASK, end: Some(grammar::END) };
+        let floor = (windows.objective == Objective::NextToken).then(|| grammar.floor(Part::Eval, eval));
+        let (train, eval) = (grammar.generate(Part::Train, train), grammar.generate(Part::Eval, eval));
+        let text = Self::new(Encoded { train, eval, vocabulary, marks: Some(marks) }, windows)?;
+        Ok(Self { floor, ..text })
+    }
+
+    fn new(text: Encoded, windows: Windows) -> Result<Self, TextError> {
+        windows.check("training", text.train.len(), windows.batch)?;
+        windows.check("evaluation", text.eval.len(), 1)?;
+        Ok(Self {
+            train: text.train,
+            eval: text.eval,
+            vocabulary: text.vocabulary,
+            marks: text.marks,
+            windows,
+            floor: None,
+        })
+    }
+
+    /// Number of training windows.
+    pub fn train_len(&self) -> usize {
+        self.windows.count(self.train.len())
+    }
+
+    /// Number of evaluation windows.
+    pub fn eval_len(&self) -> usize {
+        self.windows.count(self.eval.len())
+    }
+
+    /// The mean evaluation loss in nats that a model can reach who sees all that came before, and knows the grammar; none for other texts and questions.
+    pub fn floor(&self) -> Option<f64> {
+        self.floor
+    }
+
+    /// Tokens a window.
+    pub fn width(&self) -> usize {
+        self.windows.width
+    }
+
+    /// Number of token ids; every id is below it. A small text may have fewer than were asked for.
+    pub fn vocabulary_len(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The training windows of these indices, each below [`Text::train_len`]. What is masked depends on seed, epoch and the
+    /// window's index alone.
+    pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> TokenBatch {
+        let epoch = Draw::new(seed, Stream::Mask, epoch).bits();
+        self.batch(&self.train, indices, |window| Draw::new(epoch, Stream::Mask, window))
+    }
+
+    /// The evaluation windows of these indices, each below [`Text::eval_len`]. What is masked depends on the window's index
+    /// alone: runs of all seeds are asked the same.
+    pub fn eval_batch(&self, indices: &[usize]) -> TokenBatch {
+        self.batch(&self.eval, indices, |window| Draw::new(0, Stream::EvalMask, window))
+    }
+
+    /// Hashes every token that the run trains on or evaluates with, and the size of the vocabulary.
+    pub fn digest(&self) -> Digest {
+        let bytes = |tokens: &[u16]| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
+        let size = wide(self.vocabulary).to_le_bytes();
+        Digest::of_pieces("ledger text v1", &[&bytes(&self.train), &bytes(&self.eval), &size])
+    }
+
+    fn batch(&self, tokens: &[u16], indices: &[usize], draw: impl Fn(u64) -> Draw) -> TokenBatch {
+        let Windows { width, objective, .. } = self.windows;
+        let stride = self.windows.stride();
+        let mut batch = TokenBatch { rows: indices.len(), width, ..TokenBatch::default() };
+        for &index in indices {
+            let window = &tokens[index * stride..(index + 1) * stride];
+            match (objective, &self.marks) {
+                (Objective::MaskedToken, Some(marks)) => {
+                    mask(window, marks, self.vocabulary, &mut draw(wide(index)), &mut batch);
+                }
+                _ => {
+                    batch.ids.extend(window.iter().copied().map(i32::from));
+                    let next = &tokens[index * stride + 1..=(index + 1) * stride];
+                    batch.targets.extend(next.iter().copied().map(i32::from));
+                }
+            }
+        }
+        batch
+    }
+}
+
+/// Adds a window whose tokens are masked as Devlin et al. 2018 do (section 3.1): 15% of the positions are chosen, at least one;
+/// of these, 80% get `[MASK]`, 10% any token, 10% stay as they are. Special tokens are never chosen.
+fn mask(window: &[u16], marks: &Marks, vocabulary: usize, draw: &mut Draw, batch: &mut TokenBatch) {
+    let first = batch.ids.len() + 1;
+    batch.ids.push(i32::from(marks.cls));
+    batch.ids.extend(window.iter().copied().map(i32::from));
+    batch.ids.push(i32::from(marks.sep));
+    batch.targets.resize(batch.ids.len(), NO_TARGET);
+
+    let mut open: Vec<usize> = (0..window.len()).filter(|place| !marks.has(window[*place])).collect();
+    let chosen = ((15 * open.len() + 50) / 100).max(1).min(open.len());
+    for next in 0..chosen {
+        let other = next + draw.below(open.len() - next);
+        open.swap(next, other);
+        let place = first + open[next];
+        batch.targets[place] = batch.ids[place];
+        match draw.below(10) {
+            0..8 => batch.ids[place] = i32::from(marks.mask),
+            8 => batch.ids[place] = i32::try_from(draw.below(vocabulary)).unwrap_or_default(),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
