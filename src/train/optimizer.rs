@@ -5,11 +5,13 @@
 //!
 //! - `sgd`: p ← p − lr·g.
 //! - `momentum`: b ← μ·b + g, p ← p − lr·b; b starts at 0; no dampening, no Nesterov. (`torch.optim.SGD(momentum=μ)`)
+//! - `adamw`: `adam` after p ← p − lr·λ·p (Loshchilov and Hutter, arXiv:1711.05101; `torch.optim.AdamW`).
 //! - `adam`: m ← m + (1−β₁)(g−m), v ← β₂·v + (1−β₂)g², p ← p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 //!   (`torch.optim.Adam`; Kingma and Ba, arXiv:1412.6980, with ε outside of the root)
 
 use super::number::{real, single};
-use burn::tensor::{Tensor, TensorData, TensorReadError};
+use super::parameters::Layout;
+use burn::tensor::{Device, Tensor, TensorData, TensorReadError};
 use rayon::prelude::*;
 
 /// An update rule and its constants.
@@ -33,9 +35,21 @@ pub enum Rule {
     },
 }
 
+/// How parameters shrink beside what their gradients ask for. Only matrices and kernels do: biases, gains and other vectors have no decay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decay {
+    /// They do not.
+    None,
+    /// λ·p is added to the gradient (`weight_decay` of `torch.optim.SGD` and `Adam`).
+    Coupled(f64),
+    /// p shrinks by the share lr·λ before the update (`weight_decay` of `torch.optim.AdamW`).
+    Decoupled(f64),
+}
+
 /// A rule and what it remembers of each parameter.
 pub struct Optimizer {
     rule: Rule,
+    decays: Vec<Decay>,
     step: u64,
     memory: Memory,
 }
@@ -48,17 +62,20 @@ enum Memory {
 
 impl Optimizer {
     /// An optimiser that updates in the host's memory: for the CPU.
-    pub fn on_host(rule: Rule, parameters: &[Tensor<1>]) -> Self {
+    pub fn on_host(rule: Rule, decay: Decay, layouts: &[Layout]) -> Self {
         let [first, second] = rule.remembers();
-        let zeros = |wanted: bool, parameter: &Tensor<1>| vec![0.0; if wanted { parameter.dims()[0] } else { 0 }];
-        let memory = parameters.iter().map(|parameter| [zeros(first, parameter), zeros(second, parameter)]).collect();
-        Self { rule, step: 0, memory: Memory::Host(memory) }
+        let zeros = |wanted: bool, layout: &Layout| vec![0.0; if wanted { layout.len() } else { 0 }];
+        let memory = layouts.iter().map(|layout| [zeros(first, layout), zeros(second, layout)]).collect();
+        Self { rule, decays: decays(decay, layouts), step: 0, memory: Memory::Host(memory) }
     }
 
     /// An optimiser that updates by tensor operations: for every other device.
-    pub fn on_device(rule: Rule, parameters: &[Tensor<1>]) -> Self {
-        let memory = parameters.iter().map(|parameter| [parameter.zeros_like(), parameter.zeros_like()]).collect();
-        Self { rule, step: 0, memory: Memory::Device(memory) }
+    pub fn on_device(rule: Rule, decay: Decay, layouts: &[Layout], device: &Device) -> Self {
+        let wanted = rule.remembers();
+        let zeros =
+            |layout: &Layout| wanted.map(|wanted| Tensor::zeros([if wanted { layout.len() } else { 1 }], device));
+        let memory = layouts.iter().map(zeros).collect();
+        Self { rule, decays: decays(decay, layouts), step: 0, memory: Memory::Device(memory) }
     }
 
     /// Updates every parameter by its gradient. Both lists have the order that the optimiser was made with.
@@ -72,8 +89,11 @@ impl Optimizer {
         let update = Update::new(self.rule, self.step, learning_rate);
         match &mut self.memory {
             Memory::Host(memory) => {
-                for ((parameter, gradient), memory) in parameters.iter_mut().zip(gradients).zip(memory) {
+                for (((parameter, gradient), memory), decay) in
+                    parameters.iter_mut().zip(gradients).zip(memory).zip(&self.decays)
+                {
                     let device = parameter.device();
+                    let gradient = decay.before(parameter, gradient, learning_rate);
                     let mut data = take(parameter).try_into_data()?;
                     let gradient = gradient.try_into_data()?;
                     update.host(data.as_mut_slice()?, gradient.as_slice()?, memory);
@@ -81,12 +101,33 @@ impl Optimizer {
                 }
             }
             Memory::Device(memory) => {
-                for ((parameter, gradient), memory) in parameters.iter_mut().zip(gradients).zip(memory) {
+                for (((parameter, gradient), memory), decay) in
+                    parameters.iter_mut().zip(gradients).zip(memory).zip(&self.decays)
+                {
+                    let gradient = decay.before(parameter, gradient, learning_rate);
                     *parameter = update.device(take(parameter), gradient, memory);
                 }
             }
         }
         Ok(())
+    }
+}
+
+fn decays(decay: Decay, layouts: &[Layout]) -> Vec<Decay> {
+    layouts.iter().map(|layout| if layout.shape.len() > 1 { decay } else { Decay::None }).collect()
+}
+
+impl Decay {
+    /// Shrinks the parameter, or gives the gradient that will.
+    fn before(self, parameter: &mut Tensor<1>, gradient: Tensor<1>, rate: f64) -> Tensor<1> {
+        match self {
+            Self::None => gradient,
+            Self::Coupled(decay) => gradient + parameter.clone() * decay,
+            Self::Decoupled(decay) => {
+                *parameter = take(parameter) * (1.0 - rate * decay);
+                gradient
+            }
+        }
     }
 }
 

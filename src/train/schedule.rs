@@ -19,6 +19,8 @@ pub enum Schedule {
         /// Whether epochs are counted, and not steps.
         epochs: bool,
     },
+    /// It falls to 0 in a straight line over the whole run (PyTorch's `LinearLR` to 0, advanced at every step).
+    Linear,
     /// It falls to 0 along half a cosine over the whole run (PyTorch's `CosineAnnealingLR`, advanced at every step, in closed form; Loshchilov and Hutter, arXiv:1608.03983, without restarts).
     Cosine,
 }
@@ -32,6 +34,7 @@ impl Schedule {
                 let done = if epochs { epoch } else { step }.saturating_sub(1);
                 gamma.powf(real(done / every.max(1)))
             }
+            Self::Linear => 1.0 - real(step.saturating_sub(1)) / real(steps.max(1)),
             Self::Cosine => 0.5 * (1.0 + (PI * real(step.saturating_sub(1)) / real(steps.max(1))).cos()),
         }
     }
@@ -40,6 +43,12 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_falls_by_the_same_amount_at_every_step() {
+        let factors: Vec<f64> = (1..=4).map(|step| Schedule::Linear.factor(step, 1, 4)).collect();
+        assert_eq!(factors, [1.0, 0.75, 0.5, 0.25]);
+    }
 
     /// `torch.optim.lr_scheduler.CosineAnnealingLR(T_max=10)` at learning rate 1, before each of the ten steps.
     const COSINE: [f64; 10] = [

@@ -1,10 +1,12 @@
 use super::*;
+use crate::train::parameters::Start;
 use burn::tensor::Device;
 use proptest::prelude::*;
 
 /// The rules once more in double precision, as PyTorch's documentation writes them.
 struct Reference {
     rule: Rule,
+    decay: Decay,
     step: i32,
     p: Vec<f64>,
     m: Vec<f64>,
@@ -12,14 +14,22 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(rule: Rule, p: &[f32]) -> Self {
+    fn new(rule: Rule, decay: Decay, p: &[f32]) -> Self {
         let zeros = vec![0.0; p.len()];
-        Self { rule, step: 0, p: p.iter().map(|p| f64::from(*p)).collect(), m: zeros.clone(), v: zeros }
+        Self { rule, decay, step: 0, p: p.iter().map(|p| f64::from(*p)).collect(), m: zeros.clone(), v: zeros }
     }
 
     fn step(&mut self, g: &[f32], rate: f64) {
         self.step += 1;
         for (i, g) in g.iter().map(|g| f64::from(*g)).enumerate() {
+            let g = match self.decay {
+                Decay::None => g,
+                Decay::Coupled(decay) => g + decay * self.p[i],
+                Decay::Decoupled(decay) => {
+                    self.p[i] -= rate * decay * self.p[i];
+                    g
+                }
+            };
             match self.rule {
                 Rule::Sgd => self.p[i] -= rate * g,
                 Rule::Momentum { momentum } => {
@@ -49,13 +59,20 @@ fn values(tensor: &Tensor<1>) -> Vec<f32> {
 const RULES: [Rule; 3] =
     [Rule::Sgd, Rule::Momentum { momentum: 0.9 }, Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }];
 
+const DECAYS: [Decay; 3] = [Decay::None, Decay::Coupled(0.1), Decay::Decoupled(0.1)];
+
+/// A matrix of one row, since vectors do not decay.
+fn row(len: usize) -> [Layout; 1] {
+    [Layout::new("p", &[1, len], Start::Constant(0.0))]
+}
+
 /// Both ways to update against the reference: at most `steps` roundings of a few units in the last place of the largest number that occurs.
-fn agree(rule: Rule, start: &[f32], gradients: &[Vec<f32>], rate: f64) {
-    let mut reference = Reference::new(rule, start);
+fn agree((rule, decay): (Rule, Decay), start: &[f32], gradients: &[Vec<f32>], rate: f64) {
+    let mut reference = Reference::new(rule, decay, start);
     let mut hosts = vec![tensor(start)];
-    let mut host = Optimizer::on_host(rule, &hosts);
+    let mut host = Optimizer::on_host(rule, decay, &row(start.len()));
     let mut devices = vec![tensor(start)];
-    let mut device = Optimizer::on_device(rule, &devices);
+    let mut device = Optimizer::on_device(rule, decay, &row(start.len()), &Device::flex());
     let mut largest = start.iter().fold(0.0, |largest: f64, p| largest.max(f64::from(p.abs())));
     for gradient in gradients {
         reference.step(gradient, rate);
@@ -65,14 +82,14 @@ fn agree(rule: Rule, start: &[f32], gradients: &[Vec<f32>], rate: f64) {
     }
     let bound = 8.0 * f64::from(f32::EPSILON) * (largest + rate * 10.0) * (1.0 + f64::from(reference.step));
     for (got, want) in [values(&hosts[0]), values(&devices[0])].iter().flat_map(|got| got.iter().zip(&reference.p)) {
-        assert!((f64::from(*got) - want).abs() <= bound, "{rule:?}: {got} is not {want} within {bound}");
+        assert!((f64::from(*got) - want).abs() <= bound, "{rule:?}, {decay:?}: {got} is not {want} within {bound}");
     }
 }
 
 #[test]
 fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
     let mut parameters = vec![tensor(&[1.0, 1.0, 1.0])];
-    let mut adam = Optimizer::on_host(RULES[2], &parameters);
+    let mut adam = Optimizer::on_host(RULES[2], Decay::None, &row(3));
     adam.step(&mut parameters, vec![tensor(&[1e-3, -50.0, 0.0])], 0.25).expect("readable");
     let moved = values(&parameters[0]);
     // ε is 1e-5 of the first gradient.
@@ -81,10 +98,21 @@ fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
 }
 
 #[test]
+fn vectors_do_not_decay() {
+    let layouts = [Layout::new("bias", &[2], Start::Constant(0.0)), row(2)[0].clone()];
+    for decay in [Decay::Coupled(0.5), Decay::Decoupled(0.5)] {
+        let mut parameters = vec![tensor(&[1.0, -2.0]), tensor(&[1.0, -2.0])];
+        let mut sgd = Optimizer::on_host(Rule::Sgd, decay, &layouts);
+        sgd.step(&mut parameters, vec![tensor(&[0.0; 2]), tensor(&[0.0; 2])], 0.5).expect("readable");
+        assert_eq!(parameters.iter().map(values).collect::<Vec<_>>(), [[1.0, -2.0], [0.75, -1.5]]);
+    }
+}
+
+#[test]
 fn long_tensors_are_updated_to_their_last_number() {
     let start = vec![1.0; 3 * CHUNK + 7];
     for rule in RULES {
-        agree(rule, &start, &[vec![0.5; start.len()], vec![-0.25; start.len()]], 0.1);
+        agree((rule, Decay::None), &start, &[vec![0.5; start.len()], vec![-0.25; start.len()]], 0.1);
     }
 }
 
@@ -96,7 +124,10 @@ proptest! {
         exponent in -5.0..0.0_f64,
     ) {
         for rule in RULES {
-            agree(rule, &start, &gradients, 10_f64.powf(exponent));
+            // Adam's steps do not shrink with the gradient: where decay alone decides on a sign, rounding does.
+            for decay in DECAYS.into_iter().filter(|decay| matches!((rule, decay), (Rule::Adam { .. }, Decay::None | Decay::Decoupled(_)) | (Rule::Sgd | Rule::Momentum { .. }, _))) {
+                agree((rule, decay), &start, &gradients, 10_f64.powf(exponent));
+            }
         }
     }
 }

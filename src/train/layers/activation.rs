@@ -1,0 +1,105 @@
+//! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
+
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
+
+/// What the tanh form multiplies x³ by.
+const CUBIC: f64 = 0.044_715;
+
+/// x·Φ(x), with the error function. The answer is in float32.
+///
+/// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
+pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    curve(pass, x, |x| {
+        let share = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
+        let density = (x.clone() * x.clone() * -0.5).exp() * (1.0 / TAU.sqrt());
+        [x.clone() * share.clone(), share + x * density]
+    })
+}
+
+/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. The answer is in float32.
+pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    curve(pass, x, |x| {
+        let square = x.clone() * x.clone();
+        let tanh = (x.clone() * (square.clone() * CUBIC + 1.0) * FRAC_2_PI.sqrt()).tanh();
+        let share = (tanh.clone() + 1.0) * 0.5;
+        let steepness = (square * (3.0 * CUBIC) + 1.0) * (0.5 * FRAC_2_PI.sqrt());
+        [x.clone() * share.clone(), share + x * (tanh.clone() * tanh * -1.0 + 1.0) * steepness]
+    })
+}
+
+/// A function of each value, given together with its slope.
+///
+/// On the tape stands the straight line that touches it, x·slope + rest: the same value and the same gradient, and the tape keeps one tensor of this size where
+/// the steps of the function would keep up to six.
+fn curve(pass: &Pass<'_>, x: Tensor<2>, function: impl Fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
+    let x = exact(x);
+    let at = pass.off_tape(x.clone());
+    let [value, slope] = function(at.clone());
+    if !pass.taped() {
+        return value;
+    }
+    let rest = value - at * slope.clone();
+    x * pass.constant(slope) + pass.constant(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::parameters::Index;
+    use crate::train::pass::Material;
+    use crate::train::precision::Precision;
+    use burn::tensor::{Device, TensorData};
+
+    type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
+
+    /// Values and slopes at these points, on the tape, and the values off it.
+    fn at(points: &[f32], function: Function) -> [Vec<f32>; 3] {
+        let device = Device::flex();
+        let none = Index::default();
+        let material = || Material {
+            index: &none,
+            parameters: &[],
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        let x = Tensor::<2>::from_data(TensorData::new(points.to_vec(), [1, points.len()]), &device);
+        let plain = function(&Pass::to_answer(material()), x.clone());
+        let x = Tensor::from_inner(x).require_grad();
+        let y = function(&Pass::on_tape(material()), x.clone());
+        let slopes = x.grad_remove(&mut y.backward()).expect("on the tape");
+        [y.inner(), slopes, plain].map(|tensor| tensor.try_into_vec_as().expect("readable"))
+    }
+
+    #[test]
+    fn values_are_those_of_pytorch_and_slopes_are_theirs() {
+        // `torch.nn.functional.gelu` in double precision, and with `approximate="tanh"`.
+        let points = [-3.0, -1.0, -0.1, 0.0, 0.5, 2.0];
+        let exact = [-0.004_049_694, -0.158_655_25, -0.046_017_215, 0.0, 0.345_731_23, 1.954_499_7];
+        let tanh = [-0.003_637_392, -0.158_808_01, -0.046_017_25, 0.0, 0.345_714, 1.954_597_7];
+        for (function, expected) in [(gelu as Function, exact), (gelu_tanh as Function, tanh)] {
+            let [values, _, plain] = at(&points, function);
+            for ((value, plain), expected) in values.iter().zip(plain).zip(expected) {
+                assert!((value - expected).abs() < 1e-6 && (plain - expected).abs() < 1e-6, "{value} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn slopes_are_differences_of_values() {
+        let points: Vec<f32> = (-20..=20_i8).map(|n| f32::from(n) / 5.0).collect();
+        let moved = |by: f32| -> Vec<f32> { points.iter().map(|point| point + by).collect() };
+        for function in [gelu as Function, gelu_tanh as Function] {
+            let [_, slopes, _] = at(&points, function);
+            let [[_, _, above], [_, _, below]] = [0.01, -0.01].map(|by| at(&moved(by), function));
+            for (n, slope) in slopes.iter().enumerate() {
+                let difference = (above[n] - below[n]) / 0.02;
+                assert!((slope - difference).abs() < 1e-4, "{slope} at {}, by difference {difference}", points[n]);
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Convolutions of images.
+
+use crate::train::number::{real_len, wide};
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
+
+/// How a square window moves over an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Pixels between two places.
+    pub stride: usize,
+    /// Rows and columns around the image: of zeros for convolutions, of minus infinity for maxima.
+    pub padding: usize,
+}
+
+impl Window {
+    /// Places of a window of this side along one side of an image.
+    pub fn places(self, window: usize, image: usize) -> usize {
+        (image + 2 * self.padding).saturating_sub(window) / self.stride.max(1) + 1
+    }
+}
+
+/// `name.weight` [out, in, side, side], normal around 0 with the deviation √(2/(out·side²)): it keeps the size of gradients where half of them pass a ReLU (He et al. 2015,
+/// "Delving deep into rectifiers", section 2.2, backward case; torchvision's `kaiming_normal_` with `fan_out`).
+pub fn convolution_layout(name: &str, [to, from, side]: [usize; 3]) -> Layout {
+    let deviation = (2.0 / real_len(to * side * side)).sqrt();
+    Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(deviation))
+}
+
+/// Floating-point operations of a convolution that gives images of `places` x `places`: 2·side²·in·out·places².
+pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
+    2 * wide(side * side * from * to) * wide(places * places)
+}
+
+/// [rows, in, height, width] to [rows, out, height', width'], with `name.weight` [out, in, side, side] and, where there is one, `name.bias` [out], in the number
+/// format of the pass.
+pub fn convolve(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
+    let Window { stride, padding } = window;
+    let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
+    let bias = format!("{name}.bias");
+    let bias = pass.has(&bias).then(|| pass.weight::<1>(&bias));
+    conv2d(pass.round(x), pass.weight(&format!("{name}.weight")), bias, options)
+}

@@ -1,0 +1,26 @@
+//! Layers: functions of a pass, a name and a tensor.
+//!
+//! Parameters are found by the name of the layer and PyTorch's name of the part (`.weight`, `.bias`). What is summed over many values is
+//! summed in float32; products and convolutions take the number format of the pass.
+
+mod activation;
+mod attention;
+mod convolution;
+mod dropout;
+mod embedding;
+mod linear;
+mod loss;
+mod norm;
+mod pool;
+mod recurrent;
+
+pub use activation::{gelu, gelu_tanh};
+pub use attention::{Attention, attend, attention_flops, causal_mask};
+pub use convolution::{Window, convolution_flops, convolution_layout, convolve};
+pub use dropout::dropout;
+pub use embedding::{add_positions, embed, unembed};
+pub use linear::linear;
+pub use loss::{cross_entropy, judge};
+pub use norm::{batch_norm, layer_norm, norm_layouts, norm_statistics};
+pub use pool::{max_pool, mean_pixel, mean_to};
+pub use recurrent::{Cell, recurrent, recurrent_flops, recurrent_layouts};

@@ -1,0 +1,63 @@
+//! Normalisation, in float32 whatever the number format of the pass.
+
+use crate::train::number::real_len;
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+
+/// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
+const BATCH_EPSILON: f64 = 1e-5;
+/// The share of a batch in the running statistics (PyTorch's `momentum`).
+const SHARE: f64 = 0.1;
+
+/// `name.weight`, which starts at 1, and `name.bias`, which starts at 0.
+pub fn norm_layouts(name: &str, features: usize) -> [Layout; 2] {
+    [("weight", 1.0), ("bias", 0.0)]
+        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+}
+
+/// `name.running_mean`, which starts at 0, and `name.running_var`, which starts at 1.
+pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
+    [("running_mean", 0.0), ("running_var", 1.0)]
+        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+}
+
+/// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2). The running variance is the unbiased one, as in
+/// PyTorch. The answer has the number format of the input.
+pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>) -> Tensor<4> {
+    let [rows, channels, height, width] = x.dims();
+    let format = x.dtype();
+    let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
+    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
+    let [mean_name, variance_name] = ["running_mean", "running_var"].map(|part| format!("{name}.{part}"));
+    let x = exact(x);
+    let y = if pass.trains() {
+        // Means over equally many values each: their mean is the mean of all.
+        let mean_of = |values: Tensor<4>| {
+            values.reshape([rows, channels, height * width]).mean_dim(2).mean_dim(0).reshape([1, channels, 1, 1])
+        };
+        let mean = mean_of(x.clone());
+        let centred = x - mean.clone();
+        let variance = mean_of(centred.clone() * centred.clone());
+        let count = real_len(rows * height * width);
+        pass.run_on(&mean_name, mean.reshape([channels]), SHARE);
+        pass.run_on(&variance_name, variance.clone().reshape([channels]) * (count / (count - 1.0).max(1.0)), SHARE);
+        let scale = per_channel(gain) * (variance + BATCH_EPSILON).sqrt().recip();
+        centred * scale + per_channel(bias)
+    } else {
+        let scale = gain * (pass.running(&variance_name) + BATCH_EPSILON).sqrt().recip();
+        let shift = bias - pass.running(&mean_name) * scale.clone();
+        x * per_channel(scale) + per_channel(shift)
+    };
+    if y.dtype() == format { y } else { pass.round(y) }
+}
+
+/// Layer normalisation of each row of [rows, features] (Ba, Kiros, Hinton 2016). The answer is in float32.
+pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Tensor<2> {
+    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")).unsqueeze());
+    let x = exact(x);
+    let centred = x.clone() - x.mean_dim(1);
+    let variance = (centred.clone() * centred.clone()).mean_dim(1);
+    centred * (variance + epsilon).sqrt().recip() * gain + bias
+}

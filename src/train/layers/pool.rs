@@ -1,0 +1,110 @@
+//! Pooling of images.
+
+use super::Window;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
+
+/// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
+pub fn max_pool(x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
+    max_pool2d(x, [side; 2], [window.stride; 2], [window.padding; 2], [1, 1], false)
+}
+
+/// The mean of each channel: [rows, channels, height, width] to [rows, channels], in float32.
+pub fn mean_pixel(x: Tensor<4>) -> Tensor<2> {
+    let [rows, channels, height, width] = x.dims();
+    exact(x).reshape([rows, channels, height * width]).mean_dim(2).reshape([rows, channels])
+}
+
+/// Images of any size to [rows, channels, side, side], in float32: row i is the mean of the rows ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns
+/// (PyTorch's `AdaptiveAvgPool2d`). A smaller image is repeated.
+pub fn mean_to(x: Tensor<4>, side: usize) -> Tensor<4> {
+    let [_, _, height, width] = x.dims();
+    let x = exact(x);
+    // In half precision a gradient that many windows share would be summed up in half precision.
+    if [height, width] == [side; 2] { x } else { adaptive_avg_pool2d(x, [side; 2]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{DType, Device, FloatDType, TensorData};
+
+    /// Values whose order is not that of their places, all different.
+    fn pixels(count: usize) -> Vec<f32> {
+        (0..count).map(|n| f32::from(u16::try_from(n * 37 % 101).expect("small"))).collect()
+    }
+
+    fn image(values: Vec<f32>, [height, width]: [usize; 2]) -> Tensor<4> {
+        let shape = [1, values.len() / (height * width), height, width];
+        Tensor::from_inner(Tensor::from_data(TensorData::new(values, shape), &Device::flex())).require_grad()
+    }
+
+    fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.try_into_vec_as().expect("readable")
+    }
+
+    /// The gradient of Σ weight·y with respect to x.
+    fn gradient(x: &Tensor<4>, y: Tensor<4>, weights: &[f32]) -> Vec<f32> {
+        let weights = Tensor::from_data(TensorData::new(weights.to_vec(), y.dims()), &Device::flex());
+        let mut tape = (y * Tensor::from_inner(weights)).sum().backward();
+        read(x.grad_remove(&mut tape).expect("on the tape"))
+    }
+
+    #[test]
+    fn maxima_see_nothing_beyond_the_border_and_pass_their_gradient_to_their_pixel() {
+        // 3 x 3 windows with stride 2 and padding 1 on 4 x 5: centres at rows 0, 2 and columns 0, 2, 4. All values are below 0, so that a border of zeros would win.
+        let values: Vec<f32> = pixels(20).into_iter().map(|value| value - 200.0).collect();
+        let window = Window { stride: 2, padding: 1 };
+        assert_eq!([4, 5].map(|side| window.places(3, side)), [2, 3]);
+        let (mut maxima, mut gradients) = (Vec::new(), vec![0.0; 20]);
+        for (place, (row, column)) in [(0, 0), (0, 2), (0, 4), (2, 0), (2, 2), (2, 4)].into_iter().enumerate() {
+            let near = (0..20).filter(|n: &usize| (n / 5).abs_diff(row) < 2 && (n % 5).abs_diff(column) < 2);
+            let best = near.max_by(|a, b| values[*a].total_cmp(&values[*b])).expect("some");
+            maxima.push(values[best]);
+            gradients[best] += pixels(6)[place];
+        }
+        let x = image(values, [4, 5]);
+        let y = max_pool(x.clone(), 3, window);
+        assert_eq!(read(y.clone()), maxima);
+        assert_eq!(gradient(&x, y, &pixels(6)), gradients);
+    }
+
+    #[test]
+    fn the_mean_pixel_is_in_float32() {
+        // In binary16 the sum would stop growing at 2048.
+        let half = Tensor::<4>::ones([2, 3, 64, 64], &Device::flex()).cast(FloatDType::F16);
+        let mean = mean_pixel(half);
+        assert_eq!((mean.dtype(), mean.dims()), (DType::F32, [2, 3]));
+        assert_eq!(read(mean), [1.0; 6]);
+    }
+
+    #[test]
+    fn means_are_those_of_their_windows_and_so_are_their_gradients() {
+        for [height, width] in [[1, 1], [2, 3], [7, 7], [10, 5], [14, 20]] {
+            let values = pixels(2 * height * width);
+            let (mut means, mut gradients) = (Vec::new(), vec![0.0; values.len()]);
+            let weights = pixels(2 * 49);
+            for (place, weight) in weights.iter().enumerate() {
+                let (channel, i, j) = (place / 49, place / 7 % 7, place % 7);
+                let span = |i: usize, side: usize| i * side / 7..((i + 1) * side).div_ceil(7);
+                let places: Vec<usize> = span(i, height)
+                    .flat_map(|row| span(j, width).map(move |column| (channel * height + row) * width + column))
+                    .collect();
+                let share = 1.0 / f32::from(u16::try_from(places.len()).expect("small"));
+                means.push(places.iter().map(|place| values[*place]).sum::<f32>() * share);
+                places.iter().for_each(|n| gradients[*n] += weight * share);
+            }
+            let x = image(values, [height, width]);
+            let y = mean_to(x.clone(), 7);
+            let near = |found: &[f32], right: &[f32]| {
+                assert_eq!(found.len(), right.len());
+                for (a, b) in found.iter().zip(right) {
+                    assert!((a - b).abs() <= 1e-6 * b.abs().max(1.0), "{height} x {width}: {a}, not {b}");
+                }
+            };
+            near(&read(y.clone()), &means);
+            near(&gradient(&x, y, &weights), &gradients);
+        }
+    }
+}

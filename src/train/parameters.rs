@@ -1,0 +1,153 @@
+//! What a model learns, as flat tensors with names, and where each starts.
+//!
+//! Knows nothing of models. The order of a model's parameters is part of what a run computes: frozen.
+
+use super::draw::{Draw, Stream};
+use super::number::{real_len, single, wide};
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// A parameter's name, its shape, and its initial values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// As the reference implementation calls it: `layer1.0.conv1.weight`, for example.
+    pub name: String,
+    /// Linear weights are [in, out], convolutions [out, in, height, width].
+    pub shape: Vec<usize>,
+    /// Its initial values.
+    pub start: Start,
+}
+
+/// How initial values are drawn, always on the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// All are this.
+    Constant(f32),
+    /// Uniform between minus this and this.
+    Uniform(f32),
+    /// Normal with mean 0 and this standard deviation (Box and Muller 1958).
+    Normal(f64),
+    /// As `Normal`, but what is further than two deviations from 0 is drawn again (TensorFlow's `truncated_normal`).
+    Truncated(f64),
+}
+
+impl Layout {
+    /// A parameter.
+    pub fn new(name: impl Into<String>, shape: &[usize], start: Start) -> Self {
+        Self { name: name.into(), shape: shape.to_vec(), start }
+    }
+
+    /// `name.weight` of this shape and `name.bias` with one value for each of the `outputs`, both uniform in ±1/√fan_in, where fan_in is the number of
+    /// inputs of one output: PyTorch's default for linear and convolution layers (Kaiming-uniform with a = √5).
+    pub fn pair(name: &str, shape: &[usize], outputs: usize) -> [Self; 2] {
+        let fan_in = shape.iter().product::<usize>() / outputs.max(1);
+        let start = Start::Uniform(single(1.0 / real_len(fan_in).sqrt()));
+        let called = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
+        [Self::new(called("weight"), shape, start), Self::new(called("bias"), &[outputs], start)]
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn values(&self, mut draw: Draw) -> Vec<f32> {
+        let len = self.len();
+        match self.start {
+            Start::Constant(value) => vec![value; len],
+            Start::Uniform(bound) => (0..len).map(|_| draw.range(-bound, bound)).collect(),
+            Start::Normal(deviation) => (0..len).map(|_| single(draw.normal() * deviation)).collect(),
+            Start::Truncated(deviation) => {
+                let mut within = || loop {
+                    let value = draw.normal();
+                    if value.abs() <= 2.0 {
+                        return value;
+                    }
+                };
+                (0..len).map(|_| single(within() * deviation)).collect()
+            }
+        }
+    }
+}
+
+/// The initial values of every parameter. Each has a sequence of random numbers of its own, by its place.
+pub fn initial(layouts: &[Layout], seed: u64) -> Vec<Vec<f32>> {
+    layouts
+        .par_iter()
+        .enumerate()
+        .map(|(place, layout)| layout.values(Draw::new(seed, Stream::Initial, wide(place))))
+        .collect()
+}
+
+/// Number of values of all of them.
+pub fn count(layouts: &[Layout]) -> u64 {
+    layouts.iter().map(|layout| wide(layout.len())).sum()
+}
+
+/// Finds parameters by their names.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    places: HashMap<String, (usize, Vec<usize>)>,
+}
+
+impl Index {
+    /// Of these parameters, in their order.
+    pub fn new(layouts: &[Layout]) -> Self {
+        let place = |(place, layout): (usize, &Layout)| (layout.name.clone(), (place, layout.shape.clone()));
+        Self { places: layouts.iter().enumerate().map(place).collect() }
+    }
+
+    /// Its place in the order, and its shape.
+    pub fn find(&self, name: &str) -> Option<(usize, &[usize])> {
+        self.places.get(name).map(|(place, shape)| (*place, shape.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(start: Start, seed: u64) -> Vec<f32> {
+        initial(&[Layout::new("w", &[100, 200], start)], seed).remove(0)
+    }
+
+    fn deviation(values: &[f32]) -> f64 {
+        (values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / real_len(values.len())).sqrt()
+    }
+
+    #[test]
+    fn starts_have_their_distributions() {
+        assert_eq!(values(Start::Constant(1.5), 1), vec![1.5; 20_000]);
+        let uniform = values(Start::Uniform(0.5), 1);
+        assert!(uniform.iter().all(|value| value.abs() <= 0.5));
+        // The relative standard error of a deviation of 20,000 normal numbers is 0.5%; 4 of them are allowed.
+        assert!((deviation(&uniform) * 12_f64.sqrt() - 1.0).abs() < 0.02);
+        let normal = values(Start::Normal(0.02), 1);
+        assert!((deviation(&normal) / 0.02 - 1.0).abs() < 0.02);
+        assert!(normal.iter().any(|value| value.abs() > 0.06));
+        let truncated = values(Start::Truncated(0.02), 1);
+        assert!(truncated.iter().all(|value| value.abs() <= 0.040_001));
+        // The deviation of a normal distribution cut at two deviations is 0.8796 of it.
+        assert!((deviation(&truncated) / 0.02 - 0.8796).abs() < 0.02);
+        assert_eq!(values(Start::Normal(0.02), 1), normal);
+        assert_ne!(values(Start::Normal(0.02), 2), normal);
+    }
+
+    #[test]
+    fn a_pair_is_bounded_by_its_inputs() {
+        let [weight, bias] = Layout::pair("conv", &[64, 32, 5, 5], 64);
+        assert_eq!((weight.name.as_str(), bias.name.as_str()), ("conv.weight", "conv.bias"));
+        assert_eq!(weight.start, Start::Uniform(single(1.0 / 800_f64.sqrt())));
+        assert_eq!((bias.shape.as_slice(), bias.start), ([64].as_slice(), weight.start));
+        assert_eq!(Layout::pair("", &[1, 1], 1)[0].name, "weight");
+    }
+
+    #[test]
+    fn parameters_are_found_by_name() {
+        let layouts = [Layout::new("a", &[2, 3], Start::Constant(0.0)), Layout::new("b", &[4], Start::Constant(0.0))];
+        let index = Index::new(&layouts);
+        assert_eq!(index.find("b"), Some((1, [4].as_slice())));
+        assert_eq!(index.find("c"), None);
+        assert_eq!(count(&layouts), 10);
+    }
+}
