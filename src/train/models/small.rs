@@ -1,18 +1,16 @@
-//! The models: their parameters, initial values, answers and losses.
+//! The small models that people learn on: their parameters, answers and losses.
 //!
-//! Knows tensors and nothing of data files, optimisers or events. A parameter is a flat tensor and a shape; the order of the
-//! parameters is part of what a run computes: frozen.
-//!
-//! Initial values are PyTorch's defaults for linear and convolution layers (Kaiming-uniform with a = √5): weights and biases
-//! alike uniform in ±1/√fan_in, where fan_in is the number of inputs of one output.
+//! Knows tensors and nothing of data files, optimisers or events. On the CPU some of their work is done by code of ours, which no tape knows: so they have passes of
+//! their own.
 
-use super::convolution::{self, FEATURES, Trace};
-use super::data::Batch;
-use super::device::Place;
-use super::draw::{Draw, Stream};
-use super::images::{CLASSES, PIXELS, SIDE};
-use super::number::{real_len, single, wide};
-use super::spec::ModelSpec;
+use crate::train::convolution::{self, FEATURES, Trace};
+use crate::train::data::Batch;
+use crate::train::device::Place;
+use crate::train::draw::{Draw, Stream};
+use crate::train::images::{CLASSES, PIXELS, SIDE};
+use crate::train::number::{real_len, single};
+use crate::train::parameters::{Layout, Start};
+use crate::train::spec::Small;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::ConvOptions;
@@ -82,64 +80,24 @@ impl Taped {
 /// Width of the layer between convolutions and classes.
 const WIDE: usize = 1024;
 
-/// A parameter's name, shape and number of inputs of one output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// `fc1.weight`, for example.
-    pub name: &'static str,
-    /// Linear weights are [in, out], convolutions [out, in, height, width].
-    pub shape: Vec<usize>,
-    fan_in: usize,
-}
-
-impl Layout {
-    fn pair(weight: &'static str, bias: &'static str, shape: &[usize], outputs: usize) -> [Self; 2] {
-        let fan_in = shape.iter().product::<usize>() / outputs.max(1);
-        [Self { name: weight, shape: shape.to_vec(), fan_in }, Self { name: bias, shape: vec![outputs], fan_in }]
-    }
-
-    /// Number of values.
-    pub fn len(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
-
-impl ModelSpec {
+impl Small {
     /// The parameters in their order.
     pub fn layouts(&self) -> Vec<Layout> {
-        let affine = |weight, bias, inputs, outputs| Layout::pair(weight, bias, &[inputs, outputs], outputs);
+        let affine = |name, inputs, outputs| Layout::pair(name, &[inputs, outputs], outputs);
         match *self {
-            Self::Linear { .. } => affine("weight", "bias", 1, 1).to_vec(),
-            Self::Softmax => affine("weight", "bias", PIXELS, CLASSES).to_vec(),
-            Self::Mlp { hidden } => {
-                [affine("fc1.weight", "fc1.bias", PIXELS, hidden), affine("fc2.weight", "fc2.bias", hidden, CLASSES)]
-                    .concat()
-            }
+            Self::Linear { weight, bias } => [("weight", [1, 1].as_slice(), weight), ("bias", &[1], bias)]
+                .map(|(name, shape, start)| Layout::new(name, shape, Start::Constant(single(start))))
+                .to_vec(),
+            Self::Softmax => affine("", PIXELS, CLASSES).to_vec(),
+            Self::Mlp { hidden } => [affine("fc1", PIXELS, hidden), affine("fc2", hidden, CLASSES)].concat(),
             Self::Cnn { .. } => [
-                Layout::pair("conv1.weight", "conv1.bias", &[32, 1, 5, 5], 32),
-                Layout::pair("conv2.weight", "conv2.bias", &[64, 32, 5, 5], 64),
-                affine("fc1.weight", "fc1.bias", FEATURES, WIDE),
-                affine("fc2.weight", "fc2.bias", WIDE, CLASSES),
+                Layout::pair("conv1", &[32, 1, 5, 5], 32),
+                Layout::pair("conv2", &[64, 32, 5, 5], 64),
+                affine("fc1", FEATURES, WIDE),
+                affine("fc2", WIDE, CLASSES),
             ]
             .concat(),
         }
-    }
-
-    /// The initial values of every parameter, drawn on the host.
-    pub fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
-        if let Self::Linear { weight, bias } = *self {
-            return vec![vec![single(weight)], vec![single(bias)]];
-        }
-        let layouts = self.layouts();
-        layouts
-            .iter()
-            .enumerate()
-            .map(|(place, layout)| {
-                let bound = single(1.0 / real_len(layout.fan_in).sqrt());
-                let mut draw = Draw::new(seed, Stream::Initial, wide(place));
-                (0..layout.len()).map(|_| draw.range(-bound, bound)).collect()
-            })
-            .collect()
     }
 
     /// Width of an input row.
@@ -295,30 +253,33 @@ mod tests {
     use super::*;
     use crate::train::data::image_batch;
     use crate::train::digits;
+    use crate::train::parameters::initial;
     use burn::tensor::Device;
 
-    const CNN: ModelSpec = ModelSpec::Cnn { dropout: 0.5 };
+    const CNN: Small = Small::Cnn { dropout: 0.5 };
 
     #[test]
     fn parameters_are_as_many_as_published() {
-        let count = |model: ModelSpec| model.layouts().iter().map(Layout::len).sum::<usize>();
+        let count = |model: Small| model.layouts().iter().map(Layout::len).sum::<usize>();
         assert_eq!(count(CNN), 3_274_634);
-        assert_eq!(count(ModelSpec::Softmax), 7_850);
-        assert_eq!(count(ModelSpec::Mlp { hidden: 128 }), 101_770);
-        assert_eq!(count(ModelSpec::Linear { weight: 0.3, bias: -0.3 }), 2);
+        assert_eq!(count(Small::Softmax), 7_850);
+        assert_eq!(count(Small::Mlp { hidden: 128 }), 101_770);
+        assert_eq!(count(Small::Linear { weight: 0.3, bias: -0.3 }), 2);
     }
 
     #[test]
     fn initial_values_fill_their_range_and_depend_on_the_seed() {
-        let values = CNN.initial(1);
-        for (layout, values) in CNN.layouts().iter().zip(&values) {
-            let bound = single(1.0 / real_len(layout.fan_in).sqrt());
+        let layouts = CNN.layouts();
+        let values = initial(&layouts, 1);
+        for (layout, values) in layouts.iter().zip(&values) {
+            let Start::Uniform(bound) = layout.start else { panic!("{layout:?}") };
             let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             assert!(largest <= bound && largest > 0.6 * bound, "{}: {largest} of {bound}", layout.name);
         }
-        assert_eq!(CNN.layouts()[3].fan_in, 800);
-        assert_eq!(CNN.initial(1), values);
-        assert_ne!(CNN.initial(2)[0], values[0]);
+        assert_eq!(layouts[3].start, Start::Uniform(single(1.0 / 800_f64.sqrt())));
+        assert_eq!(initial(&layouts, 1), values);
+        assert_ne!(initial(&layouts, 2)[0], values[0]);
+        assert_eq!(initial(&Small::Linear { weight: 0.3, bias: -0.3 }.layouts(), 1), [[0.3], [-0.3]]);
     }
 
     #[test]
@@ -334,16 +295,15 @@ mod tests {
     /// The host's way against that of other devices, both in float32: sums of up to 12,544 terms, rounded in another order.
     #[test]
     fn host_and_device_compute_the_same() {
-        for model in [CNN, ModelSpec::Softmax, ModelSpec::Mlp { hidden: 33 }] {
+        for model in [CNN, Small::Softmax, Small::Mlp { hidden: 33 }] {
             agree(model);
         }
     }
 
-    fn agree(model: ModelSpec) {
+    fn agree(model: Small) {
         let set = digits::generate(0, digits::Split::Train, 7);
         let batch = image_batch(&set, &[0, 1, 2, 3, 4, 5, 6]);
-        let parameters: Vec<Tensor<1>> = model
-            .initial(1)
+        let parameters: Vec<Tensor<1>> = initial(&model.layouts(), 1)
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();
@@ -373,7 +333,7 @@ mod tests {
         let mut targets = vec![0.0_f32; 20];
         (targets[4], targets[17]) = (1.0, 1.0);
         let targets = Tensor::from_data(TensorData::new(targets, [2, 10]), &device);
-        let loss: f32 = ModelSpec::Softmax.loss(answers, targets).try_into_scalar().expect("readable");
+        let loss: f32 = Small::Softmax.loss(answers, targets).try_into_scalar().expect("readable");
         assert!((loss - 10_f32.ln()).abs() < 1e-6, "{loss}");
     }
 }

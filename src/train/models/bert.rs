@@ -1,0 +1,143 @@
+//! BERT that fills in masked tokens (Devlin et al. 2018, "BERT: Pre-training of deep bidirectional transformers", sections 3 and A.2), without the next-sentence
+//! task.
+//!
+//! Parameters are those of Hugging Face's `BertForMaskedLM`. Their start and dropout are those of Google's code; every row is full and of one segment.
+
+use super::{Input, Model};
+use crate::train::layers::{
+    Attention, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear, norm_layouts, unembed,
+};
+use crate::train::number::wide;
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+
+/// What layer normalisation adds to a variance.
+const EPSILON: f64 = 1e-12;
+/// How every weight starts.
+const START: Start = Start::Truncated(0.02);
+/// Kinds of segments; only the first is used.
+const SEGMENTS: usize = 2;
+
+/// A stack of encoder layers with a head that shares the embedding's weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bert {
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Tokens of a row, at most.
+    pub width: usize,
+    /// Features of a token.
+    pub hidden: usize,
+    /// Encoder layers.
+    pub layers: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// Features between the two maps of a layer's second half.
+    pub inner: usize,
+    /// The share that is dropped of embeddings, of attention after its softmax, and of what each half of a layer adds.
+    pub dropout: f64,
+}
+
+impl Bert {
+    /// BERT-base: 109,514,298 parameters with a vocabulary of 30,522 and rows of up to 512 tokens.
+    ///
+    /// | part | parameters |
+    /// |---|---|
+    /// | embeddings of tokens, positions, segments: (30,522 + 512 + 2) · 768, and their norm: 2 · 768 | 23,837,184 |
+    /// | 12 layers: 4 · (768² + 768) of attention, 768 · 3,072 + 3,072 and 3,072 · 768 + 768 after it, two norms of 2 · 768: 7,087,872 | 85,054,464 |
+    /// | head: 768² + 768, a norm of 2 · 768, a bias for each token: 30,522 | 622,650 |
+    pub fn base(vocabulary: usize, width: usize) -> Self {
+        Self { vocabulary, width, hidden: 768, layers: 12, heads: 12, inner: 3072, dropout: 0.1 }
+    }
+
+    /// Small enough for tests.
+    pub fn tiny(vocabulary: usize, width: usize) -> Self {
+        Self { vocabulary, width, hidden: 24, layers: 2, heads: 3, inner: 40, dropout: 0.1 }
+    }
+
+    /// An encoder layer over x [rows·width, hidden], float32.
+    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2]) -> Tensor<2> {
+        let attention = Attention {
+            qkv: ["query", "key", "value"].map(|part| format!("{name}.attention.self.{part}")).to_vec(),
+            output: format!("{name}.attention.output.dense"),
+            heads: self.heads,
+            dropout: self.dropout,
+        };
+        let seen = attend(pass, &attention, x.clone(), shape, None);
+        let seen = dropout(pass, exact(seen), self.dropout);
+        let x = layer_norm(pass, &format!("{name}.attention.output.LayerNorm"), x + seen, EPSILON);
+        let inner = linear(pass, &format!("{name}.intermediate.dense"), x.clone());
+        let inner = gelu(pass, inner);
+        let added = exact(linear(pass, &format!("{name}.output.dense"), inner));
+        let added = dropout(pass, added, self.dropout);
+        layer_norm(pass, &format!("{name}.output.LayerNorm"), x + added, EPSILON)
+    }
+}
+
+/// `name.weight` [in, out] and `name.bias`, which starts at 0.
+fn affine(name: &str, inputs: usize, outputs: usize) -> [Layout; 2] {
+    [
+        Layout::new(format!("{name}.weight"), &[inputs, outputs], START),
+        Layout::new(format!("{name}.bias"), &[outputs], Start::Constant(0.0)),
+    ]
+}
+
+impl Model for Bert {
+    fn layouts(&self) -> Vec<Layout> {
+        let hidden = self.hidden;
+        let table = |name: &str, entries| {
+            Layout::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], START)
+        };
+        let mut layouts =
+            vec![table("word", self.vocabulary), table("position", self.width), table("token_type", SEGMENTS)];
+        layouts.extend(norm_layouts("bert.embeddings.LayerNorm", hidden));
+        for layer in 0..self.layers {
+            let name = |part: &str| format!("bert.encoder.layer.{layer}.{part}");
+            for part in ["self.query", "self.key", "self.value", "output.dense"] {
+                layouts.extend(affine(&name(&format!("attention.{part}")), hidden, hidden));
+            }
+            layouts.extend(norm_layouts(&name("attention.output.LayerNorm"), hidden));
+            layouts.extend(affine(&name("intermediate.dense"), hidden, self.inner));
+            layouts.extend(affine(&name("output.dense"), self.inner, hidden));
+            layouts.extend(norm_layouts(&name("output.LayerNorm"), hidden));
+        }
+        layouts.push(Layout::new("cls.predictions.bias", &[self.vocabulary], Start::Constant(0.0)));
+        layouts.extend(affine("cls.predictions.transform.dense", hidden, hidden));
+        layouts.extend(norm_layouts("cls.predictions.transform.LayerNorm", hidden));
+        layouts
+    }
+
+    /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
+    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+        let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
+        let shape = tokens.dims();
+        let x = embed(pass, "bert.embeddings.word_embeddings", tokens);
+        let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
+        let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
+        let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
+        let mut x = dropout(pass, x, self.dropout);
+        for layer in 0..self.layers {
+            x = self.layer(pass, &format!("bert.encoder.layer.{layer}"), x, shape);
+        }
+        let x = linear(pass, "cls.predictions.transform.dense", x);
+        let x = gelu(pass, x);
+        let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
+        unembed(pass, "bert.embeddings.word_embeddings", Some("cls.predictions.bias"), x)
+    }
+
+    fn answers_tokens(&self) -> bool {
+        true
+    }
+
+    fn classes(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn forward_flops(&self, width: usize) -> u64 {
+        let [width, hidden, inner, layers, vocabulary] =
+            [width, self.hidden, self.inner, self.layers, self.vocabulary].map(wide);
+        layers * (attention_flops(width, hidden) + 4 * width * hidden * inner)
+            + 2 * width * hidden * (hidden + vocabulary)
+    }
+}

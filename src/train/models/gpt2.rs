@@ -1,0 +1,130 @@
+//! GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3).
+//!
+//! Parameters are those of Hugging Face's `GPT2LMHeadModel`.
+
+use super::{Input, Model};
+use crate::train::layers::{
+    Attention, add_positions, attend, attention_flops, causal_mask, dropout, embed, gelu_tanh, layer_norm, linear,
+    norm_layouts, unembed,
+};
+use crate::train::number::{real_len, wide};
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+
+/// What layer normalisation adds to a variance.
+const EPSILON: f64 = 1e-5;
+/// Standard deviation of every weight at the start, but for those that end in the sum of all layers.
+const DEVIATION: f64 = 0.02;
+
+/// A stack of decoder layers with a head that shares the embedding's weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpt2 {
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Tokens of a row, at most.
+    pub context: usize,
+    /// Features of a token.
+    pub hidden: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// The share that is dropped of embeddings, of attention after its softmax, and of what each half of a layer adds.
+    pub dropout: f64,
+}
+
+impl Gpt2 {
+    /// The smallest of the paper: 124,439,808 parameters with a vocabulary of 50,257 and a context of 1,024 tokens.
+    ///
+    /// | part | parameters |
+    /// |---|---|
+    /// | embeddings of tokens and positions: (50,257 + 1,024) · 768 | 39,383,808 |
+    /// | 12 layers: 768 · 2,304 + 2,304 and 768² + 768 of attention, 768 · 3,072 + 3,072 and 3,072 · 768 + 768 after it, two norms of 2 · 768: 7,087,872 | 85,054,464 |
+    /// | the last norm: 2 · 768 | 1,536 |
+    pub fn small(vocabulary: usize, context: usize) -> Self {
+        Self { vocabulary, context, hidden: 768, layers: 12, heads: 12, dropout: 0.1 }
+    }
+
+    /// Small enough for tests.
+    pub fn tiny(vocabulary: usize, context: usize) -> Self {
+        Self { vocabulary, context, hidden: 24, layers: 2, heads: 3, dropout: 0.1 }
+    }
+
+    /// A decoder layer over x [rows·width, hidden], float32.
+    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2], mask: &Tensor<4>) -> Tensor<2> {
+        let attention = Attention {
+            qkv: vec![format!("{name}.attn.c_attn")],
+            output: format!("{name}.attn.c_proj"),
+            heads: self.heads,
+            dropout: self.dropout,
+        };
+        let normed = layer_norm(pass, &format!("{name}.ln_1"), x.clone(), EPSILON);
+        let seen = exact(attend(pass, &attention, normed, shape, Some(mask)));
+        let x = x + dropout(pass, seen, self.dropout);
+        let normed = layer_norm(pass, &format!("{name}.ln_2"), x.clone(), EPSILON);
+        let inner = linear(pass, &format!("{name}.mlp.c_fc"), normed);
+        let inner = gelu_tanh(pass, inner);
+        let added = exact(linear(pass, &format!("{name}.mlp.c_proj"), inner));
+        x + dropout(pass, added, self.dropout)
+    }
+}
+
+impl Model for Gpt2 {
+    /// The maps that end in the sum of all layers start smaller by 1/√(number of them) (section 2.3).
+    fn layouts(&self) -> Vec<Layout> {
+        let hidden = self.hidden;
+        let start = Start::Normal(DEVIATION);
+        let into_sum = Start::Normal(DEVIATION / real_len(2 * self.layers).sqrt());
+        let mut layouts = vec![
+            Layout::new("transformer.wte.weight", &[self.vocabulary, hidden], start),
+            Layout::new("transformer.wpe.weight", &[self.context, hidden], start),
+        ];
+        for layer in 0..self.layers {
+            let name = |part: &str| format!("transformer.h.{layer}.{part}");
+            let affine = |part: &str, inputs: usize, outputs: usize, start| {
+                [
+                    Layout::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
+                    Layout::new(name(&format!("{part}.bias")), &[outputs], Start::Constant(0.0)),
+                ]
+            };
+            layouts.extend(norm_layouts(&name("ln_1"), hidden));
+            layouts.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
+            layouts.extend(affine("attn.c_proj", hidden, hidden, into_sum));
+            layouts.extend(norm_layouts(&name("ln_2"), hidden));
+            layouts.extend(affine("mlp.c_fc", hidden, 4 * hidden, start));
+            layouts.extend(affine("mlp.c_proj", 4 * hidden, hidden, into_sum));
+        }
+        layouts.extend(norm_layouts("transformer.ln_f", hidden));
+        layouts
+    }
+
+    /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
+    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+        let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
+        let shape = tokens.dims();
+        let mask = causal_mask(pass, shape[1]);
+        let x = embed(pass, "transformer.wte", tokens);
+        let x = add_positions(pass, "transformer.wpe", x, shape);
+        let mut x = dropout(pass, x, self.dropout);
+        for layer in 0..self.layers {
+            x = self.layer(pass, &format!("transformer.h.{layer}"), x, shape, &mask);
+        }
+        let x = layer_norm(pass, "transformer.ln_f", x, EPSILON);
+        unembed(pass, "transformer.wte", None, x)
+    }
+
+    fn answers_tokens(&self) -> bool {
+        true
+    }
+
+    fn classes(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn forward_flops(&self, width: usize) -> u64 {
+        let [width, hidden, layers, vocabulary] = [width, self.hidden, self.layers, self.vocabulary].map(wide);
+        layers * (attention_flops(width, hidden) + 16 * width * hidden * hidden) + 2 * width * hidden * vocabulary
+    }
+}

@@ -1,0 +1,280 @@
+//! Tests of the language models together: what holds for one holds for all, but that BERT looks ahead.
+
+use super::bert::Bert;
+use super::gpt2::Gpt2;
+use super::parity::{agree, below, computed, tokens};
+use super::recurrent::Recurrent;
+use super::{Input, Model};
+use crate::train::layers::{Cell, cross_entropy};
+use crate::train::number::{real_len, single};
+use crate::train::parameters::{Index, count, initial};
+use crate::train::pass::{Material, Pass, whole};
+use crate::train::precision::Precision;
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+
+const VOCABULARY: usize = 61;
+const CONTEXT: usize = 9;
+const SHAPE: [usize; 2] = [3, 7];
+
+fn bert() -> Bert {
+    Bert { dropout: 0.0, ..Bert::tiny(VOCABULARY, CONTEXT) }
+}
+
+fn gpt2() -> Gpt2 {
+    Gpt2 { dropout: 0.0, ..Gpt2::tiny(VOCABULARY, CONTEXT) }
+}
+
+/// Every tiny model, without dropout.
+fn tiny() -> [(&'static str, Box<dyn Model>); 4] {
+    let recurrent = |cell| Box::new(Recurrent::tiny(cell, VOCABULARY));
+    [
+        ("bert", Box::new(bert())),
+        ("gpt2", Box::new(gpt2())),
+        ("lstm", recurrent(Cell::Lstm)),
+        ("gru", recurrent(Cell::Gru)),
+    ]
+}
+
+/// What a training step over the tokens of the formula computes, every third position ignored.
+fn step(model: &dyn Model, shape: [usize; 2], precision: Precision) -> BTreeMap<String, Vec<f64>> {
+    let bound = i32::try_from(model.classes()).expect("few");
+    let mut targets = below("targets", shape[0] * shape[1], bound);
+    targets.iter_mut().step_by(3).for_each(|target| *target = -1);
+    computed(model, tokens(shape, bound), &targets, true, precision)
+}
+
+/// A model with parameters of a seed.
+struct Trained<'a> {
+    model: &'a dyn Model,
+    index: Index,
+    parameters: Vec<Tensor<1>>,
+}
+
+impl<'a> Trained<'a> {
+    fn new(model: &'a dyn Model) -> Self {
+        let layouts = model.layouts();
+        let tensor = |values: Vec<f32>| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex());
+        let parameters = initial(&layouts, 1).into_iter().map(tensor).collect();
+        Self { model, index: Index::new(&layouts), parameters }
+    }
+
+    /// The answers to rows of tokens as they are, and as [position][class]; in step `step` of training, or without training.
+    fn answers(&self, tokens: &[i32], shape: [usize; 2], training: Option<u64>) -> Vec<Vec<f32>> {
+        let (device, none) = (Device::flex(), Index::default());
+        let leaves: Vec<Tensor<1>> = self.parameters.iter().cloned().map(Tensor::from_inner).collect();
+        let parameters = if training.is_some() { &leaves } else { &self.parameters };
+        let material = Material {
+            index: &self.index,
+            parameters,
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        let mut pass = match training {
+            Some(step) => Pass::to_train(material, 1, step),
+            None => Pass::to_answer(material),
+        };
+        let tokens = pass.indices(whole(tokens, shape, &device));
+        let answers = self.model.answer(&mut pass, Input::Tokens(tokens));
+        let [positions, columns] = answers.dims();
+        assert_eq!(positions, shape[0] * shape[1]);
+        let answers: Vec<f32> = pass.off_tape(answers).try_into_vec_as().expect("readable");
+        answers.chunks(columns).map(|row| row[..self.model.classes()].to_vec()).collect()
+    }
+
+    /// One step of Adam at this rate; the loss before it.
+    fn learn(&mut self, tokens: &[i32], targets: &[i32], shape: [usize; 2], memory: &mut Adam) -> f32 {
+        let (device, none) = (Device::flex(), Index::default());
+        let leaves: Vec<Tensor<1>> =
+            self.parameters.iter().map(|values| Tensor::from_inner(values.clone()).require_grad()).collect();
+        let material = Material {
+            index: &self.index,
+            parameters: &leaves,
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        memory.step += 1;
+        let mut pass = Pass::to_train(material, 1, memory.step);
+        let input = Input::Tokens(pass.indices(whole(tokens, shape, &device)));
+        let answers = self.model.answer(&mut pass, input);
+        let right = pass.indices(whole(targets, [targets.len()], &device));
+        let loss = cross_entropy(&pass, answers, right, [self.model.classes(), targets.len()]);
+        let gradients = pass.backward(&loss);
+        let gradients = gradients.into_iter().map(|gradient| gradient.expect("every parameter is used"));
+        for ((value, gradient), [mean, square]) in self.parameters.iter_mut().zip(gradients).zip(&mut memory.moments) {
+            *mean = mean.clone() * 0.9 + gradient.clone() * 0.1;
+            *square = square.clone() * 0.99 + gradient.clone() * gradient * 0.01;
+            let age = i32::try_from(memory.step).expect("few");
+            let root = (square.clone() * (1.0 / (1.0 - 0.99_f64.powi(age)))).sqrt() + 1e-8;
+            *value = value.clone() - mean.clone() * (memory.rate / (1.0 - 0.9_f64.powi(age))) / root;
+        }
+        loss.inner().try_into_scalar::<f32>().expect("readable")
+    }
+}
+
+struct Adam {
+    rate: f64,
+    step: u64,
+    moments: Vec<[Tensor<1>; 2]>,
+}
+
+impl Adam {
+    fn new(rate: f64, parameters: &[Tensor<1>]) -> Self {
+        let moments = parameters.iter().map(|values| [values.zeros_like(), values.zeros_like()]).collect();
+        Self { rate, step: 0, moments }
+    }
+}
+
+#[test]
+fn models_have_the_parameters_of_the_published_ones() {
+    assert_eq!(count(&Bert::base(30_522, 512).layouts()), 109_514_298);
+    assert_eq!(count(&Gpt2::small(50_257, 1024).layouts()), 124_439_808);
+    assert_eq!(count(&Recurrent::lstm(10_000).layouts()), 11_368_208);
+    assert_eq!(count(&Recurrent::gru(10_000).layouts()), 10_448_656);
+}
+
+#[test]
+fn operations_are_those_counted_by_hand() {
+    // 12 layers of 2·128·4·768² + 4·128²·768 + 4·128·768·3072, then 2·128·768·(768 + 30522).
+    assert_eq!(Bert::base(30_522, 512).forward_flops(128), 28_499_116_032);
+    // 12 layers of 2·512·4·768² + 4·512²·768 + 16·512·768², then 2·512·768·50257.
+    assert_eq!(Gpt2::small(50_257, 1024).forward_flops(512), 136_160_477_184);
+    // 2·128·(2048·(256 + 512) + 2048·(512 + 512) + 512·10000), and 1536 instead of 2048.
+    assert_eq!(Recurrent::lstm(10_000).forward_flops(128), 2_250_244_096);
+    assert_eq!(Recurrent::gru(10_000).forward_flops(128), 2_015_363_072);
+}
+
+#[test]
+fn tiny_models_compute_what_the_reference_computes() {
+    let files = [
+        include_str!("../../../tests/parity/bert_tiny.txt"),
+        include_str!("../../../tests/parity/gpt2_tiny.txt"),
+        include_str!("../../../tests/parity/lstm_tiny.txt"),
+        include_str!("../../../tests/parity/gru_tiny.txt"),
+    ];
+    for ((_, model), file) in tiny().into_iter().zip(files) {
+        agree(&step(&*model, SHAPE, Precision::Fp32), file, 1e-4);
+    }
+}
+
+#[test]
+#[ignore = "20 seconds and gigabytes"]
+fn bert_base_computes_what_the_reference_computes() {
+    let model = Bert { dropout: 0.0, ..Bert::base(30_522, 512) };
+    agree(&step(&model, [2, 16], Precision::Fp32), include_str!("../../../tests/parity/bert_base.txt"), 1e-4);
+}
+
+#[test]
+#[ignore = "20 seconds and gigabytes"]
+fn gpt2_small_computes_what_the_reference_computes() {
+    let model = Gpt2 { dropout: 0.0, ..Gpt2::small(50_257, 1024) };
+    agree(&step(&model, [2, 16], Precision::Fp32), include_str!("../../../tests/parity/gpt2_small.txt"), 1e-4);
+}
+
+#[test]
+#[ignore = "a second of all cores"]
+fn recurrent_models_compute_what_the_reference_computes() {
+    let lstm = step(&Recurrent::lstm(10_000), [2, 16], Precision::Fp32);
+    agree(&lstm, include_str!("../../../tests/parity/lstm.txt"), 1e-4);
+    let gru = step(&Recurrent::gru(10_000), [2, 16], Precision::Fp32);
+    agree(&gru, include_str!("../../../tests/parity/gru.txt"), 1e-4);
+}
+
+#[test]
+fn half_precision_is_near_single_precision() {
+    for (name, model) in tiny() {
+        let exact = step(&*model, SHAPE, Precision::Fp32);
+        let largest = exact.iter().filter(|(name, _)| *name != "answers").map(|(_, v)| v[0]).fold(0.0, f64::max);
+        for (precision, bound) in [(Precision::Bf16, 0.05), (Precision::Fp16, 0.01)] {
+            let rounded = step(&*model, SHAPE, precision);
+            assert_ne!(rounded["answers"], exact["answers"], "{name}: nothing was rounded");
+            for (part, values) in rounded {
+                let (found, expected) = (values[0], exact[&part][0]);
+                let off = (found - expected).abs() / expected.max(0.1 * largest);
+                assert!(off < bound, "{name} in {precision:?}: {part} is {found}, in single precision {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_bert_looks_ahead() {
+    let [rows, width] = SHAPE;
+    let before = below("input", rows * width, 61);
+    // The sixth of seven tokens of the second row.
+    let changed = width + 5;
+    let mut after = before.clone();
+    after[changed] = (after[changed] + 1) % 61;
+    for (name, model) in tiny() {
+        let trained = Trained::new(&*model);
+        let [before, after] = [&before, &after].map(|tokens| trained.answers(tokens, SHAPE, None));
+        for position in 0..rows * width {
+            let expected = match name {
+                "bert" => (width..2 * width).contains(&position),
+                _ => (changed..2 * width).contains(&position),
+            };
+            assert_eq!(before[position] != after[position], expected, "{name}: position {position}");
+        }
+    }
+}
+
+#[test]
+fn a_row_does_not_depend_on_the_rows_beside_it() {
+    let [rows, width] = SHAPE;
+    let ids = below("input", rows * width, 61);
+    for (name, model) in tiny() {
+        let trained = Trained::new(&*model);
+        let together = trained.answers(&ids, SHAPE, None);
+        let alone = trained.answers(&ids[width..2 * width], [1, width], None);
+        for (a, b) in together[width..2 * width].concat().iter().zip(alone.concat()) {
+            assert!((a - b).abs() < 1e-5, "{name}: {a} beside others, {b} alone");
+        }
+    }
+}
+
+#[test]
+fn dropout_is_of_training_alone_and_new_in_every_step() {
+    let ids = below("input", SHAPE[0] * SHAPE[1], 61);
+    let models: [Box<dyn Model>; 2] =
+        [Box::new(Bert::tiny(VOCABULARY, CONTEXT)), Box::new(Gpt2::tiny(VOCABULARY, CONTEXT))];
+    for model in models {
+        let trained = Trained::new(&*model);
+        let answers = |training| trained.answers(&ids, SHAPE, training);
+        assert_eq!(answers(None), answers(None));
+        assert_eq!(answers(Some(1)), answers(Some(1)));
+        assert_ne!(answers(Some(1)), answers(None));
+        assert_ne!(answers(Some(1)), answers(Some(2)));
+    }
+}
+
+#[test]
+fn without_dropout_training_answers_the_same() {
+    let ids = below("input", SHAPE[0] * SHAPE[1], 61);
+    for (name, model) in tiny() {
+        let trained = Trained::new(&*model);
+        let [trains, answers] = [Some(1), None].map(|training| trained.answers(&ids, SHAPE, training).concat());
+        for (a, b) in trains.iter().zip(&answers) {
+            assert!((a - b).abs() < 1e-5, "{name}: {a} in training, {b} otherwise");
+        }
+    }
+}
+
+#[test]
+fn tiny_models_learn_one_batch_by_heart() {
+    let [rows, width] = SHAPE;
+    let ids = below("input", rows * width, 61);
+    let targets = below("targets", rows * width, 61);
+    for (name, model) in tiny() {
+        let mut trained = Trained::new(&*model);
+        let mut memory = Adam::new(0.02, &trained.parameters);
+        let first = trained.learn(&ids, &targets, SHAPE, &mut memory);
+        let chance = single(real_len(VOCABULARY).ln());
+        assert!((first - chance).abs() < 0.5, "{name} starts at {first}, and chance is {chance}");
+        let last = (0..200).map(|_| trained.learn(&ids, &targets, SHAPE, &mut memory)).last().expect("steps");
+        assert!(last < 0.1, "{name} went from {first} to {last}");
+    }
+}

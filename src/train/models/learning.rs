@@ -1,0 +1,57 @@
+//! Whether a model learns: a few steps on one batch, with nothing around them.
+
+use super::{Input, Model};
+use crate::train::layers::cross_entropy;
+use crate::train::parameters::{Index, initial};
+use crate::train::pass::{Material, Pass, fresh, whole};
+use crate::train::precision::Precision;
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// The loss before each of `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) on one batch.
+pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
+    let device = Device::flex();
+    let (layouts, statistics) = (model.layouts(), model.statistics());
+    let (index, statistics_index) = (Index::new(&layouts), Index::new(&statistics));
+    let mut running = fresh(&statistics, &device);
+    let mut parameters: Vec<Tensor<1>> = initial(&layouts, 1)
+        .into_iter()
+        .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
+        .collect();
+    let mut moments: Vec<[Tensor<1>; 2]> = parameters.iter().map(|one| [one.zeros_like(), one.zeros_like()]).collect();
+    let mut losses = Vec::new();
+    for step in 1..=steps {
+        let leaves: Vec<Tensor<1>> =
+            parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
+        let material = Material {
+            index: &index,
+            parameters: &leaves,
+            statistics: &statistics_index,
+            running: &mut running,
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        let mut pass = Pass::to_train(material, 1, u64::from(step.unsigned_abs()));
+        let input = match input.clone() {
+            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
+            Input::Images(images) => Input::Images(pass.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+        };
+        let answers = model.answer(&mut pass, input);
+        let rows = targets.len();
+        let right = pass.indices(whole(targets, [rows], &device));
+        let loss = cross_entropy(&pass, answers, right, [model.classes(), rows]);
+        let gradients = pass.backward(&loss);
+        losses.push(loss.inner().try_into_scalar::<f32>().expect("readable"));
+        let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
+        for ((parameter, moments), gradient) in parameters.iter_mut().zip(&mut moments).zip(gradients) {
+            let gradient = gradient.expect("on the tape");
+            let [first, second] = moments.clone();
+            let first = first * 0.9 + gradient.clone() * 0.1;
+            let second = second * 0.999 + gradient.clone() * gradient * 0.001;
+            *moments = [first.clone(), second.clone()];
+            let by = first * (rate / first_share) / ((second * (1.0 / second_share)).sqrt() + 1e-8);
+            *parameter = parameter.clone() - by;
+        }
+    }
+    losses
+}

@@ -1,0 +1,66 @@
+//! The models: their parameters, and their answers to a batch.
+//!
+//! A model knows layers and nothing of data files, optimisers, losses or events. Its parameters have the names of the reference implementation.
+
+mod bert;
+mod deep_q;
+mod gpt2;
+#[cfg(test)]
+mod language;
+#[cfg(test)]
+mod learning;
+#[cfg(test)]
+mod parity;
+mod recurrent;
+mod resnet;
+pub mod small;
+mod vgg;
+
+pub use bert::Bert;
+pub use deep_q::DeepQ;
+pub use gpt2::Gpt2;
+pub use recurrent::Recurrent;
+pub use resnet::Resnet;
+pub use vgg::Vgg;
+
+use super::parameters::Layout;
+use super::pass::Pass;
+use burn::tensor::{Int, Tensor};
+
+/// What a model answers to.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// [rows, features], float32.
+    Rows(Tensor<2>),
+    /// [rows, channels, height, width], float32.
+    Images(Tensor<4>),
+    /// [rows, width], ids of tokens.
+    Tokens(Tensor<2, Int>),
+}
+
+/// A model.
+pub trait Model: Send + Sync {
+    /// The parameters in their order.
+    fn layouts(&self) -> Vec<Layout>;
+
+    /// The running statistics in their order.
+    fn statistics(&self) -> Vec<Layout> {
+        Vec::new()
+    }
+
+    /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order. In float32 or the number format of the pass; not yet a
+    /// softmax. The first [`classes`](Self::classes) columns count.
+    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2>;
+
+    /// Whether a position is a token of a text.
+    fn answers_tokens(&self) -> bool {
+        false
+    }
+
+    /// How many different answers there are.
+    fn classes(&self) -> usize;
+
+    /// Floating-point operations of the forward pass over one row: two for each multiplication with its addition in products of matrices and convolutions; the rest is
+    /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.
+    fn forward_flops(&self, width: usize) -> u64;
+}

@@ -1,0 +1,163 @@
+//! The same arithmetic as the reference implementation's: fixed parameters and inputs go through both, and a few numbers of what comes out are compared.
+//!
+//! `tests/parity/*.py` computes the reference's numbers with PyTorch and prints them as lines `name value…`. Parameters and inputs come from one formula that
+//! both sides have, so that the files hold results alone, at every size.
+
+use super::{Input, Model};
+use crate::train::layers::cross_entropy;
+use crate::train::number::{fraction, real_len, wide};
+use crate::train::parameters::{Index, Layout};
+use crate::train::pass::{Material, Pass, whole};
+use crate::train::precision::{Precision, exact};
+use burn::tensor::{Device, Tensor, TensorData};
+use std::collections::BTreeMap;
+
+/// The n-th value of a sequence with this name: in [-1, 1), a multiple of 2^-23.
+pub fn value(name: &str, n: usize) -> f32 {
+    let hash = |h: u32| {
+        let h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
+        let h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);
+        h ^ (h >> 16)
+    };
+    // FNV-1a.
+    let key = name.bytes().fold(0x811c_9dc5_u32, |key, byte| (key ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
+    let bits = u64::from(hash(hash(n.wrapping_mul(0x9e37_79b9)).wrapping_add(key))) << 32;
+    2.0 * fraction(bits) - 1.0
+}
+
+/// Values for a parameter or a running statistic: around 1 for gains and variances, around 0 for biases and means, and for every other weight ±√(3/n) where n is the
+/// number of values over the largest dimension, so that activations keep their size.
+///
+/// The gain at the end of a bottleneck is around 0.1: at 1, fifty layers of ReLU multiply the rounding of float32 until the reference itself, in float32 and in float64,
+/// differs by a tenth.
+pub fn values(layout: &Layout) -> Vec<f32> {
+    let largest = layout.shape.iter().copied().max().unwrap_or(1);
+    let (middle, bound) = match layout.shape.as_slice() {
+        [_] if layout.name.ends_with("bn3.weight") => (0.1, 0.02),
+        [_] if layout.name.ends_with("weight") || layout.name.ends_with("var") => (1.0, 0.2),
+        [_] => (0.0, 0.1),
+        _ => (0.0, crate::train::number::single((3.0 / real_len(layout.len() / largest)).sqrt())),
+    };
+    (0..layout.len()).map(|n| middle + bound * value(&layout.name, n)).collect()
+}
+
+/// Images [rows, channels, side, side] of the sequence `input`.
+pub fn images([rows, channels, side]: [usize; 3]) -> Input {
+    let values: Vec<f32> = (0..rows * channels * side * side).map(|n| 2.0 * value("input", n)).collect();
+    Input::Images(Tensor::from_data(TensorData::new(values, [rows, channels, side, side]), &Device::flex()))
+}
+
+/// Whole numbers below `bound` of a sequence.
+pub fn below(name: &str, len: usize, bound: i32) -> Vec<i32> {
+    (0..len)
+        .map(|n| {
+            let share = f64::from(value(name, n)) / 2.0 + 0.5;
+            (0..bound).rev().find(|number| f64::from(*number) <= share * f64::from(bound)).unwrap_or(0)
+        })
+        .collect()
+}
+
+/// Tokens [rows, width] of the sequence `input`.
+pub fn tokens([rows, width]: [usize; 2], vocabulary: i32) -> Input {
+    Input::Tokens(whole(&below("input", rows * width, vocabulary), [rows, width], &Device::flex()))
+}
+
+/// What a model computes: `answers` as Euclidean norm and product with the sequence `answers`, `loss`, and the same two numbers of each parameter's gradient under its name and of
+/// each running statistic after the step.
+pub fn computed(
+    model: &dyn Model,
+    input: Input,
+    targets: &[i32],
+    trains: bool,
+    precision: Precision,
+) -> BTreeMap<String, Vec<f64>> {
+    let device = Device::flex();
+    let flat = |layout: &Layout| Tensor::<1>::from_data(TensorData::from(values(layout).as_slice()), &device);
+    let (layouts, statistics) = (model.layouts(), model.statistics());
+    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+    let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
+    let (index, statistics_index) = (Index::new(&layouts), Index::new(&statistics));
+    let material = Material {
+        index: &index,
+        parameters: &leaves,
+        statistics: &statistics_index,
+        running: &mut running,
+        precision,
+        device: device.clone(),
+    };
+    let mut pass = if trains { Pass::to_train(material, 1, 1) } else { Pass::on_tape(material) };
+    let input = match input {
+        Input::Rows(rows) => Input::Rows(pass.constant(rows)),
+        Input::Images(images) => Input::Images(pass.constant(images)),
+        Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+    };
+    let answers = model.answer(&mut pass, input);
+    let [rows, _] = answers.dims();
+    assert_eq!(rows, targets.len(), "a position for each target");
+    let counted = targets.iter().filter(|target| **target >= 0).count();
+    let right = pass.indices(whole(targets, [rows], &device));
+    let loss = cross_entropy(&pass, answers.clone(), right, [model.classes(), counted]);
+    let gradients = pass.backward(&loss);
+    let mut found = BTreeMap::new();
+    let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
+    found.insert("loss".to_owned(), read(loss.inner()).into_iter().map(f64::from).collect());
+    let columns = exact(answers).narrow(1, 0, model.classes());
+    found.insert("answers".to_owned(), told("answers", &read(columns.reshape([rows * model.classes()]).inner())));
+    for (layout, gradient) in layouts.iter().zip(gradients) {
+        let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
+        found.insert(layout.name.clone(), told(&layout.name, &read(gradient)));
+    }
+    for (layout, value) in statistics.iter().zip(running) {
+        found.insert(layout.name.clone(), told(&layout.name, &read(value)));
+    }
+    found
+}
+
+/// Norm, and product with a sequence over the root of the length: both change if any value does, the second also with their order.
+fn told(name: &str, values: &[f32]) -> Vec<f64> {
+    let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    let product: f64 = values.iter().enumerate().map(|(n, v)| f64::from(*v) * f64::from(value(name, n))).sum();
+    vec![norm, product]
+}
+
+/// Compares with the lines of a file: norms within `tolerance` of themselves, products within `tolerance` of the norm times the root of a third, which is what a product of unrelated
+/// sequences has.
+pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
+    let expected: BTreeMap<&str, Vec<f64>> = file
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next().expect("a name");
+            (name, words.map(|word| word.parse().expect("a number")).collect())
+        })
+        .collect();
+    let names: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(names, expected.keys().copied().collect::<Vec<_>>(), "the same names");
+    let mut faults = Vec::new();
+    // A gradient that is nothing but rounding (a bias before batch normalisation) is compared with the largest of all.
+    let gradients = expected.iter().filter(|(name, _)| !["answers", "loss"].contains(name));
+    let largest = gradients.map(|(_, values)| values[0].abs()).fold(0.0, f64::max);
+    for (name, values) in found {
+        let expected = &expected[name.as_str()];
+        let bound = tolerance * expected[0].abs().max(1e-3 * largest);
+        let off = values.iter().zip(expected).any(|(a, b)| (a - b).abs() > bound || a.is_nan());
+        if off || values.len() != expected.len() {
+            faults.push(format!("{name}: {values:?}, the reference {expected:?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{} of {} differ:\n{}", faults.len(), found.len(), faults.join("\n"));
+    assert!(wide(found.len()) > 2, "nothing was compared");
+}
+
+#[test]
+fn the_formula_is_the_one_of_the_scripts() {
+    // The same numbers stand in `tests/parity/formula.py`.
+    assert_eq!([value("input", 0), value("input", 1), value("fc.weight", 70_000)], VALUES);
+    let tokens = below("input", 8, 100);
+    assert_eq!(tokens, TOKENS);
+}
+
+const VALUES: [f32; 3] = [0.598_066_2, 0.733_929_4, -0.284_982_44];
+const TOKENS: [i32; 8] = [79, 86, 76, 24, 69, 60, 55, 32];

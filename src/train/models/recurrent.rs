@@ -1,0 +1,107 @@
+//! Language models of recurrent layers: an embedding, a stack of one kind of cell, and a map to the vocabulary.
+//!
+//! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
+
+use super::{Input, Model};
+use crate::train::layers::{Cell, embed, linear, recurrent, recurrent_flops, recurrent_layouts};
+use crate::train::number::wide;
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+
+/// A recurrent language model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurrent {
+    /// What its layers are made of.
+    pub cell: Cell,
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Features of an embedded token.
+    pub embedded: usize,
+    /// Features of a state.
+    pub hidden: usize,
+    /// Layers of the stack.
+    pub layers: usize,
+}
+
+impl Recurrent {
+    /// Two layers of long short-term memory: 11,368,208 parameters with a vocabulary of 10,000.
+    ///
+    /// | part | parameters |
+    /// |---|---|
+    /// | embedding: 10,000 · 256 | 2,560,000 |
+    /// | first layer: (256 + 512) · 2,048 + 2 · 2,048 | 1,576,960 |
+    /// | second layer: (512 + 512) · 2,048 + 2 · 2,048 | 2,101,248 |
+    /// | output: 512 · 10,000 + 10,000 | 5,130,000 |
+    pub fn lstm(vocabulary: usize) -> Self {
+        Self { cell: Cell::Lstm, vocabulary, embedded: 256, hidden: 512, layers: 2 }
+    }
+
+    /// Two layers of gated recurrent units: 10,448,656 parameters with a vocabulary of 10,000.
+    ///
+    /// | part | parameters |
+    /// |---|---|
+    /// | embedding: 10,000 · 256 | 2,560,000 |
+    /// | first layer: (256 + 512) · 1,536 + 2 · 1,536 | 1,182,720 |
+    /// | second layer: (512 + 512) · 1,536 + 2 · 1,536 | 1,575,936 |
+    /// | output: 512 · 10,000 + 10,000 | 5,130,000 |
+    pub fn gru(vocabulary: usize) -> Self {
+        Self { cell: Cell::Gru, ..Self::lstm(vocabulary) }
+    }
+
+    /// Small enough for tests.
+    pub fn tiny(cell: Cell, vocabulary: usize) -> Self {
+        Self { cell, vocabulary, embedded: 10, hidden: 12, layers: 2 }
+    }
+
+    /// As PyTorch's users call it.
+    fn name(&self) -> &'static str {
+        match self.cell {
+            Cell::Lstm => "lstm",
+            Cell::Gru => "gru",
+        }
+    }
+
+    fn inputs(&self, layer: usize) -> usize {
+        if layer == 0 { self.embedded } else { self.hidden }
+    }
+}
+
+impl Model for Recurrent {
+    fn layouts(&self) -> Vec<Layout> {
+        let mut layouts = vec![Layout::new("embedding.weight", &[self.vocabulary, self.embedded], Start::Normal(1.0))];
+        for layer in 0..self.layers {
+            let sizes = [self.inputs(layer), self.hidden];
+            layouts.extend(recurrent_layouts(self.name(), layer, self.cell, sizes));
+        }
+        layouts.extend(Layout::pair("linear", &[self.hidden, self.vocabulary], self.vocabulary));
+        layouts
+    }
+
+    /// Panics on anything but tokens: a fault of the caller.
+    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+        let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
+        let [rows, width] = tokens.dims();
+        // Times first, so that what is used at one time lies together.
+        let mut x = embed(pass, "embedding", tokens.transpose());
+        for layer in 0..self.layers {
+            x = recurrent(pass, self.name(), layer, self.cell, x, width);
+        }
+        let x = x.reshape([width, rows, self.hidden]).swap_dims(0, 1).reshape([rows * width, self.hidden]);
+        linear(pass, "linear", x)
+    }
+
+    fn answers_tokens(&self) -> bool {
+        true
+    }
+
+    fn classes(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn forward_flops(&self, width: usize) -> u64 {
+        let width = wide(width);
+        let layer = |layer| recurrent_flops(width, self.cell, [self.inputs(layer), self.hidden].map(wide));
+        (0..self.layers).map(layer).sum::<u64>() + 2 * width * wide(self.hidden) * wide(self.vocabulary)
+    }
+}

@@ -1,0 +1,139 @@
+//! Deep stacks of 3 x 3 convolutions (Simonyan and Zisserman 2014, "Very deep convolutional networks for large-scale image recognition", table 1), without batch
+//! normalisation.
+//!
+//! As torchvision has them: what the convolutions give is brought to 7 x 7 by means, so that images of any size have an answer; at 224 x 224 it has that size already.
+//! Names are those of torchvision's `state_dict`.
+
+use super::{Input, Model};
+use crate::train::layers::{
+    Window, convolution_flops, convolution_layout, convolve, dropout, linear, max_pool, mean_to,
+};
+use crate::train::number::wide;
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+
+/// Channels of an image.
+const COLOURS: usize = 3;
+/// Rows and columns that the classifier sees.
+const SEEN: usize = 7;
+/// How a 3 x 3 convolution moves.
+const KEEP: Window = Window { stride: 1, padding: 1 };
+/// How 2 x 2 maxima move.
+const HALVE: Window = Window { stride: 2, padding: 0 };
+
+/// A stack of convolutions with a classifier of three layers. It answers to images [rows, 3, side, side] with [rows, classes]; `side` must be 32 or more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Vgg {
+    /// Convolutions of each of the five stages.
+    pub convolutions: [usize; 5],
+    /// Channels of each stage.
+    pub channels: [usize; 5],
+    /// Width of the classifier's first two layers.
+    pub hidden: usize,
+    /// How many different answers there are.
+    pub classes: usize,
+    /// Rows and columns of an image. [`forward_flops`](Model::forward_flops) alone asks for them.
+    pub side: usize,
+    /// Share of the classifier's values that a training step drops after each of the first two layers.
+    pub dropout: f64,
+}
+
+impl Vgg {
+    /// VGG16 (configuration D) for images of 224 x 224: 138,357,544 parameters with 1,000 classes.
+    pub fn sixteen(classes: usize) -> Self {
+        Self {
+            convolutions: [2, 2, 3, 3, 3],
+            channels: [64, 128, 256, 512, 512],
+            hidden: 4096,
+            classes,
+            side: 224,
+            dropout: 0.5,
+        }
+    }
+
+    /// The same form with six convolutions of few channels, for images of 32 x 32: what a CPU trains in an instant. 33,706 parameters with 10 classes.
+    pub fn tiny(classes: usize) -> Self {
+        Self {
+            convolutions: [1, 2, 1, 1, 1],
+            channels: [8, 8, 16, 16, 16],
+            hidden: 32,
+            classes,
+            side: 32,
+            dropout: 0.5,
+        }
+    }
+
+    /// The convolutions of each stage: name, and channels out, channels in, side of the kernel. A ReLU follows each and takes a number too, as do the maxima after a stage.
+    fn stages(&self) -> Vec<Vec<(String, [usize; 3])>> {
+        let (mut number, mut from) = (0, COLOURS);
+        let mut stages = Vec::new();
+        for (count, to) in self.convolutions.into_iter().zip(self.channels) {
+            let mut stage = Vec::new();
+            for _ in 0..count {
+                stage.push((format!("features.{number}"), [to, from, 3]));
+                (number, from) = (number + 2, to);
+            }
+            number += 1;
+            stages.push(stage);
+        }
+        stages
+    }
+
+    /// The layers of the classifier: name, inputs, outputs. Between them stand a ReLU and dropout, with a number each.
+    fn classifier(&self) -> [(&'static str, [usize; 2]); 3] {
+        let features = self.channels[4] * SEEN * SEEN;
+        [
+            ("classifier.0", [features, self.hidden]),
+            ("classifier.3", [self.hidden, self.hidden]),
+            ("classifier.6", [self.hidden, self.classes]),
+        ]
+    }
+}
+
+impl Model for Vgg {
+    fn layouts(&self) -> Vec<Layout> {
+        let zeros = |name: &str, len: usize| Layout::new(format!("{name}.bias"), &[len], Start::Constant(0.0));
+        let mut layouts = Vec::new();
+        for (name, shape) in self.stages().into_iter().flatten() {
+            layouts.extend([convolution_layout(&name, shape), zeros(&name, shape[0])]);
+        }
+        for (name, shape) in self.classifier() {
+            layouts.extend([Layout::new(format!("{name}.weight"), &shape, Start::Normal(0.01)), zeros(name, shape[1])]);
+        }
+        layouts
+    }
+
+    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+        let Input::Images(mut x) = input else { panic!("a stack of convolutions answers to images") };
+        for stage in self.stages() {
+            for (name, _) in stage {
+                x = relu(convolve(pass, &name, x, KEEP));
+            }
+            x = max_pool(x, 2, HALVE);
+        }
+        let [first, second, last] = self.classifier();
+        let mut x = mean_to(x, SEEN).flatten::<2>(1, 3);
+        for (name, _) in [first, second] {
+            x = dropout(pass, relu(linear(pass, name, x)), self.dropout);
+        }
+        linear(pass, last.0, x)
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn forward_flops(&self, _width: usize) -> u64 {
+        let (mut flops, mut image) = (0, self.side);
+        for stage in self.stages() {
+            flops += stage.iter().map(|(_, shape)| convolution_flops(*shape, image)).sum::<u64>();
+            image = HALVE.places(2, image);
+        }
+        flops + self.classifier().iter().map(|(_, [from, to])| 2 * wide(from * to)).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+use super::*;
+use crate::train::models::{learning, parity};
+use crate::train::parameters::count;
+use crate::train::precision::Precision;
+
+#[test]
+fn sixteen_layers_have_as_many_parameters_and_operations_as_published() {
+    let model = Vgg::sixteen(1000);
+    assert_eq!(count(&model.layouts()), 138_357_544);
+    // torchvision publishes 15.47 billion multiply-adds; the exact number is that of PyTorch's `FlopCounterMode`.
+    assert_eq!(model.forward_flops(0), 30_940_528_640);
+    assert_eq!(Vgg { side: 32, ..model }.forward_flops(0), 873_660_416);
+    let tiny = Vgg::tiny(10);
+    assert_eq!((count(&tiny.layouts()), tiny.forward_flops(0)), (33_706, 1_324_672));
+}
+
+#[test]
+fn names_and_their_order_are_those_of_torchvision() {
+    let layouts = Vgg::sixteen(1000).layouts();
+    let weights: Vec<&str> = layouts.iter().filter_map(|layout| layout.name.strip_suffix(".weight")).collect();
+    let features = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28].map(|number| format!("features.{number}"));
+    let classifier = [0, 3, 6].map(|number| format!("classifier.{number}"));
+    assert_eq!(weights, [features.as_slice(), &classifier].concat());
+    assert_eq!((layouts[1].name.as_str(), layouts[1].shape.as_slice()), ("features.0.bias", [64].as_slice()));
+    assert_eq!(layouts[26].shape, [25_088, 4096]);
+}
+
+#[test]
+fn parameters_start_as_torchvisions() {
+    for layout in Vgg::sixteen(1000).layouts() {
+        let right = match layout.shape.as_slice() {
+            [to, _, 3, 3] => Start::Normal((2.0 / crate::train::number::real_len(9 * to)).sqrt()),
+            [_, _] => Start::Normal(0.01),
+            _ => Start::Constant(0.0),
+        };
+        assert_eq!(layout.start, right, "{}", layout.name);
+    }
+}
+
+/// One file serves both: without dropout a training step is an answer, and in an answer nothing is dropped.
+fn agrees(model: Vgg, [rows, side]: [usize; 2], file: &str, tolerance: f64) {
+    let classes = i32::try_from(model.classes).expect("small");
+    let targets = parity::below("targets", rows, classes);
+    for (dropout, trains) in [(0.0, true), (0.5, false)] {
+        let model = Vgg { dropout, ..model };
+        let found = parity::computed(&model, parity::images([rows, 3, side]), &targets, trains, Precision::Fp32);
+        parity::agree(&found, file, tolerance);
+    }
+}
+
+#[test]
+fn a_pixel_for_the_classifier_is_repeated_as_in_pytorch() {
+    agrees(Vgg::tiny(10), [3, 32], include_str!("../../../../tests/parity/vgg_tiny_32.txt"), 1e-4);
+}
+
+#[test]
+fn overlapping_means_for_the_classifier_are_those_of_pytorch() {
+    agrees(Vgg::tiny(10), [2, 96], include_str!("../../../../tests/parity/vgg_tiny_96.txt"), 1e-4);
+}
+
+#[test]
+#[ignore = "takes half a minute"]
+fn sixteen_layers_are_those_of_torchvision() {
+    agrees(Vgg::sixteen(1000), [2, 64], include_str!("../../../../tests/parity/vgg16_64.txt"), 1e-4);
+}
+
+/// See the tests of `resnet` for the tolerance.
+#[test]
+#[ignore = "takes a minute"]
+fn sixteen_layers_are_those_of_torchvision_at_full_size() {
+    agrees(Vgg::sixteen(1000), [2, 224], include_str!("../../../../tests/parity/vgg16_224.txt"), 1e-2);
+}
+
+#[test]
+fn a_training_step_drops_and_an_answer_does_not() {
+    let loss = |dropout, trains| {
+        let model = Vgg { dropout, ..Vgg::tiny(10) };
+        parity::computed(&model, parity::images([3, 3, 32]), &[3, 1, 4], trains, Precision::Fp32)["loss"][0]
+    };
+    let without = loss(0.0, true);
+    assert_eq!(loss(0.5, false), without);
+    assert!((loss(0.5, true) - without).abs() > 1e-3);
+}
+
+#[test]
+fn one_batch_is_learned_by_heart() {
+    let model = Vgg { dropout: 0.0, ..Vgg::tiny(10) };
+    let targets: Vec<i32> = (0..8).collect();
+    let losses = learning::losses(&model, &parity::images([8, 3, 32]), &targets, 60, 1e-2);
+    // At the start the classifier's weights are small and its answers nearly equal: ln 10.
+    assert!((losses[0] - 10_f32.ln()).abs() < 0.05, "{losses:?}");
+    assert!(losses.last().is_some_and(|loss| *loss < 0.05), "{losses:?}");
+}
+
+#[test]
+fn half_precision_gives_about_the_same() {
+    let step = |precision| {
+        let model = Vgg { dropout: 0.0, ..Vgg::tiny(10) };
+        parity::computed(&model, parity::images([2, 3, 64]), &[3, 1], true, precision)
+    };
+    let exact = step(Precision::Fp32);
+    for (precision, share) in [(Precision::Fp16, 0.01), (Precision::Bf16, 0.05)] {
+        let half = step(precision);
+        assert!(half.values().flatten().all(|value| value.is_finite()), "{precision:?}: {half:?}");
+        let (loss, right) = (half["loss"][0], exact["loss"][0]);
+        assert!((loss - right).abs() < share * right, "{precision:?}: {loss}, not {right}");
+    }
+}
