@@ -8,7 +8,7 @@ pub(super) fn trainer() -> Option<Trainer> {
     Some(Trainer {
         cpu: crate::train::program("cpu"),
         cuda: cfg!(feature = "cuda").then(|| crate::train::program("cuda")),
-        digits: crate::train::digits_reference_digest(),
+        generators: crate::train::generators(),
     })
 }
 

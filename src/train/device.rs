@@ -2,6 +2,7 @@
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
+use super::precision::Precision;
 use super::spec::DeviceSpec;
 use crate::record::{Table, Value};
 use burn::tensor::Device;
@@ -81,18 +82,19 @@ impl Place {
         }
     }
 
-    /// What is recorded of it beside a run's numbers.
-    pub fn facts(&self) -> Vec<(&'static str, Value)> {
+    /// What is recorded of it beside a run's numbers in that format.
+    pub fn facts(&self, precision: Precision) -> Vec<(&'static str, Value)> {
         let mut facts = vec![("device_name", self.name().into())];
         match self {
             Self::Host => facts.extend([
-                ("precision", "fp32".into()),
+                ("precision", precision.name().into()),
                 ("kernels", kernels("cpu").into()),
                 ("rayon_threads", rayon::current_num_threads().into()),
             ]),
             // Which products are rounded to TF32 is decided by measuring, shape by shape, and not told.
             Self::Device(_) => {
-                facts.extend([("precision", "fp32 (tf32 allowed)".into()), ("kernels", kernels("cuda").into())]);
+                let format = if precision == Precision::Fp32 { "fp32 (tf32 allowed)" } else { precision.name() };
+                facts.extend([("precision", format.into()), ("kernels", kernels("cuda").into())]);
             }
         }
         facts
@@ -139,7 +141,7 @@ fn cuda() -> Result<Place, DeviceError> {
 
 /// What executes a run on `cpu` or `cuda`, as it enters the run's identity.
 ///
-/// The generator's digest is not in it: it belongs to the data, see [`digits_reference_digest`](super::digits_reference_digest).
+/// The generator's digest is not in it: it belongs to the data, see [`generators`](super::generators).
 pub fn program(device: &str) -> Value {
     let fields: Table = [
         ("trainer".to_owned(), "ledger".into()),
@@ -186,12 +188,17 @@ mod tests {
 
     #[test]
     fn facts_of_the_host_and_of_a_device_differ_in_their_precision() {
-        let fact = |place: &Place, name| place.facts().into_iter().find(|fact| fact.0 == name).map(|fact| fact.1);
+        let fact = |place: &Place, name| {
+            place.facts(Precision::Fp32).into_iter().find(|fact| fact.0 == name).map(|fact| fact.1)
+        };
         let device = Place::Device(Device::flex());
         assert_eq!(fact(&Place::Host, "precision"), Some("fp32".into()));
         assert_eq!(fact(&device, "precision"), Some("fp32 (tf32 allowed)".into()));
         assert!(fact(&Place::Host, "rayon_threads").and_then(|threads| threads.as_int()).is_some_and(|n| n > 0));
         assert_eq!(fact(&device, "rayon_threads"), None);
+        for place in [Place::Host, device] {
+            assert!(place.facts(Precision::Bf16).contains(&("precision", "bf16".into())));
+        }
         let name = Place::Host.name();
         assert!(!name.is_empty() && !name.starts_with("Device<"), "{name}");
     }

@@ -6,7 +6,7 @@ use super::data::image_batch;
 use super::device::Place;
 use super::images::{CLASSES, Images};
 use super::number::real_len;
-use super::spec::ModelSpec;
+use super::spec::Small;
 use burn::tensor::{Tensor, TensorReadError};
 
 /// Samples of one batch of evaluation: enough to keep two cores busy, small enough for their memory.
@@ -23,7 +23,7 @@ pub struct Score {
 
 /// Evaluates the parameters on every image.
 pub fn evaluate(
-    model: &ModelSpec,
+    model: &Small,
     parameters: &[Tensor<1>],
     images: &Images,
     place: &Place,
@@ -57,7 +57,7 @@ fn batches(len: usize) -> impl Iterator<Item = Vec<usize>> {
 
 /// The model's answers to the images of these indices, in the host's memory.
 pub fn answer(
-    model: &ModelSpec,
+    model: &Small,
     parameters: &[Tensor<1>],
     images: &Images,
     indices: &[usize],

@@ -9,13 +9,16 @@
 //! Knows also that looking costs time: a device with a queue is waited for only now and then, and a step that is measured from
 //! inside stands alone, so that what is measured is not slowed by the measuring.
 
-use super::data::Data;
 use super::device::Place;
-use super::evaluate::{answer, enough, equal_batches, evaluate};
-use super::images::{Images, order};
+use super::evaluate::enough;
+use super::gradient::{clipped, finite, scaled};
+use super::images::order;
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
-use super::spec::{Length, ModelSpec, Spec};
+use super::parameters::{self, Layout, count};
+use super::precision::Scaler;
+use super::spec::{Length, Spec};
+use super::task::{Inner, Step, Task};
 use super::{Finish, Sink, TrainError, idle};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
@@ -37,13 +40,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(spec: &Spec, data: &Data) -> Self {
-        let pass = wide(data.train_len().div_ceil(spec.batch));
+    fn new(spec: &Spec, task: &dyn Task) -> Self {
+        let pass = wide(task.samples().div_ceil(spec.batch));
         let steps = match spec.length {
             Length::Epochs(epochs) => epochs.saturating_mul(pass),
             Length::Steps(steps) => steps,
         };
-        let steps_per_epoch = if *data == Data::Line { steps } else { pass };
+        let steps_per_epoch = if task.whole() { steps } else { pass };
         Self { steps, epochs: steps.div_ceil(steps_per_epoch.max(1)), steps_per_epoch }
     }
 
@@ -56,11 +59,12 @@ impl Plan {
 /// A model in training.
 struct Trainee<'a> {
     spec: &'a Spec,
-    data: &'a Data,
+    task: Box<dyn Task>,
     place: &'a Place,
     sink: &'a dyn Sink,
     parameters: Vec<Tensor<1>>,
     optimizer: Optimizer,
+    scaler: Option<Scaler>,
     plan: Plan,
     inner_every: u64,
     /// Every step's loss is read at once.
@@ -72,64 +76,34 @@ struct Trainee<'a> {
     last_loss: f64,
 }
 
-/// The inner phases of one step.
-#[derive(Clone, Copy)]
-struct Inner<'a> {
-    place: &'a Place,
-    sink: &'a dyn Sink,
-    step: u64,
-    /// The device is waited for after each phase.
-    waits: bool,
-    /// The phases are told.
-    tells: bool,
-}
-
-impl Inner<'_> {
-    fn phase<T>(self, name: &str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
-        let tell = |edge| {
-            if self.tells {
-                self.sink.emit(EventKind::Phase { name: name.to_owned(), index: self.step, edge });
-            }
-        };
-        tell(PhaseEdge::Start);
-        let done = work()?;
-        if self.waits {
-            self.place.sync()?;
-        }
-        tell(PhaseEdge::Stop);
-        Ok(done)
-    }
-}
-
 /// Trains to the end or to a stop. `tuned` says whether the device's kernels have been tuned before.
 pub fn fit(
     spec: &Spec,
-    data: &Data,
+    task: Box<dyn Task>,
     place: &Place,
     sink: &dyn Sink,
     stop: &AtomicBool,
     tuned: bool,
 ) -> Result<Finish, TrainError> {
-    let parameters: Vec<Tensor<1>> = spec
-        .model
-        .initial(spec.seed)
+    let parameters: Vec<Tensor<1>> = parameters::initial(task.layouts(), spec.seed)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &place.device()))
         .collect();
     let optimizer = match place {
-        Place::Host => Optimizer::on_host(spec.rule, &parameters),
-        Place::Device(_) => Optimizer::on_device(spec.rule, &parameters),
+        Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.layouts()),
+        Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.layouts(), device),
     };
     let [on_host, on_device] = INNER_EVERY;
     let drained = matches!(place, Place::Host);
     let mut trainee = Trainee {
         spec,
-        data,
+        plan: Plan::new(spec, &*task),
+        task,
         place,
         sink,
         parameters,
         optimizer,
-        plan: Plan::new(spec, data),
+        scaler: Scaler::of(spec.precision),
         inner_every: if drained { on_host } else { on_device },
         drained,
         unread: Vec::new(),
@@ -142,10 +116,16 @@ pub fn fit(
 impl Trainee<'_> {
     fn run(&mut self, stop: &AtomicBool, tuned: bool) -> Result<Finish, TrainError> {
         let Plan { steps, epochs, .. } = self.plan;
-        let sample_count = if *self.data == Data::Line { self.data.train_len() } else { self.spec.batch };
+        let sample_count = if self.task.whole() { self.task.samples() } else { self.spec.batch };
         self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
-        let weights: usize = self.spec.model.layouts().iter().map(super::model::Layout::len).sum();
-        self.status(format!("training {weights} parameters on {} samples", self.data.train_len()));
+        let weights = count(self.task.layouts());
+        self.status(format!("training {weights} parameters on {} samples", self.task.samples()));
+        for (name, value) in self.task.facts() {
+            self.fact(name, value);
+        }
+        for (name, value, unit) in self.task.stated() {
+            self.metric(name, value, unit);
+        }
         self.fact("inner_every", self.inner_every.into());
         if !self.drained {
             self.place.sync()?;
@@ -162,9 +142,7 @@ impl Trainee<'_> {
             if finish == Finish::Stopped {
                 return Ok(Finish::Stopped);
             }
-            if let Data::Images { eval, .. } = self.data {
-                self.evaluation(epoch, eval)?;
-            }
+            self.evaluation(epoch)?;
         }
         self.summary()?;
         Ok(Finish::Done)
@@ -173,8 +151,9 @@ impl Trainee<'_> {
     fn epoch(&mut self, epoch: u64, stop: &AtomicBool) -> Result<Finish, TrainError> {
         let first = (epoch - 1) * self.plan.steps_per_epoch + 1;
         let last = self.plan.last_of(epoch);
-        let order = order(self.spec.seed, epoch, self.data.train_len());
-        for (step, indices) in (first..=last).zip(order.chunks(self.spec.batch).cycle()) {
+        let order = order(self.spec.seed, epoch, self.task.samples());
+        let mut batches = (first..=last).zip(order.chunks(self.spec.batch).cycle()).peekable();
+        while let Some((step, indices)) = batches.next() {
             if stop.load(Ordering::Relaxed) {
                 self.read_losses()?;
                 return Ok(Finish::Stopped);
@@ -190,8 +169,9 @@ impl Trainee<'_> {
                 self.since_ns = self.sink.now_ns();
             }
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
-            let pass = if *self.data == Data::Line { step } else { epoch };
-            let loss = self.step(step, pass, indices, measured)?;
+            let pass = if self.task.whole() { step } else { epoch };
+            let next = batches.peek().map(|(_, indices)| *indices);
+            let loss = self.step(step, pass, (indices, next), measured)?;
             self.unread.push((step, loss));
             if alone {
                 self.read_losses()?;
@@ -201,29 +181,43 @@ impl Trainee<'_> {
         Ok(Finish::Done)
     }
 
-    fn step(&mut self, step: u64, pass: u64, indices: &[usize], measured: bool) -> Result<Tensor<1>, TrainError> {
-        let (model, place) = (&self.spec.model, self.place);
+    fn step(
+        &mut self,
+        number: u64,
+        pass: u64,
+        (indices, next): (&[usize], Option<&[usize]>),
+        measured: bool,
+    ) -> Result<Tensor<1>, TrainError> {
         // Where the device is waited for, operations are fused in other groups: those are compiled before any is measured.
-        let waits = measured || step == WARM_UP;
-        let inner = Inner { place, sink: self.sink, step, waits, tells: measured };
-        let fed = inner.phase("data", || {
-            let batch = self.data.batch(indices);
-            let mask = model.mask(self.spec.seed, step, batch.rows, place);
-            Ok(model.feed(batch, mask, place))
-        })?;
-        let gradients_unread = |source| TrainError::read("the gradients", source);
-        let taped = inner.phase("forward", || model.forward(&self.parameters, fed, place).map_err(gradients_unread))?;
-        let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(gradients_unread))?;
+        let waits = measured || number == WARM_UP;
+        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured };
+        let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
+        let step = Step { number, epoch: pass, indices, next, scale, inner };
+        let (loss, gradients) = self.task.gradients(&step, &self.parameters)?;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
-        let rate = self.spec.learning_rate * self.spec.schedule.factor(step, pass, self.plan.steps);
-        inner.phase("optimizer", || {
-            self.optimizer
-                .step(&mut self.parameters, gradients, rate)
-                .map_err(|source| TrainError::read("the parameters", source))
-        })?;
+        let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
+        let rate = rate * warming(number, self.spec.warmup);
+        inner.phase("optimizer", || self.update(gradients, rate, scale))?;
         Ok(loss)
+    }
+
+    fn update(&mut self, gradients: Vec<Tensor<1>>, rate: f64, scale: f64) -> Result<(), TrainError> {
+        let unread = |source| TrainError::read("the gradients", source);
+        let mut gradients = gradients;
+        if let Some(scaler) = &mut self.scaler {
+            if !scaler.take(finite(&gradients).map_err(unread)?) {
+                return Ok(());
+            }
+            gradients = scaled(gradients, 1.0 / scale);
+        }
+        if let Some(norm) = self.spec.clip_norm {
+            gradients = clipped(gradients, norm);
+        }
+        self.optimizer
+            .step(&mut self.parameters, gradients, rate)
+            .map_err(|source| TrainError::read("the parameters", source))
     }
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where the mean of their times puts it.
@@ -250,39 +244,36 @@ impl Trainee<'_> {
         Ok(())
     }
 
-    fn evaluation(&mut self, epoch: u64, eval: &Images) -> Result<(), TrainError> {
+    fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
+        if self.task.whole() {
+            return Ok(());
+        }
         self.phase("eval", epoch, PhaseEdge::Start);
-        let score = evaluate(&self.spec.model, &self.parameters, eval, self.place)
-            .map_err(|source| TrainError::read("the answers", source))?;
+        let score = self.task.evaluate(&self.parameters)?;
         self.phase("eval", epoch, PhaseEdge::Stop);
-        let values = vec![("eval_loss".to_owned(), score.loss), ("eval_accuracy".to_owned(), score.accuracy)];
-        let step = self.plan.last_of(epoch);
-        self.sink.emit(EventKind::Step { step, duration_ns: None, values });
+        let Some(score) = score else { return Ok(()) };
+        let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
         if epoch == self.plan.epochs {
-            self.metric("eval_loss", score.loss, "");
-            self.metric("accuracy", score.accuracy, "");
-            self.inference(eval)?;
+            for (name, value) in score {
+                // The loss of the last step has the name `loss`.
+                self.metric(if name == "eval_loss" { name } else { name.trim_start_matches("eval_") }, value, "");
+            }
+            self.inference()?;
         }
         Ok(())
     }
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
-    fn inference(&self, eval: &Images) -> Result<(), TrainError> {
-        let batches = equal_batches(eval.len());
-        let answer = |indices: &[usize]| {
-            answer(&self.spec.model, &self.parameters, eval, indices, self.place)
-                .map_err(|source| TrainError::read("the answers", source))
-        };
-        if let Some(first) = batches.first() {
-            answer(first)?;
-        }
+    fn inference(&mut self) -> Result<(), TrainError> {
+        self.task.answer(&self.parameters, 0)?;
         let start_ns = self.sink.now_ns();
-        for (done, indices) in (0..).zip(batches.iter().cycle()) {
+        for done in 0.. {
             if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
                 break;
             }
             self.phase("inference", done + 1, PhaseEdge::Start);
-            answer(indices)?;
+            self.task.answer(&self.parameters, done)?;
             self.phase("inference", done + 1, PhaseEdge::Stop);
         }
         Ok(())
@@ -290,19 +281,21 @@ impl Trainee<'_> {
 
     fn summary(&mut self) -> Result<(), TrainError> {
         self.metric("loss", self.last_loss, "");
+        if let Some(scaler) = self.scaler {
+            self.metric("skipped_steps", real(scaler.skipped()), "");
+        }
         let mut values = Vec::new();
         for parameter in &self.parameters {
             let read: Vec<f32> =
                 parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
             values.push(read);
         }
-        if let (ModelSpec::Linear { .. }, [weight, bias]) = (self.spec.model, values.as_slice()) {
-            weight.iter().for_each(|weight| self.metric("weight", f64::from(*weight), ""));
-            bias.iter().for_each(|bias| self.metric("bias", f64::from(*bias), ""));
+        for (name, value) in self.task.metrics(&values) {
+            self.metric(name, value, "");
         }
-        let weights = weights_digest(&self.spec.model, &values);
+        let weights = weights_digest(self.task.layouts(), &values);
         self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
-        self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.data.digest() });
+        self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
         Ok(())
     }
 
@@ -323,6 +316,11 @@ impl Trainee<'_> {
     }
 }
 
+/// The share of the learning rate in the first steps: it rises linearly to 1 at step `warmup` (Goyal et al. 2017, section 2.2).
+fn warming(step: u64, warmup: u64) -> f64 {
+    if step < warmup { real(step) / real(warmup) } else { 1.0 }
+}
+
 /// One tensor after the other.
 ///
 /// A single one stays as it is: with fusion, joining one tensor to nothing while other operations wait in the queue gives zeros on CUDA
@@ -332,9 +330,8 @@ pub(super) fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
 }
 
 /// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
-fn weights_digest(model: &ModelSpec, values: &[Vec<f32>]) -> Digest {
-    let pieces: Vec<Vec<u8>> = model
-        .layouts()
+fn weights_digest(layouts: &[Layout], values: &[Vec<f32>]) -> Digest {
+    let pieces: Vec<Vec<u8>> = layouts
         .iter()
         .zip(values)
         .flat_map(|(layout, values)| {

@@ -6,20 +6,30 @@
 
 mod convolution;
 mod data;
+mod dataset;
 mod device;
 mod digits;
+mod dqn;
 mod draw;
+mod environment;
 mod evaluate;
 mod fit;
+mod gradient;
 mod idle;
 mod idx;
 mod images;
-mod model;
+mod layers;
+mod models;
 mod number;
 mod optimizer;
+mod parameters;
+mod pass;
+mod precision;
+mod replay;
 mod schedule;
 mod smoke;
 mod spec;
+mod task;
 mod watch;
 
 #[cfg(test)]
@@ -30,13 +40,11 @@ mod sample;
 
 pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
-pub use digits::reference_digest as digits_reference_digest;
 pub use idx::IdxError;
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
-use crate::record::{Cell, EventKind};
-use number::wide;
+use crate::record::{Cell, Digest, EventKind};
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 
@@ -126,20 +134,28 @@ impl TrainError {
 pub fn run(cell: &Cell, tuned: bool, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
     let spec = spec::Spec::read(cell)?;
     let place = device::open(spec.device)?;
-    for (name, value) in place.facts() {
+    for (name, value) in place.facts(spec.precision) {
         sink.emit(EventKind::Fact { name: name.to_owned(), value });
     }
     smoke::smoke(&place, sink)?;
-    let data = data::Data::load(&spec.data, spec.batch, spec.seed)?;
-    let train = || fit::fit(&spec, &data, &place, sink, stop, tuned);
+    let task = task::open(&spec, &place)?;
+    let train = || fit::fit(&spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();
     }
     device::caught(train).unwrap_or_else(|problem| Err(DeviceError::Lost { device: place.name(), problem }.into()))
 }
 
+/// What each generator of data draws, as a digest, by the data's name: it changes with every change of what is drawn.
+pub fn generators() -> Vec<(&'static str, Digest)> {
+    vec![
+        ("digits", digits::reference_digest()),
+        ("shapes", data::shapes::reference_digest()),
+        ("grammar", data::grammar::reference_digest()),
+    ]
+}
+
 /// How many values the model of a cell learns.
 pub fn parameter_count(cell: &Cell) -> Result<u64, TrainError> {
-    let model = spec::Spec::read_model(cell)?;
-    Ok(model.layouts().iter().map(|layout| wide(layout.len())).sum())
+    Ok(parameters::count(&task::layouts(&spec::Spec::read_task(cell)?)))
 }

@@ -4,8 +4,9 @@ use super::data::image_batch;
 use super::device::Place;
 use super::digits;
 use super::fit::joined;
-use super::optimizer::{Optimizer, Rule};
-use super::spec::ModelSpec;
+use super::optimizer::{Decay, Optimizer, Rule};
+use super::parameters::initial;
+use super::spec::Small;
 use burn::tensor::{Device, Tensor, TensorData};
 
 fn values(tensor: Tensor<1>) -> Vec<f32> {
@@ -20,7 +21,7 @@ fn losses_of_given_answers_are_those_of_the_host() {
     let wide: Vec<f32> =
         (0_u8..=255).cycle().step_by(37).take(rows * 12).map(|value| f32::from(value) / 64.0).collect();
     let targets: Vec<f32> = (0..rows * 10).map(|at| if at % 10 == (at / 10) % 10 { 1.0 } else { 0.0 }).collect();
-    let model = ModelSpec::Softmax;
+    let model = Small::Softmax;
     let all = |device: &Device| {
         let wide = || Tensor::<2>::from_data(TensorData::new(wide.clone(), [rows, 12]), device);
         let bias = || Tensor::<1>::from_data(TensorData::from([0.1_f32; 10].as_slice()), device);
@@ -78,18 +79,18 @@ fn agree(found: &[(&'static str, f32)], expected: &[(&'static str, f32)]) {
 #[test]
 #[ignore = "needs a GPU"]
 fn losses_of_steps_are_those_of_the_host() {
-    let (model, rows) = (ModelSpec::Softmax, 64);
+    let (model, rows) = (Small::Softmax, 64);
     let set = digits::generate(0, digits::Split::Train, rows);
     let batch = image_batch(&set, &(0..rows).collect::<Vec<_>>());
     let all = |place: &Place| {
-        let initial = model.initial(1);
+        let initial = initial(&model.layouts(), 1);
         let mut parameters: Vec<Tensor<1>> = initial
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &place.device()))
             .collect();
         let mut optimizer = match place {
-            Place::Host => Optimizer::on_host(Rule::Sgd, &parameters),
-            Place::Device(_) => Optimizer::on_device(Rule::Sgd, &parameters),
+            Place::Host => Optimizer::on_host(Rule::Sgd, Decay::None, &model.layouts()),
+            Place::Device(device) => Optimizer::on_device(Rule::Sgd, Decay::None, &model.layouts(), device),
         };
         let one = |tensor: Tensor<1>| values(tensor).first().copied().unwrap_or(f32::NAN);
         let mut step = |parameters: &mut Vec<Tensor<1>>| {

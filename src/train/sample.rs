@@ -64,6 +64,55 @@ pub fn linear_cell(optimizer: &str, learning_rate: f64) -> Cell {
     cell
 }
 
+/// One epoch of a tiny published model: 48 generated samples, or as many transitions.
+pub fn tiny_cell(model: &str) -> Cell {
+    let mut cell = cell("softmax");
+    let (data, classes) = match model {
+        "resnet50" | "vgg16" => ("shapes", 10_i64),
+        "dqn" => ("cartpole", 0),
+        _ => ("grammar", 200),
+    };
+    let mut fields: Vec<(&str, Value)> = vec![
+        ("model.name", model.into()),
+        ("data.name", data.into()),
+        ("data.train_count", 48_i64.into()),
+        ("training.optimizer", "adam".into()),
+        ("training.beta1", 0.9.into()),
+        ("training.beta2", 0.999.into()),
+        ("training.epsilon", 1e-8.into()),
+        ("training.learning_rate", 1e-3.into()),
+    ];
+    match data {
+        "cartpole" => fields.extend([
+            ("training.discount", 0.99.into()),
+            ("training.exploration_last", 0.05.into()),
+            ("training.exploration_steps", 20_i64.into()),
+            ("training.replay_capacity", 500_i64.into()),
+            ("training.learning_starts", 30_i64.into()),
+            ("training.train_every", 2_i64.into()),
+            ("training.target_every", 1_i64.into()),
+            ("training.target_share", 0.01.into()),
+            ("training.reward_scale", 0.01.into()),
+        ]),
+        _ => fields.extend([
+            ("model.size", "tiny".into()),
+            ("model.classes", classes.into()),
+            (
+                if data == "shapes" { "data.side" } else { "data.width" },
+                if data == "shapes" { 32_i64 } else { 16 }.into(),
+            ),
+        ]),
+    }
+    if ["vgg16", "bert", "gpt2"].contains(&model) {
+        fields.push(("model.dropout", 0.1.into()));
+    }
+    cell.config.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    if data == "cartpole" {
+        cell.config.retain(|name, _| !["data.seed", "data.eval_count"].contains(&name.as_str()));
+    }
+    cell
+}
+
 /// Keeps every event and its time. Its clock moves by 50 ms each time that it is looked at.
 #[derive(Default)]
 pub struct Notebook(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64);

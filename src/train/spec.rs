@@ -2,11 +2,17 @@
 //!
 //! The only place that knows the names of fields. A missing or wrong field is an error that names it.
 
-use super::optimizer::Rule;
+use super::optimizer::{Decay, Rule};
+use super::precision::Precision;
 use super::schedule::Schedule;
 use crate::record::{Cell, Value};
-use std::path::PathBuf;
 use std::time::Duration;
+
+mod task;
+
+pub use task::{
+    LearnSpec, Learned, MAX_SAMPLES, PlaySpec, Published, Size, Small, SmallData, TaskSpec, Tokenizer, World,
+};
 
 /// A field of the cell is missing or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,63 +42,14 @@ pub enum SpecError {
         found: &'static str,
     },
     /// The model cannot learn from that data.
-    #[error(
-        "`model.name` `{model}` cannot learn from `data.name` `{data}` (`linear` takes `line`, every other model `digits` or `idx`)"
-    )]
+    #[error("`model.name` `{model}` cannot learn from `data.name` `{data}` (it takes {fit})")]
     Mismatch {
         /// The model's name.
         model: String,
         /// The data's name.
         data: String,
-    },
-}
-
-/// A model and its hyper-parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ModelSpec {
-    /// y = W·x + b with given initial values; the loss is the sum of squares.
-    Linear {
-        /// Initial W.
-        weight: f64,
-        /// Initial b.
-        bias: f64,
-    },
-    /// 784 pixels to 10 classes, one affine map.
-    Softmax,
-    /// 784 pixels, one hidden layer with ReLU, 10 classes.
-    Mlp {
-        /// Width of the hidden layer.
-        hidden: usize,
-    },
-    /// Two convolutions with pooling, a layer of 1,024, dropout, 10 classes.
-    Cnn {
-        /// Share of the 1,024 that is dropped in training.
-        dropout: f64,
-    },
-}
-
-/// The data to learn from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DataSpec {
-    /// Four points on y = 1 - x.
-    Line,
-    /// Generated handwriting.
-    Digits {
-        /// Seeds the images.
-        seed: u64,
-        /// Number of training images.
-        train: usize,
-        /// Number of evaluation images.
-        eval: usize,
-    },
-    /// IDX files of a directory.
-    Idx {
-        /// The directory.
-        path: PathBuf,
-        /// How many training images are held back for evaluation; 0 takes the test files instead.
-        validation: usize,
-        /// How many training images are used, where not all are.
-        train: Option<usize>,
+        /// What it can learn from.
+        fit: &'static str,
     },
 }
 
@@ -117,12 +74,18 @@ pub enum DeviceSpec {
 /// All that a run needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What is trained.
-    pub model: ModelSpec,
-    /// On what.
-    pub data: DataSpec,
+    /// What is learned.
+    pub task: TaskSpec,
     /// The optimiser.
     pub rule: Rule,
+    /// How parameters shrink.
+    pub decay: Decay,
+    /// The greatest norm of all gradients together; longer ones are shortened.
+    pub clip_norm: Option<f64>,
+    /// Steps in which the learning rate rises to what the schedule says.
+    pub warmup: u64,
+    /// Number format of products and convolutions.
+    pub precision: Precision,
     /// The initial learning rate.
     pub learning_rate: f64,
     /// How it changes.
@@ -139,44 +102,38 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// The version of the generator that this program holds.
-pub const GENERATOR_VERSION: i64 = 1;
-
-/// No data set may have more samples than this: 784 MB of images.
-pub const MAX_SAMPLES: usize = 1_000_000;
-
 impl Spec {
     /// Reads a cell.
     pub fn read(cell: &Cell) -> Result<Self, SpecError> {
         let fields = Fields(cell);
-        let model = fields.model()?;
-        let data = fields.data()?;
-        if matches!(model, ModelSpec::Linear { .. }) != (data == DataSpec::Line) {
-            return Err(SpecError::Mismatch {
-                model: cell.text("model.name").unwrap_or_default().to_owned(),
-                data: cell.text("data.name").unwrap_or_default().to_owned(),
-            });
-        }
+        let task = fields.task()?;
         let length = fields.length()?;
-        fields.precision()?;
         let device = fields.device()?;
+        let (rule, decay) = fields.rule()?;
         Ok(Self {
-            model,
-            rule: fields.rule()?,
+            precision: fields.precision(&task)?,
+            rule,
+            decay,
+            clip_norm: fields.optional("training.clip_norm", "a finite number above 0", |norm| norm > 0.0)?,
+            warmup: if cell.get("training.warmup_steps").is_some() {
+                fields.long("training.warmup_steps")?
+            } else {
+                0
+            },
             learning_rate: fields.real("training.learning_rate", "a finite number of at least 0", |lr| lr >= 0.0)?,
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,
-            batch: fields.batch(&data)?,
+            batch: fields.batch(&task)?,
             length,
             device,
             idle_ns: fields.idle_ns(device)?,
-            data,
+            task,
             seed: cell.seed,
         })
     }
 
-    /// Reads the model alone.
-    pub fn read_model(cell: &Cell) -> Result<ModelSpec, SpecError> {
-        Fields(cell).model()
+    /// Reads what is learned alone.
+    pub fn read_task(cell: &Cell) -> Result<TaskSpec, SpecError> {
+        Fields(cell).task()
     }
 }
 
@@ -197,6 +154,15 @@ impl Fields<'_> {
         self.need(field, expected, |value| value.as_float().filter(|number| number.is_finite() && fits(*number)))
     }
 
+    fn optional(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+        fits: fn(f64) -> bool,
+    ) -> Result<Option<f64>, SpecError> {
+        self.0.get(field).map(|_| self.real(field, expected, fits)).transpose()
+    }
+
     fn count(&self, field: &'static str, expected: &'static str, min: usize, max: usize) -> Result<usize, SpecError> {
         self.need(field, expected, |value| {
             value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| (min..=max).contains(n))
@@ -212,73 +178,38 @@ impl Fields<'_> {
         self.need(field, expected, |value| value.as_str().and_then(&read))
     }
 
-    fn model(&self) -> Result<ModelSpec, SpecError> {
-        let name = "`linear`, `softmax`, `mnist_mlp` or `mnist_cnn`";
-        match self.name("model.name", name, |name| Some(name.to_owned()))?.as_str() {
-            "linear" => Ok(ModelSpec::Linear {
-                weight: self.real("model.initial_weight", "a finite number", |_| true)?,
-                bias: self.real("model.initial_bias", "a finite number", |_| true)?,
-            }),
-            "softmax" => Ok(ModelSpec::Softmax),
-            "mnist_mlp" => {
-                Ok(ModelSpec::Mlp { hidden: self.count("model.hidden", "a whole number, 1 to 65536", 1, 65_536)? })
-            }
-            "mnist_cnn" => Ok(ModelSpec::Cnn {
-                dropout: self.real("model.dropout", "at least 0 and below 1", |p| (0.0..1.0).contains(&p))?,
-            }),
-            other => Err(SpecError::Wrong { field: "model.name", found: other.to_owned(), expected: name }),
-        }
-    }
-
-    fn data(&self) -> Result<DataSpec, SpecError> {
-        let name = "`line`, `digits` or `idx`";
-        let samples = "a whole number, 1 to 1000000";
-        match self.name("data.name", name, |name| Some(name.to_owned()))?.as_str() {
-            "line" => Ok(DataSpec::Line),
-            "digits" => {
-                self.need("data.generator_version", "1, the version that this program holds", |value| {
-                    value.as_int().filter(|version| *version == GENERATOR_VERSION)
-                })?;
-                Ok(DataSpec::Digits {
-                    seed: self.need("data.seed", "a whole number of at least 0", |value| {
-                        value.as_int().and_then(|seed| u64::try_from(seed).ok())
-                    })?,
-                    train: self.count("data.train_count", samples, 1, MAX_SAMPLES)?,
-                    eval: self.count("data.eval_count", samples, 1, MAX_SAMPLES)?,
-                })
-            }
-            "idx" => Ok(DataSpec::Idx {
-                path: self.name("data.path", "a directory with IDX files", |path| Some(PathBuf::from(path)))?,
-                validation: self.count("data.validation_count", "a whole number, 0 to 1000000", 0, MAX_SAMPLES)?,
-                train: match self.0.get("data.train_count") {
-                    None => None,
-                    Some(_) => Some(self.count("data.train_count", samples, 1, MAX_SAMPLES)?),
-                },
-            }),
-            other => Err(SpecError::Wrong { field: "data.name", found: other.to_owned(), expected: name }),
-        }
-    }
-
-    fn rule(&self) -> Result<Rule, SpecError> {
-        let name = "`sgd`, `momentum` or `adam`";
+    fn rule(&self) -> Result<(Rule, Decay), SpecError> {
+        let name = "`sgd`, `momentum`, `adam` or `adamw`";
         let decay = "at least 0 and below 1";
         let decays = |beta: f64| (0.0..1.0).contains(&beta);
-        match self.name("training.optimizer", name, |name| Some(name.to_owned()))?.as_str() {
-            "sgd" => Ok(Rule::Sgd),
-            "momentum" => Ok(Rule::Momentum { momentum: self.real("training.momentum", decay, decays)? }),
-            "adam" => Ok(Rule::Adam {
+        let found = self.name("training.optimizer", name, |name| Some(name.to_owned()))?;
+        let rule = match found.as_str() {
+            "sgd" => Rule::Sgd,
+            "momentum" => Rule::Momentum { momentum: self.real("training.momentum", decay, decays)? },
+            "adam" | "adamw" => Rule::Adam {
                 beta1: self.real("training.beta1", decay, decays)?,
                 beta2: self.real("training.beta2", decay, decays)?,
                 epsilon: self.real("training.epsilon", "a finite number of at least 0", |epsilon| epsilon >= 0.0)?,
-            }),
-            other => Err(SpecError::Wrong { field: "training.optimizer", found: other.to_owned(), expected: name }),
-        }
+            },
+            other => {
+                return Err(SpecError::Wrong { field: "training.optimizer", found: other.to_owned(), expected: name });
+            }
+        };
+        Ok((
+            rule,
+            match self.optional("training.weight_decay", decay, decays)? {
+                Some(share) if found == "adamw" => Decay::Decoupled(share),
+                Some(share) if share > 0.0 => Decay::Coupled(share),
+                _ => Decay::None,
+            },
+        ))
     }
 
     fn schedule(&self, epochs: bool) -> Result<Schedule, SpecError> {
-        let name = "`constant`, `step` or `cosine`";
+        let name = "`constant`, `step`, `linear` or `cosine`";
         match self.name("training.schedule", name, |name| Some(name.to_owned()))?.as_str() {
             "constant" => Ok(Schedule::Constant),
+            "linear" => Ok(Schedule::Linear),
             "cosine" => Ok(Schedule::Cosine),
             "step" => Ok(Schedule::Step {
                 every: self.long("training.schedule_step_size")?,
@@ -295,9 +226,11 @@ impl Fields<'_> {
         })
     }
 
-    fn batch(&self, data: &DataSpec) -> Result<usize, SpecError> {
-        match data {
-            DataSpec::Line => self.count("training.batch_size", "4, all points of `line`", 4, 4),
+    fn batch(&self, task: &TaskSpec) -> Result<usize, SpecError> {
+        match task {
+            TaskSpec::Small { data: SmallData::Line, .. } => {
+                self.count("training.batch_size", "4, all points of `line`", 4, 4)
+            }
             _ => self.count("training.batch_size", "a whole number, 1 to 65536", 1, 65_536),
         }
     }
@@ -311,9 +244,12 @@ impl Fields<'_> {
         }
     }
 
-    fn precision(&self) -> Result<(), SpecError> {
-        let expected = "`fp32`, the only precision that this trainer has";
-        self.name("training.precision", expected, |name| (name == "fp32").then_some(()))
+    fn precision(&self, task: &TaskSpec) -> Result<Precision, SpecError> {
+        if let TaskSpec::Small { .. } = task {
+            let expected = "`fp32`, the only precision of the small models";
+            return self.name("training.precision", expected, |name| (name == "fp32").then_some(Precision::Fp32));
+        }
+        self.name("training.precision", "`fp32`, `fp16` or `bf16`", Precision::of)
     }
 
     fn device(&self) -> Result<DeviceSpec, SpecError> {

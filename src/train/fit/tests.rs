@@ -1,6 +1,6 @@
 use super::*;
 use crate::record::Cell;
-use crate::train::sample::{Notebook, cell, linear_cell, tell};
+use crate::train::sample::{Notebook, cell, linear_cell, tell, tiny_cell};
 use crate::train::{parameter_count, run};
 use std::process::Command;
 use std::sync::Mutex;
@@ -160,7 +160,7 @@ fn a_schedule_changes_the_weights_from_its_step_on() {
 }
 
 /// Large enough that matrix products are shared among threads.
-fn shared_cells() -> [Cell; 2] {
+fn shared_cells() -> Vec<Cell> {
     let mut mlp = cell("mnist_mlp");
     mlp.config.insert("data.train_count".to_owned(), 300_i64.into());
     mlp.config.insert("training.batch_size".to_owned(), 128_i64.into());
@@ -170,7 +170,9 @@ fn shared_cells() -> [Cell; 2] {
     for (name, value) in [("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8)] {
         cnn.config.insert(format!("training.{name}"), value.into());
     }
-    [mlp, cnn]
+    let mut cells = vec![mlp, cnn];
+    cells.extend(["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"].map(tiny_cell));
+    cells
 }
 
 /// Every bit of what a run computes: losses, evaluations, digests.

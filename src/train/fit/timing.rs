@@ -4,6 +4,7 @@ use super::*;
 use crate::record::Cell;
 use crate::train::run;
 use crate::train::sample::{Notebook, cell, linear_cell, tell};
+use crate::train::task::open;
 use burn::tensor::Device;
 
 fn line(event: &EventKind) -> String {
@@ -101,8 +102,9 @@ fn steps(events: &[(u64, EventKind)]) -> Vec<(u64, u64, u64)> {
 fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
     let notebook = Notebook::default();
     let spec = Spec::read(cell).expect("valid");
-    let data = Data::load(&spec.data, spec.batch, spec.seed).expect("generated");
-    fit(&spec, &data, &Place::Device(Device::flex()), &notebook, stop, false).expect("trains");
+    let place = Place::Device(Device::flex());
+    let task = open(&spec, &place).expect("generated");
+    fit(&spec, task, &place, &notebook, stop, false).expect("trains");
     notebook.0.into_inner().expect("no panic")
 }
 

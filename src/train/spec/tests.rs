@@ -12,8 +12,8 @@ fn read(fields: &[(&str, Value)]) -> Result<Spec, SpecError> {
 #[test]
 fn a_full_cell_is_read() {
     let spec = read(&[]).expect("valid");
-    assert_eq!(spec.model, ModelSpec::Cnn { dropout: 0.5 });
-    assert_eq!(spec.data, DataSpec::Digits { seed: 0, train: 40, eval: 20 });
+    let data = SmallData::Digits { seed: 0, train: 40, eval: 20 };
+    assert_eq!(spec.task, TaskSpec::Small { model: Small::Cnn { dropout: 0.5 }, data });
     assert_eq!(spec.length, Length::Epochs(1));
     assert_eq!(spec.device, DeviceSpec::Cpu);
 }
@@ -38,7 +38,7 @@ fn wrong_values_are_named_with_what_is_allowed() {
         (
             "model.name",
             "resnet".into(),
-            "`model.name` is `resnet` (it must be `linear`, `softmax`, `mnist_mlp` or `mnist_cnn`)",
+            "`model.name` is `resnet` (it must be `linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2` or `dqn`)",
         ),
         ("model.dropout", 1.0.into(), "`model.dropout` is `1.0` (it must be at least 0 and below 1)"),
         (
@@ -51,7 +51,7 @@ fn wrong_values_are_named_with_what_is_allowed() {
         (
             "training.optimizer",
             "lion".into(),
-            "`training.optimizer` is `lion` (it must be `sgd`, `momentum` or `adam`)",
+            "`training.optimizer` is `lion` (it must be `sgd`, `momentum`, `adam` or `adamw`)",
         ),
         (
             "training.learning_rate",
@@ -62,7 +62,7 @@ fn wrong_values_are_named_with_what_is_allowed() {
         (
             "training.precision",
             "bf16".into(),
-            "`training.precision` is `bf16` (it must be `fp32`, the only precision that this trainer has)",
+            "`training.precision` is `bf16` (it must be `fp32`, the only precision of the small models)",
         ),
         ("training.epochs", "ten".into(), "`training.epochs` is `ten` (it must be a whole number of at least 1)"),
         ("hardware.device", "tpu".into(), "`hardware.device` is `tpu` (it must be `cpu` or `cuda`)"),

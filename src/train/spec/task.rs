@@ -1,0 +1,393 @@
+//! What is learned: the model and its data.
+
+use super::{Fields, SpecError};
+use crate::train::data::{grammar, shapes};
+use std::path::PathBuf;
+
+/// What is learned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskSpec {
+    /// A small model.
+    Small {
+        /// The model.
+        model: Small,
+        /// What it learns.
+        data: SmallData,
+    },
+    /// A published model that learns the right class of images or tokens.
+    Learn(LearnSpec),
+    /// Deep Q-learning in an environment.
+    Play(PlaySpec),
+}
+
+/// Deep Q-learning in an environment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlaySpec {
+    /// The environment.
+    pub world: World,
+    /// Transitions of an epoch.
+    pub epoch: usize,
+    /// What a reward is worth a step earlier.
+    pub discount: f64,
+    /// Share of random actions that stays.
+    pub exploration_last: f64,
+    /// Steps in the environment until then.
+    pub exploration_steps: u64,
+    /// Frames that the replay memory holds.
+    pub replay_capacity: usize,
+    /// Random steps before the first update.
+    pub learning_starts: u64,
+    /// Steps in the environment from an update to the next.
+    pub train_every: u64,
+    /// Updates from a change of the target network to the next.
+    pub target_every: u64,
+    /// By what share it then becomes the trained one.
+    pub target_share: f64,
+    /// What rewards are multiplied by.
+    pub reward_scale: f64,
+}
+
+/// An environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    /// CartPole-v1, with a network of three layers.
+    CartPole,
+    /// Balls to be caught, as pixels, with the convolutional network and 4 actions, or 6.
+    Catch {
+        /// How many.
+        actions: usize,
+    },
+}
+
+/// A published model and what it learns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnSpec {
+    /// The model.
+    pub model: Published,
+    /// How large it is.
+    pub size: Size,
+    /// How many different answers it has.
+    pub classes: usize,
+    /// Share of values that a training step drops, where the model drops any.
+    pub dropout: f64,
+    /// What it learns.
+    pub data: Learned,
+}
+
+/// A small model and its hyper-parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Small {
+    /// y = W·x + b with given initial values; the loss is the sum of squares.
+    Linear {
+        /// Initial W.
+        weight: f64,
+        /// Initial b.
+        bias: f64,
+    },
+    /// 784 pixels to 10 classes, one affine map.
+    Softmax,
+    /// 784 pixels, one hidden layer with ReLU, 10 classes.
+    Mlp {
+        /// Width of the hidden layer.
+        hidden: usize,
+    },
+    /// Two convolutions with pooling, a layer of 1,024, dropout, 10 classes.
+    Cnn {
+        /// Share of the 1,024 that is dropped in training.
+        dropout: f64,
+    },
+}
+
+/// What a small model learns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SmallData {
+    /// Four points on y = 1 - x.
+    Line,
+    /// Generated handwriting.
+    Digits {
+        /// Seeds the images.
+        seed: u64,
+        /// Number of training images.
+        train: usize,
+        /// Number of evaluation images.
+        eval: usize,
+    },
+    /// IDX files of a directory.
+    Idx {
+        /// The directory.
+        path: PathBuf,
+        /// How many training images are held back for evaluation; 0 takes the test files instead.
+        validation: usize,
+        /// How many training images are used, where not all are.
+        train: Option<usize>,
+    },
+}
+
+/// A model of the literature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// ResNet-50.
+    Resnet50,
+    /// VGG16.
+    Vgg16,
+    /// An LSTM language model.
+    Lstm,
+    /// A GRU language model.
+    Gru,
+    /// BERT-base with a masked-LM head.
+    Bert,
+    /// GPT-2 small.
+    Gpt2,
+}
+
+/// How large a published model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// As published.
+    Full,
+    /// Small enough for a few steps a second on a processor.
+    Tiny,
+}
+
+/// What a published model learns.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Learned {
+    /// Generated images of shapes.
+    Shapes {
+        /// Seeds the images.
+        seed: u64,
+        /// Their height and width.
+        side: usize,
+        /// Number of training images.
+        train: usize,
+        /// Number of evaluation images.
+        eval: usize,
+    },
+    /// CIFAR-10's binary files.
+    Cifar {
+        /// Their directory.
+        path: PathBuf,
+    },
+    /// Folders of image files, one for each class.
+    Folder {
+        /// The directory that holds `train` and `val`.
+        path: PathBuf,
+        /// Height and width of what the model sees.
+        side: usize,
+    },
+    /// Generated sentences.
+    Grammar {
+        /// Seeds the sentences.
+        seed: u64,
+        /// Tokens of a sample.
+        width: usize,
+        /// Number of training samples.
+        train: usize,
+        /// Number of evaluation samples.
+        eval: usize,
+    },
+    /// Text files.
+    Text {
+        /// A file, or a directory of `.txt` files.
+        path: PathBuf,
+        /// Tokens of a sample.
+        width: usize,
+        /// What the text is cut into.
+        tokenizer: Tokenizer,
+        /// The share of the text, its end, that is held back.
+        validation: f64,
+    },
+}
+
+/// What a text is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokenizer {
+    /// Its bytes.
+    Bytes,
+    /// What lies between white space: the most frequent words.
+    Words,
+    /// Byte pairs (Sennrich et al. 2016), as many as the model's vocabulary has.
+    Bpe,
+    /// Word pieces (Schuster and Nakajima 2012).
+    WordPiece,
+}
+
+/// The version of the generator of digits, and of the environments, that this program holds.
+const GENERATOR_VERSION: i64 = 1;
+
+/// No data set may have more samples than this: 784 MB of images of digits.
+pub const MAX_SAMPLES: usize = 1_000_000;
+
+const SAMPLES: &str = "a whole number, 1 to 1000000";
+const MODELS: &str =
+    "`linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2` or `dqn`";
+
+impl Fields<'_> {
+    pub(super) fn task(&self) -> Result<TaskSpec, SpecError> {
+        let name = self.name("model.name", MODELS, |name| Some(name.to_owned()))?;
+        let published = match name.as_str() {
+            "linear" | "softmax" | "mnist_mlp" | "mnist_cnn" => return self.small(&name),
+            "resnet50" => Published::Resnet50,
+            "vgg16" => Published::Vgg16,
+            "lstm" => Published::Lstm,
+            "gru" => Published::Gru,
+            "bert" => Published::Bert,
+            "gpt2" => Published::Gpt2,
+            "dqn" => return Ok(TaskSpec::Play(self.play()?)),
+            other => {
+                return Err(SpecError::Wrong { field: "model.name", found: other.to_owned(), expected: MODELS });
+            }
+        };
+        let drops = matches!(published, Published::Vgg16 | Published::Bert | Published::Gpt2);
+        Ok(TaskSpec::Learn(LearnSpec {
+            data: self
+                .learned([matches!(published, Published::Resnet50 | Published::Vgg16), published == Published::Bert])?,
+            model: published,
+            size: self.name("model.size", "`full` or `tiny`", |size| match size {
+                "full" => Some(Size::Full),
+                "tiny" => Some(Size::Tiny),
+                _ => None,
+            })?,
+            classes: self.count("model.classes", "a whole number, 2 to 65535", 2, 65_535)?,
+            dropout: if drops { self.dropout()? } else { 0.0 },
+        }))
+    }
+
+    fn play(&self) -> Result<PlaySpec, SpecError> {
+        let share = "above 0 and at most 1";
+        let shares = |share: f64| share > 0.0 && share <= 1.0;
+        let world = match self.data_name()?.as_str() {
+            "cartpole" => World::CartPole,
+            "catch" => World::Catch {
+                actions: self.need("data.actions", "4 or 6", |value| {
+                    value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| [4, 6].contains(n))
+                })?,
+            },
+            other => return Err(self.mismatch(other, "`cartpole` or `catch`")),
+        };
+        self.generator_version(GENERATOR_VERSION)?;
+        Ok(PlaySpec {
+            world,
+            epoch: self.train_count()?,
+            discount: self.real("training.discount", "at least 0 and below 1", |share| (0.0..1.0).contains(&share))?,
+            exploration_last: self
+                .real("training.exploration_last", "at least 0 and below 1", |share| (0.0..1.0).contains(&share))?,
+            exploration_steps: self.long("training.exploration_steps")?,
+            replay_capacity: self.count("training.replay_capacity", "a whole number, 2 to 10000000", 2, 10_000_000)?,
+            learning_starts: self.long("training.learning_starts")?,
+            train_every: self.long("training.train_every")?,
+            target_every: self.long("training.target_every")?,
+            target_share: self.real("training.target_share", share, shares)?,
+            reward_scale: self.real("training.reward_scale", "a finite number above 0", |scale| scale > 0.0)?,
+        })
+    }
+
+    fn dropout(&self) -> Result<f64, SpecError> {
+        self.real("model.dropout", "at least 0 and below 1", |share| (0.0..1.0).contains(&share))
+    }
+
+    fn small(&self, name: &str) -> Result<TaskSpec, SpecError> {
+        let model = match name {
+            "linear" => Small::Linear {
+                weight: self.real("model.initial_weight", "a finite number", |_| true)?,
+                bias: self.real("model.initial_bias", "a finite number", |_| true)?,
+            },
+            "mnist_mlp" => Small::Mlp { hidden: self.count("model.hidden", "a whole number, 1 to 65536", 1, 65_536)? },
+            "mnist_cnn" => Small::Cnn { dropout: self.dropout()? },
+            _ => Small::Softmax,
+        };
+        let linear = name == "linear";
+        let data = match self.data_name()?.as_str() {
+            "line" if linear => SmallData::Line,
+            "digits" if !linear => {
+                self.generator_version(GENERATOR_VERSION)?;
+                SmallData::Digits { seed: self.data_seed()?, train: self.train_count()?, eval: self.eval_count()? }
+            }
+            "idx" if !linear => SmallData::Idx {
+                path: self.path()?,
+                validation: self.count("data.validation_count", "a whole number, 0 to 1000000", 0, MAX_SAMPLES)?,
+                train: self.0.get("data.train_count").map(|_| self.train_count()).transpose()?,
+            },
+            other => return Err(self.mismatch(other, if linear { "`line`" } else { "`digits` or `idx`" })),
+        };
+        Ok(TaskSpec::Small { model, data })
+    }
+
+    fn learned(&self, [images, bert]: [bool; 2]) -> Result<Learned, SpecError> {
+        let side = || self.count("data.side", "a whole number, 32 to 512", 32, 512);
+        let (widest, expected) = if bert {
+            (512, "a whole number, 8 to 512: `bert` has 512 positions")
+        } else {
+            (1024, "a whole number, 8 to 1024")
+        };
+        let width = || self.count("data.width", expected, 8, widest);
+        match self.data_name()?.as_str() {
+            "shapes" if images => {
+                self.generator_version(shapes::GENERATOR_VERSION)?;
+                let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
+                Ok(Learned::Shapes { seed, side: side()?, train, eval })
+            }
+            "cifar10" if images => Ok(Learned::Cifar { path: self.path()? }),
+            "folder" if images => Ok(Learned::Folder { path: self.path()?, side: side()? }),
+            "grammar" if !images => {
+                self.generator_version(grammar::GENERATOR_VERSION)?;
+                let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
+                Ok(Learned::Grammar { seed, width: width()?, train, eval })
+            }
+            "text" if !images => Ok(Learned::Text {
+                path: self.path()?,
+                width: width()?,
+                tokenizer: self.name(
+                    "data.tokenizer",
+                    "`bytes`, `words`, `bpe` or `wordpiece`",
+                    |name| match name {
+                        "bytes" => Some(Tokenizer::Bytes),
+                        "words" => Some(Tokenizer::Words),
+                        "bpe" => Some(Tokenizer::Bpe),
+                        "wordpiece" => Some(Tokenizer::WordPiece),
+                        _ => None,
+                    },
+                )?,
+                validation: self
+                    .real("data.validation_share", "above 0 and below 1", |share| share > 0.0 && share < 1.0)?,
+            }),
+            other => {
+                let fit = if images { "`shapes`, `cifar10` or `folder`" } else { "`grammar` or `text`" };
+                Err(self.mismatch(other, fit))
+            }
+        }
+    }
+
+    fn mismatch(&self, data: &str, fit: &'static str) -> SpecError {
+        let model = self.0.text("model.name").unwrap_or_default().to_owned();
+        SpecError::Mismatch { model, data: data.to_owned(), fit }
+    }
+
+    fn data_name(&self) -> Result<String, SpecError> {
+        self.name("data.name", "the name of some data", |name| Some(name.to_owned()))
+    }
+
+    fn generator_version(&self, held: i64) -> Result<i64, SpecError> {
+        self.need("data.generator_version", "1, the version that this program holds", |value| {
+            value.as_int().filter(|version| *version == held)
+        })
+    }
+
+    fn data_seed(&self) -> Result<u64, SpecError> {
+        self.need("data.seed", "a whole number of at least 0", |value| {
+            value.as_int().and_then(|seed| u64::try_from(seed).ok())
+        })
+    }
+
+    fn train_count(&self) -> Result<usize, SpecError> {
+        self.count("data.train_count", SAMPLES, 1, MAX_SAMPLES)
+    }
+
+    fn eval_count(&self) -> Result<usize, SpecError> {
+        self.count("data.eval_count", SAMPLES, 1, MAX_SAMPLES)
+    }
+
+    fn path(&self) -> Result<PathBuf, SpecError> {
+        self.name("data.path", "a file or directory", |path| Some(PathBuf::from(path)))
+    }
+}

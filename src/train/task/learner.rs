@@ -1,0 +1,162 @@
+//! A model that learns the right class of every position: of an image, or of each token of a text.
+
+use super::network::{Network, answer_taped, backward};
+use super::{Gradients, Score, Step, Task};
+use crate::record::{Digest, Value};
+use crate::train::dataset::{Dataset, Inputs, Samples};
+use crate::train::device::Place;
+use crate::train::layers::{cross_entropy, judge};
+use crate::train::models::Input;
+use crate::train::number::{real, real_len};
+use crate::train::parameters::Layout;
+use crate::train::pass::whole;
+use crate::train::{DataError, TrainError};
+use burn::tensor::{Int, Tensor, TensorData};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A model and its data.
+pub struct Learner {
+    network: Network,
+    data: Arc<dyn Dataset>,
+    seed: u64,
+    /// Rows of a batch of evaluation.
+    batch: usize,
+    /// Samples that are made while the device works on the step before.
+    ahead: Option<Ahead>,
+}
+
+/// The samples of a step that comes next.
+struct Ahead {
+    step: u64,
+    made: JoinHandle<Result<Samples, DataError>>,
+}
+
+impl Learner {
+    /// A model that has learned nothing. Batches of evaluation have `batch` rows.
+    pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
+        let batch = batch.min(data.eval_len()).max(1);
+        Self { network, data, seed, batch, ahead: None }
+    }
+
+    /// The samples of a step. Where the device has a queue, those of the next one are made meanwhile.
+    fn samples(&mut self, step: &Step<'_>) -> Result<Samples, DataError> {
+        let waiting = self.ahead.take().filter(|ahead| ahead.step == step.number);
+        let samples = match waiting.map(|ahead| ahead.made.join()) {
+            Some(Ok(samples)) => samples?,
+            // A thread that panicked made nothing: what it could not do is done here, where a panic is told.
+            Some(Err(_)) | None => self.data.train(self.seed, step.epoch, step.indices)?,
+        };
+        if let (Place::Device(_), Some(next)) = (&self.network.place, step.next) {
+            let (data, seed, epoch, indices) = (Arc::clone(&self.data), self.seed, step.epoch, next.to_vec());
+            let made = std::thread::spawn(move || data.train(seed, epoch, &indices));
+            self.ahead = Some(Ahead { step: step.number + 1, made });
+        }
+        Ok(samples)
+    }
+
+    fn input(&self, inputs: Inputs) -> Input {
+        let device = self.network.place.device();
+        match inputs {
+            Inputs::Images { values, shape } => {
+                Input::Images(Tensor::from_data(TensorData::new(values, shape), &device))
+            }
+            Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, &device)),
+        }
+    }
+
+    /// The classes that are right, on the device, and how many count.
+    fn targets(&self, samples: &Samples) -> (Tensor<1, Int>, usize) {
+        let counted = samples.targets.iter().filter(|target| **target >= 0).count();
+        (whole(&samples.targets, [samples.targets.len()], &self.network.place.device()), counted)
+    }
+
+    /// Judges the answers to a batch of evaluation: summed loss and right answers, and how many count.
+    fn asked(&mut self, parameters: &[Tensor<1>], indices: &[usize]) -> Result<(Vec<f32>, usize), TrainError> {
+        let samples = self.data.eval(indices)?;
+        let (targets, counted) = self.targets(&samples);
+        let input = self.input(samples.inputs);
+        let classes = self.network.model.classes();
+        let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
+        let found = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
+        Ok((found, counted))
+    }
+
+    fn turn(&self, n: usize) -> Vec<usize> {
+        let first = n * self.batch;
+        (first..(first + self.batch).min(self.data.eval_len())).collect()
+    }
+}
+
+impl Task for Learner {
+    fn layouts(&self) -> &[Layout] {
+        &self.network.layouts
+    }
+
+    fn samples(&self) -> usize {
+        self.data.train_len()
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        let inner = step.inner;
+        let (input, targets, counted) = inner.phase("data", || {
+            let samples = self.samples(step)?;
+            let (targets, counted) = self.targets(&samples);
+            Ok((self.input(samples.inputs), targets, counted))
+        })?;
+        let leaves = Network::leaves(parameters);
+        let classes = self.network.model.classes();
+        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let loss = inner.phase("forward", || {
+            let answers = answer_taped(model, &mut pass, input);
+            let targets = pass.indices(targets);
+            Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
+        })?;
+        inner.phase("backward", || Ok(backward(pass, loss, step.scale)))
+    }
+
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        let (mut loss, mut right, mut all) = (0.0, 0.0, 0);
+        for n in 0..self.data.eval_len().div_ceil(self.batch) {
+            let (found, counted) = self.asked(parameters, &self.turn(n))?;
+            if let [batch_loss, batch_right] = found[..] {
+                loss += f64::from(batch_loss);
+                right += f64::from(batch_right);
+            }
+            all += counted;
+        }
+        let all = real_len(all.max(1));
+        let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
+        if self.network.model.answers_tokens() {
+            score.push(("eval_perplexity", (loss / all).exp()));
+        }
+        Ok(Some(score))
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError> {
+        let whole_batches = (self.data.eval_len() / self.batch).max(1);
+        let turn = usize::try_from(n).unwrap_or_default() % whole_batches;
+        self.asked(parameters, &self.turn(turn)).map(drop)
+    }
+
+    fn digest(&self) -> Digest {
+        self.data.digest()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        self.data.facts()
+    }
+
+    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+        let width = self.data.width();
+        let mut stated = vec![
+            ("inference_batch_size", real_len(self.batch), ""),
+            // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
+            ("flops_per_sample", 3.0 * real(self.network.model.forward_flops(width)), "FLOP"),
+        ];
+        if self.network.model.answers_tokens() {
+            stated.push(("tokens_per_sample", real_len(width), ""));
+        }
+        stated
+    }
+}

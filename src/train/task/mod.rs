@@ -1,0 +1,116 @@
+//! What is learned, as the loop sees it: parameters, gradients of a step, evaluations, answers.
+//!
+//! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
+
+mod learner;
+mod network;
+mod open;
+mod player;
+mod small;
+
+pub use open::{layouts, open};
+
+use super::device::Place;
+use super::parameters::Layout;
+use super::{Sink, TrainError};
+use crate::record::{Digest, EventKind, PhaseEdge, Value};
+use burn::tensor::Tensor;
+
+/// A task.
+pub trait Task {
+    /// The parameters in their order.
+    fn layouts(&self) -> &[Layout];
+
+    /// Number of training samples of an epoch.
+    fn samples(&self) -> usize;
+
+    /// Whether each step is a pass over all of the data: then the whole run is one epoch.
+    fn whole(&self) -> bool {
+        false
+    }
+
+    /// One step: the loss before it, shape [1] and off the tape, and the gradient of every parameter in their order, times the step's scale. It tells the phases `data`, `forward` and `backward`.
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
+
+    /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with.
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError>;
+
+    /// Answers one batch of evaluation data and waits for the answers. All batches have one size; the n-th follows the others, and after the last comes the first.
+    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError>;
+
+    /// Hashes all that is trained on or evaluated with.
+    fn digest(&self) -> Digest;
+
+    /// What is worth recording of the data.
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
+    /// What is known of the work before it begins: names, values and units.
+    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+        Vec::new()
+    }
+
+    /// Metrics of the final parameters, beside the last evaluation's.
+    fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+}
+
+/// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
+pub type Score = Vec<(&'static str, f64)>;
+
+/// A loss and the gradients of all parameters.
+pub type Gradients = (Tensor<1>, Vec<Tensor<1>>);
+
+/// The samples of a step.
+pub struct Step<'a> {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The epoch that it belongs to, from 1.
+    pub epoch: u64,
+    /// Its samples.
+    pub indices: &'a [usize],
+    /// Those of the step after it, if it is of the same epoch.
+    pub next: Option<&'a [usize]>,
+    /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
+    pub scale: f64,
+    /// How its parts are told.
+    pub inner: Inner<'a>,
+}
+
+/// The inner phases of one step.
+#[derive(Clone, Copy)]
+pub struct Inner<'a> {
+    /// Where it happens.
+    pub place: &'a Place,
+    /// Where events go.
+    pub sink: &'a dyn Sink,
+    /// Its number.
+    pub step: u64,
+    /// The device is waited for after each phase.
+    pub waits: bool,
+    /// The phases are told.
+    pub tells: bool,
+}
+
+impl Inner<'_> {
+    /// Does a part of the step's work.
+    pub fn phase<T>(self, name: &str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+        let tell = |edge| {
+            if self.tells {
+                self.sink.emit(EventKind::Phase { name: name.to_owned(), index: self.step, edge });
+            }
+        };
+        tell(PhaseEdge::Start);
+        let done = work()?;
+        if self.waits {
+            self.place.sync()?;
+        }
+        tell(PhaseEdge::Stop);
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests;

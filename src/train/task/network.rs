@@ -1,0 +1,85 @@
+//! A model with its running statistics, ready for passes.
+
+use super::Gradients;
+use crate::train::device::Place;
+use crate::train::models::{Input, Model};
+use crate::train::parameters::{Index, Layout};
+use crate::train::pass::{Material, Pass, fresh};
+use crate::train::precision::Precision;
+use burn::tensor::Tensor;
+
+/// A model, and all that its passes need beside the parameters.
+pub struct Network {
+    /// The model.
+    pub model: Box<dyn Model>,
+    /// Its parameters in their order.
+    pub layouts: Vec<Layout>,
+    /// Where tensors live.
+    pub place: Place,
+    index: Index,
+    statistics: Index,
+    running: Vec<Tensor<1>>,
+    precision: Precision,
+}
+
+impl Network {
+    /// One that has seen nothing.
+    pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
+        let (layouts, statistics) = (model.layouts(), model.statistics());
+        Self {
+            index: Index::new(&layouts),
+            statistics: Index::new(&statistics),
+            running: fresh(&statistics, &place.device()),
+            layouts,
+            model,
+            place: place.clone(),
+            precision,
+        }
+    }
+
+    /// Parameters as leaves of a new tape.
+    pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
+        parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
+    }
+
+    /// The model, and a pass of it for a training step, whose parameters are these leaves.
+    pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a dyn Model, Pass<'a>) {
+        let (model, material) = self.material(leaves);
+        (model, Pass::to_train(material, seed, step))
+    }
+
+    /// The answers of parameters off any tape, and what `more` makes of them.
+    pub fn answer<T>(
+        &mut self,
+        parameters: &[Tensor<1>],
+        input: Input,
+        more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
+    ) -> T {
+        let (model, material) = self.material(parameters);
+        let mut pass = Pass::to_answer(material);
+        let answers = model.answer(&mut pass, input);
+        more(&pass, answers)
+    }
+
+    fn material<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a dyn Model, Material<'a>) {
+        let Self { model, index, statistics, running, precision, place, .. } = self;
+        let (precision, device) = (*precision, place.device());
+        (&**model, Material { index, parameters, statistics, running, precision, device })
+    }
+}
+
+/// The answers of a training step, on the tape.
+pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    let input = match input {
+        Input::Rows(rows) => Input::Rows(pass.constant(rows)),
+        Input::Images(images) => Input::Images(pass.constant(images)),
+        Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+    };
+    model.answer(pass, input)
+}
+
+/// The loss off the tape, and the gradient of every parameter that it depends on, times `scale`.
+pub fn backward(pass: Pass<'_>, loss: Tensor<1>, scale: f64) -> Gradients {
+    let gradients = if scale == 1.0 { pass.backward(&loss) } else { pass.backward(&(loss.clone() * scale)) };
+    (loss.inner(), gradients.into_iter().flatten().collect())
+}

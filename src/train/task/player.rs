@@ -1,0 +1,199 @@
+//! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
+
+use super::network::{Network, answer_taped, backward};
+use super::{Gradients, Score, Step, Task};
+use crate::record::{Digest, Value};
+use crate::train::TrainError;
+use crate::train::dqn::{Agent, Config, Q, mean, play, targets};
+use crate::train::environment::Environment;
+use crate::train::models::Input;
+use crate::train::number::{real, real_len, wide};
+use crate::train::parameters::Layout;
+use crate::train::pass::whole;
+use crate::train::replay::Batch;
+use burn::tensor::{Int, Tensor, TensorData};
+
+/// Episodes of an evaluation.
+const EPISODES: usize = 100;
+
+/// A network and its environment.
+pub struct Player<E: Environment> {
+    network: Network,
+    environment: E,
+    agent: Agent<E>,
+    rules: Rules,
+    seed: u64,
+    /// The parameters that targets are computed with.
+    target: Vec<Tensor<1>>,
+}
+
+/// How it learns.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// How it acts and remembers.
+    pub config: Config,
+    /// Transitions of an epoch.
+    pub epoch: usize,
+    /// By what share the target's parameters become the trained ones when they are due.
+    pub target_share: f64,
+}
+
+impl<E: Environment> Player<E> {
+    /// One that has not acted yet.
+    pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
+        let agent = Agent::new(rules.config, seed, environment.clone());
+        Self { network, environment, agent, rules, seed, target: Vec::new() }
+    }
+
+    /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
+    /// arXiv:1509.02971).
+    fn follow(&mut self, parameters: &[Tensor<1>]) {
+        let share = self.rules.target_share;
+        if self.target.is_empty() || self.agent.target_due() && share == 1.0 {
+            self.target = parameters.to_vec();
+        } else if self.agent.target_due() {
+            for (target, parameter) in self.target.iter_mut().zip(parameters) {
+                *target = target.clone() * (1.0 - share) + parameter.clone() * share;
+            }
+        }
+    }
+}
+
+/// Parameters that act.
+struct Acting<'a> {
+    network: &'a mut Network,
+    parameters: &'a [Tensor<1>],
+}
+
+impl Q for Acting<'_> {
+    type Error = TrainError;
+
+    fn values(&mut self, observations: &[f32], rows: usize) -> Result<Vec<f32>, TrainError> {
+        let input = input(self.network, observations, rows);
+        let values = self.network.answer(self.parameters, input, |_, answers| answers);
+        let len = rows * values.dims()[1];
+        values.reshape([len]).try_into_vec_as().map_err(|source| TrainError::read("the values of actions", source))
+    }
+}
+
+fn input(network: &Network, observations: &[f32], rows: usize) -> Input {
+    let device = network.place.device();
+    let width = observations.len() / rows.max(1);
+    // Four frames of 84 x 84, or the numbers of a state.
+    const FRAMES: [usize; 3] = [4, 84, 84];
+    if width == FRAMES.iter().product::<usize>() {
+        let [frames, height, row] = FRAMES;
+        let data = TensorData::new(observations.to_vec(), [rows, frames, height, row]);
+        Input::Images(Tensor::from_data(data, &device))
+    } else {
+        Input::Rows(Tensor::from_data(TensorData::new(observations.to_vec(), [rows, width]), &device))
+    }
+}
+
+impl<E: Environment> Task for Player<E> {
+    fn layouts(&self) -> &[Layout] {
+        &self.network.layouts
+    }
+
+    fn samples(&self) -> usize {
+        self.rules.epoch
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        self.follow(parameters);
+        let inner = step.inner;
+        let (batch, goals) = inner.phase("data", || {
+            let mut acting = Acting { network: &mut self.network, parameters };
+            let Some(batch) = self.agent.next_batch(&mut acting, &mut Vec::new())? else {
+                return Err(TrainError::Gradients { found: 0, expected: parameters.len() });
+            };
+            let mut valuing = Acting { network: &mut self.network, parameters: &self.target };
+            let next = valuing.values(&batch.next_observations, batch.rows)?;
+            let goals = targets(&batch, &next, None, self.rules.config.discount);
+            Ok((batch, goals))
+        })?;
+        let leaves = Network::leaves(parameters);
+        let seen = input(&self.network, &batch.observations, batch.rows);
+        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let loss = inner.phase("forward", || {
+            let values = answer_taped(model, &mut pass, seen);
+            let actions = pass.indices(chosen(&batch, pass.device()));
+            Ok(huber(values, actions, pass.values(goals, [batch.rows, 1])))
+        })?;
+        inner.phase("backward", || Ok(backward(pass, loss, step.scale)))
+    }
+
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        let mut acting = Acting { network: &mut self.network, parameters };
+        let scores = play(&self.environment, self.seed, EPISODES, &mut acting)?;
+        Ok(Some(vec![("eval_mean_return", mean(&scores))]))
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>], _n: u64) -> Result<(), TrainError> {
+        let observations = vec![0.0; self.rules.config.batch * self.environment.observation_len()];
+        let mut acting = Acting { network: &mut self.network, parameters };
+        acting.values(&observations, self.rules.config.batch).map(drop)
+    }
+
+    fn digest(&self) -> Digest {
+        // Of which environment, and which episodes: what it shows depends on what is done in it.
+        let shape = [self.environment.actions(), self.environment.frame_len(), self.environment.stack()];
+        let pieces: Vec<[u8; 8]> =
+            shape.iter().map(|size| wide(*size).to_le_bytes()).chain([self.seed.to_le_bytes()]).collect();
+        Digest::of_pieces("ledger environment v1", &pieces.iter().map(<[u8; 8]>::as_slice).collect::<Vec<_>>())
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        vec![("eval_episodes", EPISODES.into()), ("best_possible_return", self.environment.best_return().into())]
+    }
+
+    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+        let forward = real(self.network.model.forward_flops(1));
+        vec![
+            ("inference_batch_size", real_len(self.rules.config.batch), ""),
+            // The pass by the target's parameters has no way back.
+            ("flops_per_sample", 4.0 * forward, "FLOP"),
+        ]
+    }
+}
+
+fn chosen(batch: &Batch, device: &burn::tensor::Device) -> Tensor<2, Int> {
+    whole(&batch.actions, [batch.rows, 1], device)
+}
+
+/// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
+fn huber(values: Tensor<2>, actions: Tensor<2, Int>, goals: Tensor<2>) -> Tensor<1> {
+    let rows = values.dims()[0];
+    let error = (crate::train::precision::exact(values).gather(1, actions) - goals).abs();
+    let squared = error.clone().clamp_max(1.0);
+    let loss = squared.clone() * squared.clone() * 0.5 + (error - squared);
+    loss.reshape([1, rows]).sum_dim(1).reshape([1]) * (1.0 / real_len(rows.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    #[test]
+    fn errors_count_as_the_paper_has_it_and_only_of_the_actions_that_were_taken() {
+        let device = Device::flex();
+        let values = [[0.5_f32, 9.0, 9.0], [9.0, -2.0, 9.0], [9.0, 9.0, 4.0]];
+        let goals = [0.25_f32, 1.5, 0.0];
+        let leaf = Tensor::<2>::from_inner(Tensor::from_data(values, &device)).require_grad();
+        let actions = whole(&[0, 1, 2], [3, 1], &device);
+        let goals_there = Tensor::from_inner(Tensor::from_data(TensorData::new(goals.to_vec(), [3, 1]), &device));
+        let loss = huber(leaf.clone(), actions, goals_there);
+        let mut tape = loss.backward();
+        let of_each: Vec<(f32, f32)> =
+            (0..3).map(|row| crate::train::dqn::huber(values[row][row] - goals[row])).collect();
+        let mean = of_each.iter().map(|(loss, _)| loss).sum::<f32>() / 3.0;
+        assert!((loss.inner().try_into_scalar::<f32>().expect("readable") - mean).abs() < 1e-6);
+        let slopes: Vec<f32> =
+            leaf.grad_remove(&mut tape).expect("on the tape").reshape([9]).try_into_vec_as().expect("readable");
+        for (place, slope) in slopes.iter().enumerate() {
+            let expected = if place % 4 == 0 { of_each[place / 4].1 / 3.0 } else { 0.0 };
+            assert!((slope - expected).abs() < 1e-6, "{slopes:?}");
+        }
+    }
+}

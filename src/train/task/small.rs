@@ -1,0 +1,85 @@
+//! The small models on images of digits, and the line.
+
+use super::{Gradients, Score, Step, Task};
+use crate::record::Digest;
+use crate::train::data::Data;
+use crate::train::device::Place;
+use crate::train::evaluate::{answer, equal_batches, evaluate};
+use crate::train::parameters::Layout;
+use crate::train::spec::{Small, SmallData};
+use crate::train::{DataError, TrainError};
+use burn::tensor::Tensor;
+
+/// A small model and its data.
+pub struct SmallTask {
+    model: Small,
+    layouts: Vec<Layout>,
+    data: Data,
+    seed: u64,
+    place: Place,
+    batches: Vec<Vec<usize>>,
+}
+
+impl SmallTask {
+    /// Loads the data.
+    pub fn new(model: Small, data: &SmallData, batch: usize, seed: u64, place: Place) -> Result<Self, DataError> {
+        let data = Data::load(data, batch, seed)?;
+        let batches = match &data {
+            Data::Images { eval, .. } => equal_batches(eval.len()),
+            Data::Line => Vec::new(),
+        };
+        Ok(Self { model, layouts: model.layouts(), data, seed, place, batches })
+    }
+}
+
+impl Task for SmallTask {
+    fn layouts(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    fn samples(&self) -> usize {
+        self.data.train_len()
+    }
+
+    fn whole(&self) -> bool {
+        self.data == Data::Line
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        let (model, place, inner) = (&self.model, &self.place, step.inner);
+        let unread = |source| TrainError::read("the gradients", source);
+        let fed = inner.phase("data", || {
+            let batch = self.data.batch(step.indices);
+            let mask = model.mask(self.seed, step.number, batch.rows, place);
+            Ok(model.feed(batch, mask, place))
+        })?;
+        let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
+        inner.phase("backward", || taped.backward().map_err(unread))
+    }
+
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        let Data::Images { eval, .. } = &self.data else { return Ok(None) };
+        let score = evaluate(&self.model, parameters, eval, &self.place)
+            .map_err(|source| TrainError::read("the answers", source))?;
+        Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError> {
+        let Data::Images { eval, .. } = &self.data else { return Ok(()) };
+        let turn = usize::try_from(n).unwrap_or_default() % self.batches.len().max(1);
+        let Some(indices) = self.batches.get(turn) else { return Ok(()) };
+        answer(&self.model, parameters, eval, indices, &self.place)
+            .map(drop)
+            .map_err(|source| TrainError::read("the answers", source))
+    }
+
+    fn digest(&self) -> Digest {
+        self.data.digest()
+    }
+
+    fn metrics(&self, values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+        let (Small::Linear { .. }, [weight, bias]) = (self.model, values) else { return Vec::new() };
+        let named = |name, values: &[f32]| values.first().map(|value| (name, f64::from(*value)));
+        named("weight", weight).into_iter().chain(named("bias", bias)).collect()
+    }
+}

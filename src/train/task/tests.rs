@@ -1,0 +1,127 @@
+//! Every published model through the whole loop, at its smallest.
+
+use crate::record::Cell;
+use crate::train::parameter_count;
+use crate::train::sample::{Told, tell, tiny_cell};
+
+const LEARNERS: [&str; 6] = ["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"];
+
+fn with(model: &str, fields: &[(&str, &str)]) -> Cell {
+    let mut cell = tiny_cell(model);
+    cell.config.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
+    cell
+}
+
+#[test]
+fn every_model_trains_is_evaluated_and_states_its_work() {
+    for model in LEARNERS {
+        let Told { series, metrics, digests, facts, .. } = tell(&tiny_cell(model)).expect(model);
+        assert_eq!(series["loss"].len(), 3, "{model}");
+        assert!(
+            series["loss"].iter().chain(&series["eval_loss"]).all(|loss| (0.5..20.0).contains(loss)),
+            "{model}: {series:?}"
+        );
+        assert!((0.0..=1.0).contains(&metrics["accuracy"]), "{model}: {metrics:?}");
+        assert_eq!(metrics["inference_batch_size"], 16.0, "{model}");
+        let flops = metrics["flops_per_sample"];
+        assert!((1e4..1e9).contains(&flops), "{model}: {flops}");
+        assert!(digests.contains_key("weights") && digests.contains_key("data"), "{model}");
+        let tokens = !["resnet50", "vgg16"].contains(&model);
+        assert_eq!(metrics.get("tokens_per_sample"), tokens.then_some(&16.0), "{model}");
+        assert_eq!(metrics.get("perplexity"), tokens.then_some(&metrics["eval_loss"].exp()), "{model}");
+        let floor = facts.get("eval_loss_floor").and_then(|floor| floor.as_float());
+        assert_eq!(floor.is_some(), tokens && model != "bert", "{model}");
+        assert!(floor.is_none_or(|floor| metrics["eval_loss"] > floor), "{model}: {floor:?} of {metrics:?}");
+    }
+}
+
+#[test]
+fn an_agent_acts_learns_and_plays_a_hundred_episodes() {
+    let told = tell(&tiny_cell("dqn")).expect("trains");
+    assert_eq!(told.series["loss"].len(), 3);
+    assert!((8.0..=500.0).contains(&told.metrics["mean_return"]), "{:?}", told.metrics);
+    assert_eq!(told.facts["best_possible_return"], 500.0.into());
+    assert!(!told.metrics.contains_key("accuracy") && !told.metrics.contains_key("eval_loss"));
+}
+
+#[test]
+fn other_number_formats_learn_nearly_the_same() {
+    for model in ["resnet50", "lstm", "gpt2", "dqn"] {
+        let losses = |precision| tell(&with(model, &[("training.precision", precision)])).expect(model);
+        let exact = losses("fp32");
+        assert!(!exact.metrics.contains_key("skipped_steps"));
+        for (precision, bound) in [("bf16", 0.03), ("fp16", 0.005)] {
+            let rounded = losses(precision);
+            let pairs: Vec<_> = rounded.series["loss"].iter().zip(&exact.series["loss"]).collect();
+            assert!((pairs[0].0 - pairs[0].1).abs() <= bound * pairs[0].1 + 1e-4, "{model} in {precision}: {pairs:?}");
+            // Each step builds on the rounding of those before it, and batch normalisation of few samples makes more of it.
+            assert!(
+                pairs.iter().all(|(a, b)| (*a - *b).abs() <= 0.15 * *b + 1e-4),
+                "{model} in {precision}: {pairs:?}"
+            );
+            assert_ne!(rounded.digests["weights"], exact.digests["weights"], "{model} in {precision}");
+        }
+    }
+}
+
+#[test]
+fn a_step_whose_gradient_overflows_changes_nothing_and_is_counted() {
+    let mut wild = with("lstm", &[("training.precision", "fp16"), ("training.optimizer", "sgd")]);
+    // After the first step the weights are beyond binary16, and no gradient is finite any more.
+    wild.config.insert("training.learning_rate".to_owned(), 1e12.into());
+    let told = tell(&wild).expect("a finished run");
+    assert_eq!(told.metrics["skipped_steps"], 2.0, "{:?}", told.series);
+}
+
+#[test]
+fn clipping_and_warming_up_slow_the_first_steps_down() {
+    let mut slow = with("lstm", &[("training.optimizer", "sgd")]);
+    slow.config.insert("training.learning_rate".to_owned(), 1.0.into());
+    let weights = |cell: &Cell| tell(cell).expect("trains").series["loss"].clone();
+    let plain = weights(&slow);
+    for (field, value) in [("training.warmup_steps", 100_i64.into()), ("training.clip_norm", 1e-6.into())] {
+        let mut cell = slow.clone();
+        cell.config.insert(field.to_owned(), value);
+        let found = weights(&cell);
+        assert_eq!(found[0], plain[0], "{field}");
+        assert!(found[2] > plain[2] + 1e-3, "{field}: {found:?} and {plain:?}");
+    }
+}
+
+#[test]
+fn too_many_classes_and_too_few_samples_are_refused() {
+    let fault = |cell: &Cell| tell(cell).expect_err("refused").to_string();
+    let mut cell = tiny_cell("resnet50");
+    cell.config.insert("model.classes".to_owned(), 9_i64.into());
+    assert_eq!(fault(&cell), "the data have 10 classes, but `model.classes` is 9 (raise it)");
+    let mut cell = tiny_cell("resnet50");
+    cell.config.insert("training.batch_size".to_owned(), 49_i64.into());
+    assert!(fault(&cell).contains("there are 48 training samples"));
+    let mut cell = tiny_cell("gpt2");
+    cell.config.insert("data.name".to_owned(), "shapes".into());
+    assert_eq!(
+        fault(&cell),
+        "`model.name` `gpt2` cannot learn from `data.name` `shapes` (it takes `grammar` or `text`)"
+    );
+}
+
+#[test]
+fn full_models_have_the_published_number_of_parameters() {
+    let published: [(&str, i64, u64); 6] = [
+        ("resnet50", 1000, 25_557_032),
+        ("vgg16", 1000, 138_357_544),
+        ("lstm", 10_000, 11_368_208),
+        ("gru", 10_000, 10_448_656),
+        ("bert", 30_522, 109_514_298),
+        ("gpt2", 50_257, 124_439_808),
+    ];
+    for (model, classes, count) in published {
+        let mut cell = with(model, &[("model.size", "full")]);
+        cell.config.insert("model.classes".to_owned(), classes.into());
+        assert_eq!(parameter_count(&cell).expect(model), count, "{model}");
+    }
+    assert_eq!(parameter_count(&tiny_cell("dqn")).expect("valid"), 17_410);
+    let mut catch = with("dqn", &[("data.name", "catch")]);
+    catch.config.insert("data.actions".to_owned(), 4_i64.into());
+    assert_eq!(parameter_count(&catch).expect("valid"), 1_686_180);
+}
