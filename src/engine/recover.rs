@@ -3,9 +3,10 @@
 use super::{EngineError, fold};
 use crate::host::{clock, owner};
 use crate::journal::{self, Gate};
-use crate::record::{AttemptId, Entry, RunId};
+use crate::record::{AttemptId, Entry, Owner, RunId};
 use crate::store::{Added, Store};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The first entry alone is longer than this, and is durable before anything begins.
 const MAY_HOLD_AN_ATTEMPT: u64 = 512;
@@ -49,6 +50,22 @@ pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
     Ok(found)
 }
 
+/// Whether somebody writes that journal.
+///
+/// A supervisor that dies while it starts a worker leaves the lock to it for the moment until its program begins. A lock that stays is of a living supervisor whose process
+/// cannot be seen from here, in a container perhaps.
+fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
+    const MOMENT: Duration = Duration::from_secs(2);
+    let since = Instant::now();
+    while journal::is_held(path)? {
+        if owner::liveness(owner)? != owner::Liveness::Gone || since.elapsed() > MOMENT {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(false)
+}
+
 fn recover_one(store: &Store, path: &Path) -> Result<Option<Recovered>, EngineError> {
     let contents = match journal::read(path) {
         Ok(contents) => contents,
@@ -67,7 +84,7 @@ fn recover_one(store: &Store, path: &Path) -> Result<Option<Recovered>, EngineEr
         let fault = "its first entry is damaged, and it is kept under this name".to_owned();
         return Ok(Some(Recovered::Unreadable(aside, fault)));
     };
-    if journal::is_held(path)? {
+    if is_held(path, owner)? {
         return Ok(None);
     }
     let lost = match owner::liveness(owner)? {
@@ -79,4 +96,50 @@ fn recover_one(store: &Store, path: &Path) -> Result<Option<Recovered>, EngineEr
     let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
     journal::discard(path)?;
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Writer;
+    use crate::record::{Nonce, Parts, Run, Table};
+
+    #[test]
+    fn a_lock_that_a_dead_supervisor_left_to_its_child_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(dir.path());
+        std::fs::create_dir_all(store.journals()).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        let none = || "none".into();
+        let run = Run::new(Parts {
+            config: Table::new().into(),
+            program: none(),
+            container: none(),
+            cuda: none(),
+            driver: none(),
+            device: none(),
+            seed: 1,
+        });
+        let nonce = Nonce([7; 16]);
+        let opened = Entry::Opened {
+            owner: Owner { pid, start_ticks: 0, ..owner::this_owner().unwrap() },
+            nonce,
+            run: Box::new(run.clone()),
+            settings: Table::new(),
+            facts: Table::new(),
+            started_unix_ms: 3,
+            started_ns: 4,
+        };
+        let writer = Writer::create(&store.journals(), run.id, nonce, &opened).unwrap();
+        let child = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(writer);
+        });
+        let found = recover(&store).unwrap();
+        assert!(matches!(found[..], [Recovered::Sealed(_)]), "{found:?}");
+        child.join().unwrap();
+        assert!(journal::list(&store.journals()).unwrap().is_empty());
+    }
 }
