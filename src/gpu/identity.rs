@@ -13,22 +13,29 @@ pub struct CudaVersions {
     pub driver_api: Option<(u32, u32)>,
     /// The run-time compiler's, which makes the kernels. It tells no patch level.
     pub nvrtc: Option<(u32, u32)>,
+    /// The library's that multiplies matrices.
+    pub cublaslt: Option<(u32, u32, u32)>,
+    /// The library's that convolves.
+    pub cudnn: Option<(u32, u32, u32)>,
     /// The library's for several GPUs.
     pub nccl: Option<(u32, u32, u32)>,
 }
 
-/// The `cuda` part: `{driver_api = "13.0", nvrtc = "13.0"}`, with `nccl` where several GPUs take part; `none` for a run
-/// without GPUs. A version that is not known is left out, so that learning it later makes another run.
+/// The `cuda` part: `{cublaslt = "13.1.0", cudnn = "9.14.0", driver_api = "13.0", nvrtc = "13.0"}`, with `nccl` where several GPUs take part; `none` for a
+/// run without GPUs. A version that is not known is left out, so that learning it later makes another run.
 pub fn cuda_part(versions: &CudaVersions, gpus: usize) -> Value {
     if gpus == 0 {
         return NONE.into();
     }
     let two = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    let three = |(major, minor, patch): (u32, u32, u32)| format!("{major}.{minor}.{patch}");
     let nccl = versions.nccl.filter(|_| gpus > 1);
     let fields = [
         ("driver_api", versions.driver_api.map(two)),
         ("nvrtc", versions.nvrtc.map(two)),
-        ("nccl", nccl.map(|(major, minor, patch)| format!("{major}.{minor}.{patch}"))),
+        ("cublaslt", versions.cublaslt.map(three)),
+        ("cudnn", versions.cudnn.map(three)),
+        ("nccl", nccl.map(three)),
     ];
     let known = fields.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version?.into())));
     known.collect::<Table>().into()
@@ -64,7 +71,12 @@ mod tests {
 
     #[test]
     fn without_gpus_nothing_of_cuda_enters() {
-        let versions = CudaVersions { driver_api: Some((13, 0)), nvrtc: Some((13, 0)), nccl: Some((2, 28, 3)) };
+        let versions = CudaVersions {
+            driver_api: Some((13, 0)),
+            nvrtc: Some((13, 0)),
+            nccl: Some((2, 28, 3)),
+            ..CudaVersions::default()
+        };
         assert_eq!(cuda_part(&versions, 0), "none".into());
         assert_eq!(driver_part(None), "none".into());
         assert_eq!(device_part(&[], "A CPU"), vec!["A CPU"].into());
@@ -72,9 +84,18 @@ mod tests {
 
     #[test]
     fn nccl_counts_only_for_several() {
-        let versions = CudaVersions { driver_api: Some((13, 0)), nvrtc: Some((12, 9)), nccl: Some((2, 28, 3)) };
-        assert_eq!(cuda_part(&versions, 1).to_string(), "{driver_api = 13.0, nvrtc = 12.9}");
-        assert_eq!(cuda_part(&versions, 2).to_string(), "{driver_api = 13.0, nccl = 2.28.3, nvrtc = 12.9}");
+        let versions = CudaVersions {
+            driver_api: Some((13, 0)),
+            nvrtc: Some((12, 9)),
+            cublaslt: Some((13, 1, 0)),
+            cudnn: Some((9, 14, 0)),
+            nccl: Some((2, 28, 3)),
+        };
+        let one = "{cublaslt = 13.1.0, cudnn = 9.14.0, driver_api = 13.0, nvrtc = 12.9}";
+        assert_eq!(cuda_part(&versions, 1).to_string(), one);
+        assert_eq!(cuda_part(&versions, 2).to_string(), one.replace("nvrtc", "nccl = 2.28.3, nvrtc"));
+        let fewer = CudaVersions { cublaslt: None, cudnn: None, ..versions };
+        assert_eq!(cuda_part(&fewer, 1).to_string(), "{driver_api = 13.0, nvrtc = 12.9}");
         assert_eq!(cuda_part(&CudaVersions::default(), 2).to_string(), "{}");
     }
 

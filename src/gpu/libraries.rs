@@ -83,6 +83,14 @@ pub struct LibrarySurvey {
     pub cuda_fp16: Item,
     /// The header of the matrix units, `mma.h`.
     pub mma: Item,
+    /// The library that multiplies matrices, `libcublasLt.so`.
+    pub cublaslt: Item,
+    /// Its version, major, minor and patch.
+    pub cublaslt_version: Option<(u32, u32, u32)>,
+    /// The library that convolves, `libcudnn.so`.
+    pub cudnn: Item,
+    /// Its version, major, minor and patch.
+    pub cudnn_version: Option<(u32, u32, u32)>,
     /// The library for several GPUs, `libnccl.so`.
     pub nccl: Item,
     /// Its version, major, minor and patch.
@@ -95,17 +103,26 @@ impl LibrarySurvey {
         CudaVersions {
             driver_api: gpus.and_then(|gpus| gpus.cuda_driver_version().ok()),
             nvrtc: self.nvrtc_version,
+            cublaslt: self.cublaslt_version,
+            cudnn: self.cudnn_version,
             nccl: self.nccl_version,
         }
     }
 }
 
-/// Looks for everything, and loads NVRTC and NCCL for a moment to ask their versions. No GPU is touched.
+/// Looks for everything, and loads libraries for a moment to ask their versions. No GPU is touched.
 pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     let (libcuda, _) = library(env, "cuda", "install the NVIDIA driver, or start the container with the GPUs");
     let fix = "install CUDA's run-time compiler (package cuda-nvrtc-13-0, or pip's nvidia-cuda-nvrtc) and add its directory to LD_LIBRARY_PATH";
     let (nvrtc, loaded) = library(env, "nvrtc", fix);
     let nvrtc_version = loaded.and_then(|library| library.nvrtc_version());
+    let fix =
+        "install cuBLAS (package libcublas-13-0, or pip's nvidia-cublas) and add its directory to LD_LIBRARY_PATH";
+    let (cublaslt, loaded) = library(env, "cublasLt", fix);
+    let cublaslt_version = loaded.and_then(|library| library.cublaslt_version()).map(split);
+    let fix = "install cuDNN 9 (package libcudnn9-cuda-13, or pip's nvidia-cudnn-cu13) and add its directory to LD_LIBRARY_PATH";
+    let (cudnn, loaded) = library(env, "cudnn", fix);
+    let cudnn_version = loaded.and_then(|library| library.cudnn_version()).map(split);
     let fix = "install NCCL's development package (libnccl-dev), which has the name libnccl.so, or link that name to libnccl.so.2 in a directory of LD_LIBRARY_PATH: libnccl.so.2 alone is not looked for";
     let (nccl, loaded) = library(env, "nccl", fix);
     let nccl_version = loaded.and_then(|library| library.nccl_version()).map(split_nccl);
@@ -115,6 +132,10 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
         nvrtc_version,
         cuda_fp16: header(env, "cuda_fp16.h"),
         mma: header(env, "mma.h"),
+        cublaslt,
+        cublaslt_version,
+        cudnn,
+        cudnn_version,
         nccl,
         nccl_version,
     }
@@ -183,6 +204,11 @@ fn header(env: &LibraryEnv, name: &str) -> Item {
     Item::Missing { looked_in, fix: fix.to_owned() }
 }
 
+/// 10,000 times the major number and 100 times the minor one (`CUBLAS_VERSION` in cublas_api.h; `CUDNN_VERSION` in cudnn_version.h since cuDNN 9).
+fn split(version: u32) -> (u32, u32, u32) {
+    (version / 10_000, version % 10_000 / 100, version % 100)
+}
+
 /// From 2.9 on 10,000 times the major number counts, before that 1,000 times (`NCCL_VERSION` in nccl.h).
 fn split_nccl(version: u32) -> (u32, u32, u32) {
     let unit = if version < 10_000 { 1000 } else { 10_000 };
@@ -212,10 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_anywhere_is_five_times_missing_with_places_and_fixes() {
+    fn nothing_anywhere_is_seven_times_missing_with_places_and_fixes() {
         let root = tempfile::tempdir().unwrap();
         let survey = survey(&env(root.path()));
-        for item in [&survey.libcuda, &survey.nvrtc, &survey.cuda_fp16, &survey.mma, &survey.nccl] {
+        let LibrarySurvey { libcuda, nvrtc, cuda_fp16, mma, cublaslt, cudnn, nccl, .. } = &survey;
+        for item in [libcuda, nvrtc, cuda_fp16, mma, cublaslt, cudnn, nccl] {
             let Item::Missing { looked_in, fix } = item else { panic!("{item:?}") };
             assert!(looked_in.contains(root.path().to_str().unwrap()), "{looked_in}");
             assert!(!fix.is_empty());
@@ -284,6 +311,17 @@ mod tests {
         assert_eq!(item.path(), None);
         assert!(names("cuda").contains(&"libcuda.so.1".to_owned()));
         assert!(!names("nccl").contains(&"libnccl.so.2".to_owned()));
+    }
+
+    #[test]
+    fn libraries_of_products_and_convolutions_tell_their_versions() {
+        let root = tempfile::tempdir().unwrap();
+        build(&root.path().join("a/libcublasLt.so.13"), "unsigned long cublasLtGetVersion(void) { return 130100; }");
+        build(&root.path().join("b/libcudnn.so.9"), "unsigned long cudnnGetVersion(void) { return 91400; }");
+        let found = survey(&env(root.path()));
+        assert_eq!(found.cublaslt.path(), Some(root.path().join("a/libcublasLt.so.13").as_path()));
+        assert_eq!((found.cublaslt_version, found.cudnn_version), (Some((13, 1, 0)), Some((9, 14, 0))));
+        assert_eq!(found.versions(None).cudnn, Some((9, 14, 0)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The one place that calls into NVIDIA's libraries by hand: two functions that tell a version.
+//! The one place of this room that calls into NVIDIA's libraries by hand: functions that tell a version.
 
 use libloading::{Library, Symbol};
-use std::ffi::{OsStr, c_int};
+use std::ffi::{CStr, OsStr, c_int};
 use std::path::{Path, PathBuf};
 
 /// A shared library that was loaded to be asked its version; it is unloaded when this is dropped.
@@ -46,6 +46,28 @@ impl Loaded {
             function(&raw mut version)
         };
         (result == 0).then(|| u32::try_from(version).ok())?
+    }
+
+    /// cuBLASLt's version as its number, such as 130100. None where the library has no such function.
+    pub fn cublaslt_version(&self) -> Option<u32> {
+        self.number(c"cublasLtGetVersion")
+    }
+
+    /// cuDNN's version as its number, such as 91400. None where the library has no such function.
+    pub fn cudnn_version(&self) -> Option<u32> {
+        self.number(c"cudnnGetVersion")
+    }
+
+    fn number(&self, name: &CStr) -> Option<u32> {
+        type Version = unsafe extern "C" fn() -> usize;
+        // SAFETY: the type is that of `size_t cublasLtGetVersion(void)` in cublasLt.h since CUDA 10.1 and of `size_t cudnnGetVersion(void)` in cudnn.h; as
+        // above.
+        #[expect(unsafe_code, reason = "a function of a library that is loaded at run time")]
+        let version = unsafe {
+            let function: Symbol<'_, Version> = self.0.get(name).ok()?;
+            function()
+        };
+        u32::try_from(version).ok()
     }
 }
 
