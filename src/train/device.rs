@@ -2,6 +2,8 @@
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
+#[cfg(feature = "cuda")]
+use super::native;
 use super::precision::Precision;
 use super::spec::DeviceSpec;
 use crate::record::{Table, Value};
@@ -82,6 +84,15 @@ impl Place {
         }
     }
 
+    /// Whether what was read from it is what should have been computed. To be asked after values were read: work that was only queued may still fail.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        #[cfg(feature = "cuda")]
+        if let (Self::Device(_), Some(problem)) = (self, native::fault()) {
+            return Err(DeviceError::Lost { device: self.name(), problem });
+        }
+        Ok(())
+    }
+
     /// What is recorded of it beside a run's numbers in that format.
     pub fn facts(&self, precision: Precision) -> Vec<(&'static str, Value)> {
         let mut facts = vec![("device_name", self.name().into())];
@@ -91,14 +102,21 @@ impl Place {
                 ("kernels", kernels("cpu").into()),
                 ("rayon_threads", rayon::current_num_threads().into()),
             ]),
-            // Which products are rounded to TF32 is decided by measuring, shape by shape, and not told.
             Self::Device(_) => {
-                let format = if precision == Precision::Fp32 { "fp32 (tf32 allowed)" } else { precision.name() };
+                let format = match precision {
+                    Precision::Fp32 if tf32() => "fp32 (tf32 allowed)",
+                    other => other.name(),
+                };
                 facts.extend([("precision", format.into()), ("kernels", kernels("cuda").into())]);
             }
         }
         facts
     }
+}
+
+/// Whether factors in float32 may be rounded to TF32: unless NVIDIA's own variable forbids its libraries to do so.
+fn tf32() -> bool {
+    std::env::var_os("NVIDIA_TF32_OVERRIDE").is_none_or(|value| value != "0")
 }
 
 /// Does work on a device and gives the message of a panic, instead of passing it on: the runtime's threads hand theirs to whoever waits.
@@ -158,7 +176,9 @@ fn kernels(device: &str) -> Vec<&'static str> {
     if device != "cuda" {
         return vec!["flex"];
     }
-    let built = [("autotune", cfg!(feature = "cuda")), ("fusion", cfg!(feature = "fusion"))];
+    let cuda = cfg!(feature = "cuda");
+    // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and kernels of ours.
+    let built = [("autotune", cuda), ("fusion", cfg!(feature = "fusion")), ("native", cuda)];
     built.into_iter().filter_map(|(name, built)| built.then_some(name)).collect()
 }
 

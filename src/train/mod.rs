@@ -20,15 +20,19 @@ mod idx;
 mod images;
 mod layers;
 mod models;
+#[cfg(feature = "cuda")]
+mod native;
 mod number;
 mod optimizer;
 mod parameters;
 mod pass;
+mod peak;
 mod precision;
 mod replay;
 mod schedule;
 mod smoke;
 mod spec;
+mod tape;
 mod task;
 mod watch;
 

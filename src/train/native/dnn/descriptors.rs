@@ -1,0 +1,163 @@
+//! How cuDNN is told of tensors, and what it is told once for each kind of work. Like the plans of products these live as long as the process.
+
+use super::super::library::{Opaque, driver};
+use super::super::plan::{Format, enter};
+use super::super::{Fault, told};
+use super::library::{Dnn, dnn};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// `CUDNN_TENSOR_NCHW`.
+const NCHW: c_int = 0;
+
+/// `cudnnDataType_t`.
+fn code(format: Format) -> c_int {
+    match format {
+        Format::F32 => 0,
+        Format::F16 => 2,
+        Format::Bf16 => 9,
+    }
+}
+
+/// What is known of each kind of work; none for what cannot be done.
+pub type Plans<K, P> = LazyLock<Mutex<HashMap<K, Option<&'static P>>>>;
+
+/// The plan for a kind of work, made when it is first asked for; none where cuDNN does not do it.
+pub fn plan<K: Clone + Debug + Eq + Hash, P>(
+    plans: &Plans<K, P>,
+    kind: &K,
+    make: impl FnOnce(&'static Dnn) -> Result<P, Fault>,
+) -> Option<&'static P> {
+    let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(plan) = plans.get(kind) {
+        return *plan;
+    }
+    let plan = match dnn().ok_or(Fault::Absent).and_then(make) {
+        Ok(plan) => Some(&*Box::leak(Box::new(plan))),
+        Err(fault) => {
+            log::debug!("cuDNN does not take {kind:?}: {fault}");
+            None
+        }
+    };
+    plans.insert(kind.clone(), plan);
+    plan
+}
+
+/// Asks cuDNN about a card from a thread that is none of those that the runtime talks to it from, and that no handle of theirs may be used on.
+pub fn ask<T>(dnn: &Dnn, card: usize, question: impl FnOnce(Opaque) -> Result<T, Fault>) -> Result<T, Fault> {
+    static HANDLES: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
+    enter(driver().ok_or(Fault::Absent)?, card)?;
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let handle = match handles.get(&card) {
+        Some(handle) => with_exposed_provenance_mut(*handle),
+        None => {
+            let handle = handle(dnn)?;
+            handles.insert(card, handle.expose_provenance());
+            handle
+        }
+    };
+    question(handle)
+}
+
+/// A handle for the current context.
+pub fn handle(dnn: &Dnn) -> Result<Opaque, Fault> {
+    // SAFETY: `new` can be written to, and a card's context is that of this thread.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    made("cudnnCreate", |new| unsafe { (dnn.create)(new) })
+}
+
+/// A tensor that lies together, its last axis innermost.
+pub fn tensor(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fault> {
+    let [count, channels, height, width] = lengths(shape)?;
+    // SAFETY: `new` can be written to.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let tensor = made("cudnnCreateTensorDescriptor", |new| unsafe { (dnn.tensor)(new) })?;
+    // SAFETY: the descriptor was made above.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_tensor)(tensor, NCHW, code(format), count, channels, height, width) };
+    told("cudnnSetTensor4dDescriptor", status)?;
+    Ok(tensor)
+}
+
+/// Weights that lie like a tensor.
+pub fn filter(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fault> {
+    let [outputs, inputs, height, width] = lengths(shape)?;
+    // SAFETY: `new` can be written to.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let filter = made("cudnnCreateFilterDescriptor", |new| unsafe { (dnn.filter)(new) })?;
+    // SAFETY: the descriptor was made above.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_filter)(filter, code(format), NCHW, outputs, inputs, height, width) };
+    told("cudnnSetFilter4dDescriptor", status)?;
+    Ok(filter)
+}
+
+/// A convolution whose sums are in float32.
+pub fn convolution(dnn: &Dnn, stride: [usize; 2], padding: [usize; 2], math: c_int) -> Result<Opaque, Fault> {
+    let ([down, along], [above, beside]) = (lengths(stride)?, lengths(padding)?);
+    // SAFETY: `new` can be written to.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let convolution = made("cudnnCreateConvolutionDescriptor", |new| unsafe { (dnn.convolution)(new) })?;
+    // CUDNN_CROSS_CORRELATION, which is what everyone calls a convolution: the weights are not turned round.
+    let mode = 1;
+    let sums = code(Format::F32);
+    // SAFETY: the descriptor was made above.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_convolution)(convolution, above, beside, down, along, 1, 1, mode, sums) };
+    told("cudnnSetConvolution2dDescriptor", status)?;
+    set_math(dnn, convolution, math)?;
+    Ok(convolution)
+}
+
+/// What a convolution may do to its operands.
+pub fn set_math(dnn: &Dnn, convolution: Opaque, math: c_int) -> Result<(), Fault> {
+    // SAFETY: the descriptor was made by the library.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_math)(convolution, math) };
+    told("cudnnSetConvolutionMathType", status)
+}
+
+/// Windows of which the largest value is taken.
+pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Result<Opaque, Fault> {
+    let ([height, width], [above, beside], [down, along]) = (lengths(size)?, lengths(padding)?, lengths(stride)?);
+    // SAFETY: `new` can be written to.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let pooling = made("cudnnCreatePoolingDescriptor", |new| unsafe { (dnn.pooling)(new) })?;
+    // CUDNN_POOLING_MAX_DETERMINISTIC, and CUDNN_PROPAGATE_NAN: a NaN that is hidden here would be noticed nowhere.
+    let (mode, nan) = (3, 1);
+    // SAFETY: the descriptor was made above.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_pooling)(pooling, mode, nan, height, width, above, beside, down, along) };
+    told("cudnnSetPooling2dDescriptor", status)?;
+    Ok(pooling)
+}
+
+/// One value for each channel of a tensor, as batch normalisation has them.
+pub fn statistics(dnn: &Dnn, images: Opaque, mode: c_int) -> Result<Opaque, Fault> {
+    // SAFETY: `new` can be written to.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let statistics = made("cudnnCreateTensorDescriptor", |new| unsafe { (dnn.tensor)(new) })?;
+    // SAFETY: both descriptors were made by the library.
+    #[expect(unsafe_code, reason = "a function of cuDNN")]
+    let status = unsafe { (dnn.set_statistics)(statistics, images, mode) };
+    told("cudnnDeriveBNTensorDescriptor", status)?;
+    Ok(statistics)
+}
+
+fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
+    let mut lengths = [0; N];
+    for (length, axis) in lengths.iter_mut().zip(shape) {
+        *length = c_int::try_from(axis).map_err(|_| Fault::Runtime("a tensor is too long for cuDNN".to_owned()))?;
+    }
+    Ok(lengths)
+}
+
+fn made(what: &'static str, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
+    let mut new = null_mut();
+    told(what, make(&raw mut new))?;
+    Ok(new)
+}

@@ -1,0 +1,159 @@
+//! The largest value of each window of an image, and its gradient.
+
+use super::super::library::Opaque;
+use super::super::operation::custom;
+use super::super::plan::Format;
+use super::super::{Fault, format, told};
+use super::descriptors::{self, Plans, pooling, tensor};
+use super::job::{Places, queue};
+use super::library::Dnn;
+use super::{card, countable, fitting, primitive};
+use burn::backend::Cuda;
+use burn::tensor::Tensor;
+use std::ptr::from_ref;
+use std::sync::{LazyLock, Mutex};
+
+/// The windows of a pooling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pool {
+    /// Their height and width.
+    pub size: [usize; 2],
+    /// Values from one window to the next, downwards and along.
+    pub stride: [usize; 2],
+    /// How far they may reach beyond the image, above and below and at the sides.
+    pub padding: [usize; 2],
+}
+
+/// All that cuDNN has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    format: Format,
+    input: [usize; 4],
+    output: [usize; 4],
+    how: Pool,
+}
+
+/// A pooling that is ready to run.
+struct Plan {
+    pooling: Opaque,
+    input: Opaque,
+    output: Opaque,
+}
+
+// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made.
+#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
+unsafe impl Sync for Plan {}
+
+static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
+
+/// The largest value of each window, of those that fit in whole; or the images, where cuDNN cannot do this.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn pool_max(x: Tensor<4>, how: Pool) -> Result<Tensor<4>, Tensor<4>> {
+    let (Some(output), Some(_)) = (output(x.dims(), how), card(&x)) else { return Err(x) };
+    let Some(plan) = plan(&x, output, how) else { return Err(x) };
+    let Some(input) = primitive(&x) else { return Err(x) };
+    let dtype = x.dtype();
+    drop(x);
+    let [y] = custom("pool_max_dnn", [input], [(output.into(), dtype)], move |inputs| {
+        queue(inputs, [(output.into(), dtype)], 0, |dnn, handle, places| plan.forward(dnn, handle, places))
+    });
+    Ok(Tensor::from_primitive::<Cuda>(y))
+}
+
+/// The gradient of the images, from what was pooled, the result and its gradient; or gives all back, where cuDNN cannot do this. Where a window has its
+/// largest value more than once, one of them has the gradient, always the same.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn pool_max_back(
+    x: Tensor<4>,
+    y: Tensor<4>,
+    dy: Tensor<4>,
+    how: Pool,
+) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>, Tensor<4>)> {
+    let (input, dtype, place) = (x.dims(), x.dtype(), card(&x));
+    let fits = |output: &[usize; 4]| {
+        let fits = |tensor: &Tensor<4>| {
+            tensor.dims() == *output && tensor.dtype() == dtype && card(tensor) == place && place.is_some()
+        };
+        fits(&y) && fits(&dy)
+    };
+    let plan = output(input, how).filter(fits).and_then(|output| plan(&x, output, how));
+    let Some(plan) = plan else { return Err((x, y, dy)) };
+    let (Some(one), Some(two), Some(three)) = (primitive(&x), primitive(&y), primitive(&dy)) else {
+        return Err((x, y, dy));
+    };
+    drop((x, y, dy));
+    let [dx] = custom("pool_max_back_dnn", [one, two, three], [(input.into(), dtype)], move |inputs| {
+        queue(inputs, [(input.into(), dtype)], 0, |dnn, handle, places| plan.back(dnn, handle, places))
+    });
+    Ok(Tensor::from_primitive::<Cuda>(dx))
+}
+
+/// The shape of a result; none where a window might lie wholly beyond the image.
+fn output(input: [usize; 4], how: Pool) -> Option<[usize; 4]> {
+    let [count, channels, image @ ..] = input;
+    let within = how.padding.iter().zip(how.size).all(|(padding, size)| padding.saturating_mul(2) <= size);
+    let [height, width] = fitting(image, how.size, how.stride, how.padding)?;
+    let output = [count, channels, height, width];
+    (within && countable(input) && countable(output)).then_some(output)
+}
+
+fn plan(x: &Tensor<4>, output: [usize; 4], how: Pool) -> Option<&'static Plan> {
+    let kind = Kind { format: format(x.dtype())?, input: x.dims(), output, how };
+    descriptors::plan(&PLANS, &kind, |dnn| {
+        Ok(Plan {
+            pooling: pooling(dnn, how.size, how.stride, how.padding)?,
+            input: tensor(dnn, kind.format, kind.input)?,
+            output: tensor(dnn, kind.format, kind.output)?,
+        })
+    })
+}
+
+impl Plan {
+    fn forward(&self, dnn: &Dnn, handle: Opaque, places: Places<1, 1>) -> Result<(), Fault> {
+        let Places { inputs: [x], outputs: [y], .. } = places;
+        let (one, nothing) = (1.0_f32, 0.0_f32);
+        // SAFETY: the plan was made for images of this shape and format, which lie as it was told and are kept until the work is queued; the scalars are
+        // on the host and read at once.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe {
+            (dnn.pool)(
+                handle,
+                self.pooling,
+                from_ref(&one).cast(),
+                self.input,
+                x,
+                from_ref(&nothing).cast(),
+                self.output,
+                y,
+            )
+        };
+        told("cudnnPoolingForward", status)
+    }
+
+    fn back(&self, dnn: &Dnn, handle: Opaque, places: Places<3, 1>) -> Result<(), Fault> {
+        let Places { inputs: [x, y, dy], outputs: [dx], .. } = places;
+        let (one, nothing) = (1.0_f32, 0.0_f32);
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe {
+            (dnn.pool_back)(
+                handle,
+                self.pooling,
+                from_ref(&one).cast(),
+                self.output,
+                y,
+                self.output,
+                dy,
+                self.input,
+                x,
+                from_ref(&nothing).cast(),
+                self.input,
+                dx,
+            )
+        };
+        told("cudnnPoolingBackward", status)
+    }
+}

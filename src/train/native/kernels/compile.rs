@@ -1,0 +1,199 @@
+//! The texts of the kernels, compiled for a card by NVIDIA's run-time compiler: each once in a process, when it is first asked for.
+
+use super::super::library::{Opaque, functions, open};
+use super::super::{Fault, told};
+use libloading::Library;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::ptr::{null, null_mut};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+functions! {
+    /// Of `nvrtc.h`. Each answers an `nvrtcResult`.
+    Compiler {
+        /// `nvrtcCreateProgram(program, text, name, headers, their texts, their names)`.
+        create = c"nvrtcCreateProgram" (
+            *mut Opaque, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+        );
+        /// `nvrtcCompileProgram(program, options, their texts)`.
+        compile = c"nvrtcCompileProgram" (Opaque, c_int, *const *const c_char);
+        /// `nvrtcGetCUBINSize(program, bytes)`.
+        size = c"nvrtcGetCUBINSize" (Opaque, *mut usize);
+        /// `nvrtcGetCUBIN(program, machine code)`.
+        code = c"nvrtcGetCUBIN" (Opaque, *mut c_char);
+        /// `nvrtcGetProgramLogSize(program, bytes)`.
+        log_size = c"nvrtcGetProgramLogSize" (Opaque, *mut usize);
+        /// `nvrtcGetProgramLog(program, log)`.
+        log = c"nvrtcGetProgramLog" (Opaque, *mut c_char);
+        /// `nvrtcDestroyProgram(program)`.
+        destroy = c"nvrtcDestroyProgram" (*mut Opaque);
+    }
+}
+
+functions! {
+    /// The part of `cuda.h` that kernels need. Each answers a `CUresult`.
+    Launching {
+        /// `cuInit(flags)`.
+        init = c"cuInit" (c_uint);
+        /// `cuDeviceGet(device, ordinal)`.
+        device = c"cuDeviceGet" (*mut c_int, c_int);
+        /// `cuDeviceGetAttribute(value, attribute, device)`.
+        attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+        /// `cuCtxGetCurrent(context)`.
+        current = c"cuCtxGetCurrent" (*mut Opaque);
+        /// `cuModuleLoadData(module, image)`.
+        load = c"cuModuleLoadData" (*mut Opaque, *const u8);
+        /// `cuModuleGetFunction(function, module, name)`.
+        function = c"cuModuleGetFunction" (*mut Opaque, Opaque, *const c_char);
+        /// `cuLaunchKernel(function, grid, block, bytes of shared memory, stream, parameters, extra)`.
+        launch = c"cuLaunchKernel" (
+            Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Opaque, *mut Opaque, *mut Opaque
+        );
+    }
+}
+
+/// The compiler, loaded at the first call.
+fn compiler() -> Option<&'static Compiler> {
+    static COMPILER: OnceLock<Option<Compiler>> = OnceLock::new();
+    let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"];
+    COMPILER.get_or_init(|| names.iter().find_map(|name| open(name, Compiler::of))).as_ref()
+}
+
+/// The driver, loaded at the first call.
+pub fn launching() -> Option<&'static Launching> {
+    static LAUNCHING: OnceLock<Option<Launching>> = OnceLock::new();
+    LAUNCHING.get_or_init(|| open("libcuda.so.1", Launching::of)).as_ref()
+}
+
+/// Kernels that are compiled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Program {
+    /// Steps of optimisers.
+    Update,
+    /// Dropout.
+    Dropout,
+    /// Gradients of tables.
+    Embedding,
+    /// Losses.
+    Loss,
+    /// Normalisation.
+    Norm,
+    /// The softmax of attention.
+    Attention,
+    /// Times of recurrent layers.
+    Recurrent,
+}
+
+impl Program {
+    /// All of them.
+    #[cfg(test)]
+    pub const ALL: [Self; 7] =
+        [Self::Update, Self::Dropout, Self::Embedding, Self::Loss, Self::Norm, Self::Attention, Self::Recurrent];
+
+    fn text(self) -> String {
+        let own = match self {
+            Self::Update => include_str!("update.cu"),
+            Self::Dropout => include_str!("dropout.cu"),
+            Self::Embedding => include_str!("embedding.cu"),
+            Self::Loss => include_str!("loss.cu"),
+            Self::Norm => include_str!("norm.cu"),
+            Self::Attention => include_str!("attention.cu"),
+            Self::Recurrent => include_str!("recurrent.cu"),
+        };
+        [include_str!("common.cu"), own].concat()
+    }
+}
+
+/// Machine code of a program for the card with this ordinal; none where it cannot be made.
+///
+/// It is never freed: there are a handful of programs.
+pub fn image(program: Program, device: usize) -> Option<&'static [u8]> {
+    type Images = HashMap<(Program, usize), Option<&'static [u8]>>;
+    static IMAGES: OnceLock<Mutex<Images>> = OnceLock::new();
+    let mut images = IMAGES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    *images.entry((program, device)).or_insert_with(|| match generation(device).and_then(|of| make(program, of)) {
+        Ok(image) => Some(image.leak()),
+        Err(fault) => {
+            log::warn!("no kernels of {program:?} on card {device}: {fault}");
+            None
+        }
+    })
+}
+
+/// A card's compute capability.
+fn generation(device: usize) -> Result<[c_int; 2], Fault> {
+    let driver = launching().ok_or(Fault::Absent)?;
+    let ordinal = c_int::try_from(device).map_err(|_| Fault::Absent)?;
+    let (mut device, mut generation) = (0, [0; 2]);
+    // SAFETY: all can be written to; the driver may be initialised any number of times.
+    #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+    unsafe {
+        told("cuInit", (driver.init)(0))?;
+        told("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
+        // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut generation[0], 75, device))?;
+        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut generation[1], 76, device))?;
+    }
+    Ok(generation)
+}
+
+fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> {
+    let compiler = compiler().ok_or(Fault::Absent)?;
+    let text = CString::new(program.text()).map_err(|_| Fault::Absent)?;
+    let target = CString::new(format!("--gpu-architecture=sm_{major}{minor}")).map_err(|_| Fault::Absent)?;
+    // Contracted operations would round otherwise than the host's and those of tensors.
+    let options = [target.as_ptr(), c"--fmad=false".as_ptr()];
+    let mut object = null_mut();
+    // SAFETY: the text ends with a zero and is copied; there are no headers.
+    #[expect(unsafe_code, reason = "a function of NVRTC")]
+    let created = unsafe { (compiler.create)(&raw mut object, text.as_ptr(), null(), 0, null(), null()) };
+    told("nvrtcCreateProgram", created)?;
+    // SAFETY: the program was made above; both options end with a zero and live until the call is over.
+    #[expect(unsafe_code, reason = "a function of NVRTC")]
+    let compiled = unsafe { (compiler.compile)(object, 2, options.as_ptr()) };
+    let code = match told("nvrtcCompileProgram", compiled) {
+        Ok(()) => bytes(compiler.size, compiler.code, object),
+        Err(fault) => {
+            let said = bytes(compiler.log_size, compiler.log, object).unwrap_or_default();
+            log::warn!("NVRTC on {program:?}: {}", String::from_utf8_lossy(&said));
+            Err(fault)
+        }
+    };
+    // SAFETY: the program was made above, and nothing of it is used any more.
+    #[expect(unsafe_code, reason = "a function of NVRTC")]
+    let destroyed = unsafe { (compiler.destroy)(&raw mut object) };
+    told("nvrtcDestroyProgram", destroyed)?;
+    code
+}
+
+type Length = unsafe extern "C" fn(Opaque, *mut usize) -> c_int;
+type Contents = unsafe extern "C" fn(Opaque, *mut c_char) -> c_int;
+
+/// Something that a program of the compiler has.
+fn bytes(length: Length, contents: Contents, object: Opaque) -> Result<Vec<u8>, Fault> {
+    let mut len = 0;
+    // SAFETY: the object is a program of the compiler, and the length can be written to.
+    #[expect(unsafe_code, reason = "a function of NVRTC")]
+    told("a length of NVRTC", unsafe { length(object, &raw mut len) })?;
+    let mut bytes = vec![0_u8; len];
+    // SAFETY: as many bytes as are asked for can be written to.
+    #[expect(unsafe_code, reason = "a function of NVRTC")]
+    told("contents of NVRTC", unsafe { contents(object, bytes.as_mut_ptr().cast()) })?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_compiles_where_there_is_a_compiler() {
+        if compiler().is_none() {
+            return;
+        }
+        for program in Program::ALL {
+            let code = make(program, [9, 0]);
+            assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{program:?}");
+        }
+    }
+}

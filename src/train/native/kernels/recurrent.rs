@@ -1,0 +1,357 @@
+//! The loops of a recurrent layer over time, forward and backward: for each time a product of the states and a kernel for the rest, all queued at once.
+
+use super::super::layout::{alignment, matrices};
+use super::super::operation::{Cube, Promise, register};
+use super::super::plan::{Format, Kind, Plan, plan};
+use super::super::{Fault, available, format};
+use super::compile::Program;
+use super::run::{Argument, Launcher, pair, queue};
+use super::{count, fresh, of_format, primitive, ready, room, same_device, tensor};
+use burn::backend::{DispatchDevice, Shape};
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use cubecl::server::Handle;
+use std::ffi::CStr;
+
+/// Values of a state that a block has.
+const THREADS: u32 = 128;
+
+/// A cell, as PyTorch defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Long short-term memory: the gates i, f, g, o.
+    Lstm,
+    /// Gated recurrent unit: the gates r, z, n, with a bias inside of the product with r.
+    Gru,
+}
+
+/// How a layer goes through time.
+#[derive(Clone, Copy, Debug)]
+pub struct Recurrence {
+    /// The cell.
+    pub unit: Unit,
+    /// How many times.
+    pub width: usize,
+    /// Factors in float32 may be rounded to TF32.
+    pub tf32: bool,
+    /// A backward comes after it.
+    pub taped: bool,
+}
+
+/// What the forward keeps.
+pub struct Course {
+    /// The states before each time, [width·rows, hidden] in the number format of the products.
+    pub before: Tensor<2>,
+    /// The gates after their functions, like the inputs.
+    gates: Tensor<2>,
+    /// LSTM's memory after each time, or what the states before give to GRU's n.
+    beside: Tensor<2>,
+    /// GRU's states after each time.
+    states: Option<Tensor<2>>,
+    layer: Layer,
+}
+
+/// The states after each time, [width·rows, hidden] in float32, and what the backward needs where one comes.
+///
+/// `inputs`, what the inputs of all times give to the gates, [width·rows, gates·hidden], and `weight` [hidden, gates·hidden] are in the number format of the products; the biases
+/// [1, gates·hidden] in float32. Gates and states are computed in float32 and begin as zeros.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn recurrent(
+    how: Recurrence,
+    inputs: Tensor<2>,
+    weight: &Tensor<2>,
+    biases: &[Tensor<2>; 2],
+) -> Result<(Tensor<2>, Option<Course>), Tensor<2>> {
+    let Some(layer) = Layer::of(how, &inputs, weight, biases) else { return Err(inputs) };
+    let [of_inputs, of_states] = biases;
+    let given = [primitive(&inputs), primitive(weight), primitive(of_inputs), primitive(of_states)];
+    let given: Option<Vec<_>> = given.into_iter().collect();
+    let Some(given) = given else { return Err(inputs) };
+    let shape = inputs.shape();
+    drop(inputs);
+    let state = Shape::from([layer.width * layer.rows, layer.hidden]);
+    let mut promised: Vec<Promise> = vec![(state.clone(), DType::F32)];
+    if how.taped {
+        promised.extend([(state.clone(), layer.dtype), (shape, DType::F32), (state, DType::F32)]);
+    }
+    let work = move |inputs: Vec<Cube>| layer.forward(how.taped, inputs);
+    let mut made = register("recurrent", given, promised, work).into_iter().map(tensor);
+    let Some(states) = made.next() else { unreachable!("states were promised") };
+    let course = match (made.next(), made.next(), made.next()) {
+        (Some(before), Some(gates), Some(beside)) => {
+            let states = (how.unit == Unit::Gru).then(|| states.clone());
+            Some(Course { before, gates, beside, states, layer })
+        }
+        _ => None,
+    };
+    Ok((states, course))
+}
+
+/// The gradients of what the gates get from the inputs and from the states before, [width·rows, gates·hidden] in the number format of the products, from that of the
+/// states after each time.
+pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: Course) -> [Tensor<2>; 2] {
+    let Course { gates, beside, states, layer, .. } = course;
+    let shape = gates.shape();
+    let given = [Some(gradient), Some(weight), Some(&gates), Some(&beside), states.as_ref()];
+    let given: Option<Vec<_>> = given.into_iter().flatten().map(primitive).collect();
+    let Some(given) = given else { unreachable!("the forward ran on this device") };
+    drop((gates, beside, states));
+    let promised = vec![(shape, layer.dtype); if layer.unit == Unit::Gru { 2 } else { 1 }];
+    let made = register("recurrent_back", given, promised, move |inputs| layer.backward(inputs));
+    let mut made = made.into_iter().map(tensor);
+    match (made.next(), made.next()) {
+        (Some(inputs), Some(states)) => [inputs, states],
+        (Some(both), None) => [both.clone(), both],
+        _ => unreachable!("gradients were promised"),
+    }
+}
+
+/// What both loops are told besides their tensors.
+#[derive(Clone, Copy, Debug)]
+struct Layer {
+    unit: Unit,
+    width: usize,
+    rows: usize,
+    hidden: usize,
+    /// Rows and width of a state as kernels count, and how many times as addresses do.
+    counted: [u32; 2],
+    times: u64,
+    /// The number format of the products.
+    dtype: DType,
+    tf32: bool,
+    /// The ordinal of the card.
+    device: usize,
+}
+
+impl Layer {
+    /// None where one of the loops cannot be run.
+    fn of(how: Recurrence, inputs: &Tensor<2>, weight: &Tensor<2>, biases: &[Tensor<2>; 2]) -> Option<Self> {
+        let Recurrence { unit, width, tf32, taped } = how;
+        let ([all, gates], [hidden, _], dtype) = (inputs.dims(), weight.dims(), inputs.dtype());
+        let device = match inputs.device().as_dispatch() {
+            DispatchDevice::Cuda(device) => device.index,
+            _ => return None,
+        };
+        let rows = all.checked_div(width)?;
+        let counted = [count(rows)?, count(hidden)?];
+        let layer = Self { unit, width, rows, hidden, counted, times: count(width)?.into(), dtype, tf32, device };
+        let like = |tensor: &Tensor<2>, shape, dtype| {
+            tensor.dims() == shape && tensor.dtype() == dtype && same_device(tensor, inputs)
+        };
+        let fit = all == width * rows
+            && all > 0
+            && hidden > 0
+            && gates == layer.gates()
+            && count(gates).is_some()
+            && like(weight, [hidden, gates], dtype)
+            && biases.iter().all(|bias| like(bias, [1, gates], DType::F32));
+        let runs = fit && ready(Program::Recurrent, inputs) && available();
+        let planned = |back| !runs || layer.plan(back, 0).is_some();
+        (runs && planned(false) && (!taped || planned(true))).then_some(layer)
+    }
+
+    /// Width of the gates.
+    fn gates(&self) -> usize {
+        self.hidden * if self.unit == Unit::Lstm { 4 } else { 3 }
+    }
+
+    /// How the product of one time is computed: of states [rows, hidden] and the weight, or of gradients of gates [rows, gates·hidden] and the transposed weight, which begins so far into
+    /// its memory.
+    fn plan(&self, back: bool, weight: u64) -> Option<&'static Plan> {
+        let (rows, hidden, gates) = (self.rows, self.hidden, self.gates());
+        let lies = |shape: [usize; 2], strides: [usize; 2]| Some(matrices(&shape, &strides)?.0);
+        let (first, [from, to], step) = if back {
+            (lies([gates, hidden], [1, gates])?, [gates, hidden], self.gates_in(self.dtype))
+        } else {
+            (lies([hidden, gates], [gates, 1])?, [hidden, gates], self.state_in(self.dtype))
+        };
+        plan(Kind {
+            device: self.device,
+            first,
+            second: lies([rows, from], [from, 1])?,
+            product: lies([rows, to], [to, 1])?,
+            count: 1,
+            factors: format(self.dtype)?,
+            result: Format::F32,
+            rounded: self.tf32,
+            aligned: [alignment(weight), alignment(step), alignment(0)],
+        })
+    }
+
+    fn state_in(&self, dtype: DType) -> u64 {
+        let [rows, hidden] = self.counted.map(u64::from);
+        rows * hidden * if dtype == DType::F32 { 4 } else { 2 }
+    }
+
+    fn gates_in(&self, dtype: DType) -> u64 {
+        self.state_in(dtype) * if self.unit == Unit::Lstm { 4 } else { 3 }
+    }
+
+    /// The states, and where a backward comes what it needs.
+    fn forward(self, taped: bool, inputs: Vec<Cube>) -> Vec<Cube> {
+        let inputs = contiguous(inputs);
+        let [x, weight, of_inputs, of_states] = inputs.as_slice() else {
+            unreachable!("as many inputs as were registered")
+        };
+        let times = self.width * self.rows;
+        // That of one time is enough where nothing is asked for again.
+        let kept = if taped { times } else { self.rows };
+        let states = fresh(x, [times, self.hidden], DType::F32);
+        let before = fresh(x, [kept, self.hidden], self.dtype);
+        let beside = fresh(x, [kept, self.hidden], DType::F32);
+        let given = fresh(x, [self.rows, self.gates()], DType::F32);
+        let gates = if !taped {
+            given.clone()
+        } else if self.dtype == DType::F32 {
+            room(x)
+        } else {
+            fresh(x, [times, self.gates()], DType::F32)
+        };
+        let plan = self.plan(false, weight.handle.offset_start.unwrap_or(0));
+        let aside = workspace(x, plan);
+        let tensors = [x, weight, of_inputs, of_states, &given, &states, &before, &beside, &gates];
+        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&aside).collect();
+        queue(Program::Recurrent, x, &buffers, move |places, card| {
+            self.queue_forward(plan.ok_or(Fault::Absent)?, taped, places, card)
+        });
+        if taped { vec![states, before, gates, beside] } else { vec![states] }
+    }
+
+    fn queue_forward(&self, plan: &Plan, taped: bool, places: &[u64], card: &Launcher) -> Result<(), Fault> {
+        let [x, weight, of_inputs, of_states, given, states, before, beside, gates, aside] = all(places);
+        let names = match self.unit {
+            Unit::Lstm => [c"lstm_f32", c"lstm_f16", c"lstm_bf16"],
+            Unit::Gru => [c"gru_f32", c"gru_f16", c"gru_bf16"],
+        };
+        let kept = |start, step| Track { start, step: if taped { step } else { 0 } };
+        let x = Track { start: x, step: self.gates_in(self.dtype) };
+        let states = Track { start: states, step: self.state_in(DType::F32) };
+        let before = kept(before, self.state_in(self.dtype));
+        let beside = kept(beside, self.state_in(DType::F32));
+        let gates = taped.then_some(Track { start: gates, step: self.gates_in(DType::F32) });
+        let remembered = match self.unit {
+            Unit::Lstm => beside,
+            Unit::Gru => states,
+        };
+        for time in 0..self.times {
+            let earlier = time.checked_sub(1);
+            if earlier.is_some() {
+                card.multiply(plan, [weight, before.at(time), given, aside])?;
+            }
+            let words = [
+                x.at(time),
+                earlier.map_or(0, |_| given),
+                of_inputs,
+                of_states,
+                earlier.map_or(0, |earlier| remembered.at(earlier)),
+                gates.map_or(0, |gates| gates.at(time)),
+                beside.at(time),
+                states.at(time),
+                if earlier.is_none() { before.at(time) } else { 0 },
+                if self.ends(time) { 0 } else { before.at(time + 1) },
+                pair(self.counted[1], 0),
+            ];
+            self.launch(card, names, &words)?;
+        }
+        Ok(())
+    }
+
+    /// The gradients of the gates; for LSTM those of both parts are the same.
+    fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
+        let inputs = contiguous(inputs);
+        let [gradient, weight, gates, beside, states @ ..] = inputs.as_slice() else {
+            unreachable!("as many inputs as were registered")
+        };
+        let remembered = states.first().unwrap_or(beside);
+        let shape = [self.width * self.rows, self.gates()];
+        let of_inputs = if self.dtype == DType::F32 { room(gates) } else { fresh(gates, shape, self.dtype) };
+        let of_states = match self.unit {
+            Unit::Lstm => of_inputs.clone(),
+            Unit::Gru => fresh(gates, shape, self.dtype),
+        };
+        let [kept, through] = [(); 2].map(|()| fresh(gates, [self.rows, self.hidden], DType::F32));
+        let plan = self.plan(true, weight.handle.offset_start.unwrap_or(0));
+        let aside = workspace(gates, plan);
+        let tensors = [gradient, weight, gates, beside, remembered, &of_inputs, &of_states, &kept, &through];
+        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&aside).collect();
+        queue(Program::Recurrent, gates, &buffers, move |places, card| {
+            self.queue_backward(plan.ok_or(Fault::Absent)?, places, card)
+        });
+        match self.unit {
+            Unit::Lstm => vec![of_inputs],
+            Unit::Gru => vec![of_inputs, of_states],
+        }
+    }
+
+    fn queue_backward(&self, plan: &Plan, places: &[u64], card: &Launcher) -> Result<(), Fault> {
+        let [gradient, weight, gates, beside, remembered, of_inputs, of_states, kept, through, aside] = all(places);
+        let names = match self.unit {
+            Unit::Lstm => [c"lstm_back_f32", c"lstm_back_f16", c"lstm_back_bf16"],
+            Unit::Gru => [c"gru_back_f32", c"gru_back_f16", c"gru_back_bf16"],
+        };
+        let state = |start| Track { start, step: self.state_in(DType::F32) };
+        let [gradient, beside, remembered] = [gradient, beside, remembered].map(state);
+        let gates = Track { start: gates, step: self.gates_in(DType::F32) };
+        let [of_inputs, of_states] =
+            [of_inputs, of_states].map(|start| Track { start, step: self.gates_in(self.dtype) });
+        for time in (0..self.times).rev() {
+            let last = self.ends(time);
+            let words = [
+                gradient.at(time),
+                if last { 0 } else { through },
+                if last { 0 } else { kept },
+                kept,
+                gates.at(time),
+                beside.at(time),
+                time.checked_sub(1).map_or(0, |earlier| remembered.at(earlier)),
+                of_inputs.at(time),
+                of_states.at(time),
+                pair(self.counted[1], 0),
+            ];
+            self.launch(card, names, &words)?;
+            // Nobody asks for the gradient of the zeros at the start.
+            if time > 0 {
+                card.multiply(plan, [weight, of_states.at(time), through, aside])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&self, card: &Launcher, names: [&'static CStr; 3], words: &[u64]) -> Result<(), Fault> {
+        let [rows, hidden] = self.counted;
+        let name = of_format(self.dtype, names).ok_or(Fault::Absent)?;
+        card.launch(name, [rows, hidden.div_ceil(THREADS)], [THREADS, 1], &[Argument::Words(words)])
+    }
+
+    fn ends(&self, time: u64) -> bool {
+        time + 1 == self.times
+    }
+}
+
+/// Where something lies at each time.
+#[derive(Clone, Copy)]
+struct Track {
+    start: u64,
+    step: u64,
+}
+
+impl Track {
+    fn at(self, time: u64) -> u64 {
+        self.start + time * self.step
+    }
+}
+
+/// The addresses of all buffers; zero for what is not there.
+fn all(places: &[u64]) -> [u64; 10] {
+    std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
+}
+
+fn contiguous(inputs: Vec<Cube>) -> Vec<Cube> {
+    inputs.into_iter().map(into_contiguous).collect()
+}
+
+/// Memory that a plan needs beside its operands.
+fn workspace(like: &Cube, plan: Option<&Plan>) -> Option<Handle> {
+    let bytes = plan.map_or(0, |plan| plan.workspace);
+    (bytes > 0).then(|| like.client.empty(bytes))
+}

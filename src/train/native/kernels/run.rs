@@ -1,0 +1,146 @@
+//! Launches of kernels, in their turn among the work of Burn's runtime, on the thread that talks to the card.
+
+use super::super::library::Opaque;
+use super::super::operation::Cube;
+use super::super::plan::Plan;
+use super::super::product::multiply;
+use super::super::submit::{bound, submit};
+use super::super::{Fault, told};
+use super::compile::{Program, image, launching};
+use cubecl::server::Handle;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+/// A parameter of a kernel.
+pub enum Argument<'a> {
+    /// Where a buffer is on the card; zero for none.
+    Address(u64),
+    /// A whole number.
+    U32(u32),
+    /// A real number.
+    F32(f32),
+    /// A structure, in the words of its memory.
+    Words(&'a [u64]),
+}
+
+/// Two halves of a word in the order of their addresses.
+pub fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
+}
+
+/// Whether all addresses are multiples of so many bytes, as a flag for a kernel.
+pub fn aligned(addresses: &[u64], bytes: u64) -> bool {
+    addresses.iter().all(|address| address.is_multiple_of(bytes))
+}
+
+/// Sends launches to the thread that talks to the card, behind all that was sent there from this thread. They get the addresses of the buffers.
+///
+/// Memory beside the tensors comes as handles as well: the runtime takes it back in the order of the stream.
+pub fn queue(
+    program: Program,
+    like: &Cube,
+    buffers: &[&Handle],
+    work: impl FnOnce(&[u64], &Launcher) -> Result<(), Fault> + Send + 'static,
+) {
+    let index = like.device.index;
+    submit(&like.device, buffers.iter().map(|handle| bound(handle)).collect(), move |places, stream| {
+        work(places, &Launcher { module: module(program, index)?, stream })
+    });
+}
+
+thread_local! {
+    /// The runtime talks to a card from one thread. By context and program, and by module and name.
+    static MODULES: RefCell<HashMap<(usize, Program), usize>> = RefCell::default();
+    static FUNCTIONS: RefCell<HashMap<(usize, &'static CStr), usize>> = RefCell::default();
+}
+
+fn module(program: Program, device: usize) -> Result<Opaque, Fault> {
+    let driver = launching().ok_or(Fault::Absent)?;
+    let mut context = null_mut();
+    // SAFETY: the context can be written to.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    told("cuCtxGetCurrent", unsafe { (driver.current)(&raw mut context) })?;
+    let key = (context.expose_provenance(), program);
+    if let Some(module) = MODULES.with_borrow(|modules| modules.get(&key).copied()) {
+        return Ok(with_exposed_provenance_mut(module));
+    }
+    let image = image(program, device).ok_or(Fault::Absent)?;
+    let mut module = null_mut();
+    // SAFETY: the image is whole machine code from the compiler, for this kind of card.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    told("cuModuleLoadData", unsafe { (driver.load)(&raw mut module, image.as_ptr()) })?;
+    MODULES.with_borrow_mut(|modules| modules.insert(key, module.expose_provenance()));
+    Ok(module)
+}
+
+/// Where kernels of a program are launched: into the stream of the tensors.
+pub struct Launcher {
+    module: Opaque,
+    stream: Opaque,
+}
+
+impl Launcher {
+    /// Launches a kernel. Its arguments have to be those of its text.
+    pub fn launch(
+        &self,
+        name: &'static CStr,
+        [blocks, blocks_down]: [u32; 2],
+        [threads, threads_down]: [u32; 2],
+        arguments: &[Argument<'_>],
+    ) -> Result<(), Fault> {
+        let driver = launching().ok_or(Fault::Absent)?;
+        let function = self.function(name)?;
+        let (mut words, mut starts) = (Vec::with_capacity(arguments.len()), Vec::with_capacity(arguments.len()));
+        for argument in arguments {
+            starts.push(words.len());
+            match argument {
+                Argument::Address(address) => words.push(*address),
+                Argument::U32(value) => words.push(pair(*value, 0)),
+                Argument::F32(value) => words.push(pair(value.to_bits(), 0)),
+                Argument::Words(structure) => words.extend_from_slice(structure),
+            }
+        }
+        let first = words.as_mut_ptr();
+        let mut pointers: Vec<Opaque> = starts.iter().map(|start| first.wrapping_add(*start).cast()).collect();
+        // SAFETY: the function belongs to a module of the current context, and the stream too. There is a pointer for each of its parameters to at least as many
+        // bytes as it has, which are copied before the call is over. Buffers are those of tensors with the shapes that the kernel is told.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        let status = unsafe {
+            (driver.launch)(
+                function,
+                blocks,
+                blocks_down,
+                1,
+                threads,
+                threads_down,
+                1,
+                0,
+                self.stream,
+                pointers.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        told("cuLaunchKernel", status)
+    }
+
+    /// Queues a product of cuBLASLt between kernels: its operands, that of the plan, and the memory beside them lie at these addresses.
+    pub fn multiply(&self, plan: &Plan, places: [u64; 4]) -> Result<(), Fault> {
+        multiply(plan, places, self.stream)
+    }
+
+    fn function(&self, name: &'static CStr) -> Result<Opaque, Fault> {
+        let key = (self.module.addr(), name);
+        if let Some(function) = FUNCTIONS.with_borrow(|functions| functions.get(&key).copied()) {
+            return Ok(with_exposed_provenance_mut(function));
+        }
+        let driver = launching().ok_or(Fault::Absent)?;
+        let mut function = null_mut();
+        // SAFETY: the module was loaded and is never unloaded; the name ends with a zero.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuModuleGetFunction", unsafe { (driver.function)(&raw mut function, self.module, name.as_ptr()) })?;
+        FUNCTIONS.with_borrow_mut(|functions| functions.insert(key, function.expose_provenance()));
+        Ok(function)
+    }
+}

@@ -1,0 +1,222 @@
+//! A step of an optimiser over all parameters at once.
+
+use super::super::operation::{Cube, Primitive, Promise, register};
+use super::compile::Program;
+use super::run::{Argument, Launcher, pair, queue};
+use super::{Fault, count, own, primitive, ready, room, same_device, single, tensor};
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use cubecl::server::Handle;
+
+/// As in the kernel: parameters of a launch, words of each, values of a block.
+const ENTRIES: usize = 48;
+const WORDS: usize = 9;
+const CHUNK: u32 = 8192;
+const THREADS: u32 = 256;
+
+/// One step's rule with its constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// p ← p − g·rate.
+    Sgd {
+        /// The learning rate.
+        rate: f64,
+    },
+    /// b ← b·momentum + g, p ← p − b·rate.
+    Momentum {
+        /// The learning rate.
+        rate: f64,
+        /// How much of b stays.
+        momentum: f64,
+    },
+    /// m ← m + (g − m)·keep1, v ← v·beta2 + g²·keep2, p ← p − m/(√v/root + epsilon)·rate.
+    Adam {
+        /// The learning rate over 1 − β₁ᵗ.
+        rate: f64,
+        /// 1 − β₁.
+        keep1: f64,
+        /// β₂.
+        beta2: f64,
+        /// 1 − β₂.
+        keep2: f64,
+        /// √(1 − β₂ᵗ).
+        root: f64,
+        /// ε.
+        epsilon: f64,
+    },
+}
+
+/// What happens to a parameter and its gradient before the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decay {
+    /// Nothing.
+    None,
+    /// The parameter times this is added to the gradient.
+    Add(f64),
+    /// The parameter is multiplied by this.
+    Shrink(f64),
+}
+
+/// All that a step changes or reads: one entry of each list for each parameter. Of the memory a rule takes what it needs; the rest stays as it is.
+pub struct State {
+    /// The parameters.
+    pub parameters: Vec<Tensor<1>>,
+    /// Their gradients.
+    pub gradients: Vec<Tensor<1>>,
+    /// Momentum's b, or Adam's m and v.
+    pub memory: Vec<[Tensor<1>; 2]>,
+}
+
+/// Parameters and memory after a step.
+pub type Updated = (Vec<Tensor<1>>, Vec<[Tensor<1>; 2]>);
+
+impl Step {
+    /// How many of the memory's tensors it reads and changes.
+    fn remembers(self) -> usize {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } => 1,
+            Self::Adam { .. } => 2,
+        }
+    }
+
+    /// The kernel's constants behind the rule's number and that of parameters.
+    fn constants(self) -> [f64; 6] {
+        match self {
+            Self::Sgd { rate } => [rate, 0.0, 0.0, 0.0, 1.0, 0.0],
+            Self::Momentum { rate, momentum } => [rate, momentum, 0.0, 0.0, 1.0, 0.0],
+            Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => [rate, keep1, beta2, keep2, root, epsilon],
+        }
+    }
+}
+
+/// Updates every parameter by `factor` times its gradient, with the arithmetic in float32 that the rules say, one rounding after the other. In place where
+/// nobody else has a tensor's memory.
+pub fn update(step: Step, decays: &[Decay], factor: f32, state: State) -> Result<Updated, State> {
+    let remembers = step.remembers();
+    if !fits(decays, remembers, &state) {
+        return Err(state);
+    }
+    let inputs: Option<Vec<Primitive>> = tensors(&state, remembers).map(primitive).collect();
+    let Some(inputs) = inputs else { return Err(state) };
+    let promised: Vec<Promise> = inputs
+        .chunks(2 + remembers)
+        .flat_map(|of| of.iter().enumerate().filter(|(place, _)| *place != 1).map(|(_, input)| input))
+        .map(|input| (input.shape.clone(), DType::F32))
+        .collect();
+    // Only what the step does not touch is kept: nobody else may have what is to be overwritten.
+    let State { parameters, gradients, memory } = state;
+    let rest: Vec<Vec<Tensor<1>>> =
+        memory.into_iter().map(|memory| memory.into_iter().skip(remembers).collect()).collect();
+    drop((parameters, gradients));
+    let decays = decays.to_vec();
+    let made = register("update", inputs, promised, move |inputs| launch(step, &decays, factor, inputs));
+    let mut made = made.into_iter().map(tensor);
+    let (mut parameters, mut memory) = (Vec::with_capacity(rest.len()), Vec::with_capacity(rest.len()));
+    for rest in rest {
+        let mut of: Vec<Tensor<1>> = made.by_ref().take(1 + remembers).chain(rest).collect();
+        match (of.pop(), of.pop(), of.pop()) {
+            (Some(second), Some(first), Some(parameter)) => {
+                parameters.push(parameter);
+                memory.push([first, second]);
+            }
+            _ => unreachable!("as many outputs as were promised"),
+        }
+    }
+    Ok((parameters, memory))
+}
+
+/// The tensors that the operation takes, parameter by parameter.
+fn tensors(state: &State, remembers: usize) -> impl Iterator<Item = &Tensor<1>> {
+    state.parameters.iter().zip(&state.gradients).zip(&state.memory).flat_map(move |((parameter, gradient), memory)| {
+        [parameter, gradient].into_iter().chain(memory.iter().take(remembers))
+    })
+}
+
+fn fits(decays: &[Decay], remembers: usize, state: &State) -> bool {
+    let Some(first) = state.parameters.first() else { return false };
+    let many = state.parameters.len();
+    if [decays.len(), state.gradients.len(), state.memory.len()] != [many; 3] {
+        return false;
+    }
+    let lengths = state.parameters.iter().flat_map(|parameter| std::iter::repeat_n(parameter.dims(), 2 + remembers));
+    let fit = |(tensor, length): (&Tensor<1>, [usize; 1])| {
+        // A launch counts values and blocks with 32 bits.
+        let counted = length[0] > 0 && count(length[0]).is_some();
+        counted && tensor.dims() == length && tensor.dtype() == DType::F32 && same_device(tensor, first)
+    };
+    tensors(state, remembers).zip(lengths).all(fit) && ready(Program::Update, first)
+}
+
+/// A parameter on its way: where its tensors are among the buffers, or nowhere.
+struct Entry {
+    len: u32,
+    decay: Decay,
+    /// The parameter, its new values, the gradient, the first memory, its new values, the second memory, its new values.
+    places: [Option<usize>; 7],
+}
+
+fn launch(step: Step, decays: &[Decay], factor: f32, inputs: Vec<Cube>) -> Vec<Cube> {
+    let per = 2 + step.remembers();
+    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+    let mut made: Vec<Cube> = Vec::with_capacity(inputs.len());
+    let mut entries = Vec::with_capacity(decays.len());
+    let mut buffers: Vec<&Handle> = Vec::with_capacity(2 * inputs.len());
+    let mut news: Vec<Handle> = Vec::with_capacity(inputs.len());
+    for (of, decay) in inputs.chunks(per).zip(decays) {
+        let mut places = [None; 7];
+        for (number, input) in of.iter().enumerate() {
+            // The gradient is only read.
+            let place = [0, 2, 3, 5][number];
+            places[place] = Some(buffers.len());
+            buffers.push(&input.handle);
+            if number != 1 {
+                let in_place = own(input);
+                let new = room(input);
+                let after = [1, 2, 4, 6][number];
+                places[after] = if in_place { places[place] } else { Some(inputs.len() + news.len()) };
+                if !in_place {
+                    news.push(new.handle.clone());
+                }
+                made.push(new);
+            }
+        }
+        let len = of.first().and_then(|parameter| count(parameter.meta.shape().num_elements())).unwrap_or(0);
+        entries.push(Entry { len, decay: *decay, places });
+    }
+    buffers.extend(&news);
+    if let Some(like) = inputs.first() {
+        queue(Program::Update, like, &buffers, move |places, card| {
+            entries.chunks(ENTRIES).try_for_each(|entries| some(step, factor, entries, places, card))
+        });
+    }
+    made
+}
+
+/// One launch for as many parameters as its table has room for.
+fn some(step: Step, factor: f32, entries: &[Entry], places: &[u64], card: &Launcher) -> Result<(), Fault> {
+    let mut table = [0_u64; ENTRIES * WORDS];
+    let mut blocks = 0_u32;
+    for (entry, words) in entries.iter().zip(table.chunks_exact_mut(WORDS)) {
+        for (word, place) in words.iter_mut().zip(entry.places) {
+            *word = place.and_then(|place| places.get(place).copied()).unwrap_or(0);
+        }
+        words[7] = pair(entry.len, blocks);
+        words[8] = match entry.decay {
+            Decay::None => 0,
+            Decay::Add(amount) => pair(single(amount).to_bits(), 1),
+            Decay::Shrink(amount) => pair(single(amount).to_bits(), 2),
+        };
+        blocks += entry.len.div_ceil(CHUNK);
+    }
+    let rule = count(step.remembers()).unwrap_or(0);
+    let [rate, keep1, beta2, keep2, root, epsilon] = step.constants().map(|value| single(value).to_bits());
+    let constants = [
+        pair(rule, count(entries.len()).unwrap_or(0)),
+        pair(factor.to_bits(), rate),
+        pair(keep1, beta2),
+        pair(keep2, root),
+        pair(epsilon, 0),
+    ];
+    card.launch(c"update", [blocks, 1], [THREADS, 1], &[Argument::Words(&table), Argument::Words(&constants)])
+}

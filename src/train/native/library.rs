@@ -1,0 +1,134 @@
+//! The functions of cuBLASLt and of the CUDA driver that are called by hand, loaded at run time: a machine without them has the other path.
+
+use libloading::Library;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// Anything of a library that is only held and handed back.
+pub type Opaque = *mut c_void;
+
+/// `cublasLtMatmulAlgo_t`.
+pub type Algorithm = [u64; 8];
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    /// The algorithm with its configuration.
+    pub algorithm: Algorithm,
+    /// Bytes that it needs beside its operands.
+    pub workspace: usize,
+    /// Zero where it can run.
+    pub state: c_int,
+    /// How full the card is with it.
+    pub waves: f32,
+    /// For later versions.
+    pub reserved: [c_int; 4],
+}
+
+macro_rules! functions {
+    ($(#[$about:meta])* $table:ident { $($(#[$what:meta])* $name:ident = $symbol:literal ($($argument:ty),*);)* }) => {
+        $(#[$about])*
+        pub struct $table {
+            $($(#[$what])* pub $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// Unloading it would take the functions away.
+            _library: Library,
+        }
+
+        impl $table {
+            fn of(library: Library) -> Result<Self, libloading::Error> {
+                $(
+                    // SAFETY: the type is that of the function in the headers of CUDA 12 and 13, whose enums are `int`s of C; the table keeps the
+                    // library for as long as it has the pointer.
+                    #[expect(unsafe_code, reason = "a function of a library that is loaded at run time")]
+                    let $name = *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($symbol) }?;
+                )*
+                Ok(Self { $($name,)* _library: library })
+            }
+        }
+    };
+}
+
+pub(super) use functions;
+
+functions! {
+    /// Of `cublasLt.h`. Each answers a `cublasStatus_t`.
+    Lt {
+        /// `cublasLtCreate(handle)`.
+        create = c"cublasLtCreate" (*mut Opaque);
+        /// `cublasLtMatmulDescCreate(description, compute type, type of the scalars)`.
+        operation = c"cublasLtMatmulDescCreate" (*mut Opaque, c_int, c_int);
+        /// `cublasLtMatmulDescSetAttribute(description, attribute, value, its size)`.
+        set_operation = c"cublasLtMatmulDescSetAttribute" (Opaque, c_int, *const c_void, usize);
+        /// `cublasLtMatrixLayoutCreate(layout, type, rows, columns, leading dimension)`.
+        layout = c"cublasLtMatrixLayoutCreate" (*mut Opaque, c_int, u64, u64, i64);
+        /// `cublasLtMatrixLayoutSetAttribute(layout, attribute, value, its size)`.
+        set_layout = c"cublasLtMatrixLayoutSetAttribute" (Opaque, c_int, *const c_void, usize);
+        /// `cublasLtMatmulPreferenceCreate(preference)`.
+        preference = c"cublasLtMatmulPreferenceCreate" (*mut Opaque);
+        /// `cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, its size)`.
+        set_preference = c"cublasLtMatmulPreferenceSetAttribute" (Opaque, c_int, *const c_void, usize);
+        /// `cublasLtMatmulPreferenceDestroy(preference)`.
+        drop_preference = c"cublasLtMatmulPreferenceDestroy" (Opaque);
+        /// `cublasLtMatmulAlgoGetHeuristic(handle, operation, A, B, C, D, preference, wanted, found, how many)`.
+        find = c"cublasLtMatmulAlgoGetHeuristic" (
+            Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut Found, *mut c_int
+        );
+        /// `cublasLtMatmul(handle, operation, alpha, A, its layout, B, …, beta, C, …, D, …, algorithm, workspace, its size, stream)`.
+        multiply = c"cublasLtMatmul" (
+            Opaque, Opaque, *const c_void, *const c_void, Opaque, *const c_void, Opaque, *const c_void, *const c_void, Opaque,
+            *mut c_void, Opaque, *const Algorithm, *mut c_void, usize, Opaque
+        );
+    }
+}
+
+functions! {
+    /// Of `cuda.h`. Each answers a `CUresult`.
+    Driver {
+        /// `cuDeviceGet(device, ordinal)`.
+        device = c"cuDeviceGet" (*mut c_int, c_int);
+        /// `cuDevicePrimaryCtxRetain(context, device)`.
+        primary = c"cuDevicePrimaryCtxRetain" (*mut Opaque, c_int);
+        /// `cuCtxSetCurrent(context)`.
+        set_current = c"cuCtxSetCurrent" (Opaque);
+        /// `cuCtxGetCurrent(context)`.
+        current = c"cuCtxGetCurrent" (*mut Opaque);
+        /// `cuStreamCreate(stream, flags)`.
+        stream = c"cuStreamCreate" (*mut Opaque, c_uint);
+        /// `cuStreamGetCtx(stream, context)`.
+        context_of = c"cuStreamGetCtx" (Opaque, *mut Opaque);
+        /// `cuStreamWaitEvent(stream, event, flags)`.
+        wait = c"cuStreamWaitEvent" (Opaque, Opaque, c_uint);
+        /// `cuMemcpyDtoDAsync(to, from, bytes, stream)`.
+        copy = c"cuMemcpyDtoDAsync_v2" (u64, u64, usize, Opaque);
+        /// `cuEventCreate(event, flags)`.
+        event = c"cuEventCreate" (*mut Opaque, c_uint);
+        /// `cuEventRecord(event, stream)`.
+        record = c"cuEventRecord" (Opaque, Opaque);
+        /// `cuCtxRecordEvent(context, event)`, since CUDA 12.5.
+        record_all = c"cuCtxRecordEvent" (Opaque, Opaque);
+        /// `cuCtxWaitEvent(context, event)`, since CUDA 12.5.
+        wait_all = c"cuCtxWaitEvent" (Opaque, Opaque);
+    }
+}
+
+/// cuBLASLt, loaded at the first call.
+pub fn lt() -> Option<&'static Lt> {
+    static LT: OnceLock<Option<Lt>> = OnceLock::new();
+    // In the order in which the survey of the machine looks for it, whose finding is in the run's identity.
+    let names = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
+    LT.get_or_init(|| names.iter().find_map(|name| open(name, Lt::of))).as_ref()
+}
+
+/// The CUDA driver, loaded at the first call.
+pub fn driver() -> Option<&'static Driver> {
+    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+    DRIVER.get_or_init(|| open("libcuda.so.1", Driver::of)).as_ref()
+}
+
+pub(super) fn open<T>(name: &str, of: impl FnOnce(Library) -> Result<T, libloading::Error>) -> Option<T> {
+    // SAFETY: loading runs the library's initialisers. Only NVIDIA's own libraries are loaded here, and theirs are made to be run by any program.
+    #[expect(unsafe_code, reason = "libraries that may be absent can only be loaded at run time")]
+    let library = unsafe { Library::new(name) };
+    library.and_then(of).ok()
+}

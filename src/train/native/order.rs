@@ -1,0 +1,193 @@
+//! The order of our work and that of Burn's runtime on a card. The runtime's streams do not wait for each other, nor for a default stream.
+//!
+//! Our work goes into the runtime's own stream, so that nothing has to wait. The runtime shows the stream only in its debugging output, which is read once. Where it is not
+//! found, our work goes into a stream of ours, which waits for all work of the card's context and for which all later work waits: that needs CUDA 12.5, and makes
+//! the card idle for a moment each time.
+
+use super::library::{Driver, Opaque, driver};
+use super::{Fault, told};
+use burn::tensor::StreamId;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl::server::ComputeServer;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+thread_local! {
+    /// The runtime talks to a card from one thread, so that what belongs to the card can belong to the thread.
+    static CARD: RefCell<Card> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Card {
+    /// The runtime's streams by their place; none where it was not found.
+    streams: HashMap<u64, Option<usize>>,
+    /// Ours.
+    aside: Option<Aside>,
+}
+
+#[derive(Clone, Copy)]
+struct Aside {
+    stream: Opaque,
+    before: Opaque,
+    after: Opaque,
+}
+
+/// Launches work in its turn among that of a stream of the runtime. To be called on the runtime's thread, when the card's context is current.
+pub fn in_turn<S: ComputeServer>(
+    server: &S,
+    id: StreamId,
+    launch: impl FnOnce(Opaque) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    CARD.with_borrow_mut(|card| match card.stream(driver, server, id) {
+        Some(stream) => launch(stream),
+        None => card.aside(driver)?.between(driver, launch),
+    })
+}
+
+impl Card {
+    fn stream<S: ComputeServer>(&mut self, driver: &Driver, server: &S, id: StreamId) -> Option<Opaque> {
+        // The runtime keeps so many streams at most, and shares them out like this.
+        let place = id.value % u64::from(CubeClRuntimeConfig::get().streaming.max_streams).max(1);
+        let found = *self.streams.entry(place).or_insert_with(|| {
+            let number = server.stream_ids().iter().position(|stream| stream.value == place);
+            let found = number.and_then(|number| shown(server, number)).filter(|stream| is_of_context(driver, *stream));
+            if found.is_none() {
+                log::warn!("the stream of the runtime was not found: products wait for the whole card");
+            }
+            found
+        });
+        found.map(with_exposed_provenance_mut)
+    }
+
+    fn aside(&mut self, driver: &Driver) -> Result<Aside, Fault> {
+        if let Some(aside) = self.aside {
+            return Ok(aside);
+        }
+        let mut aside = Aside { stream: null_mut(), before: null_mut(), after: null_mut() };
+        // CU_STREAM_NON_BLOCKING, and CU_EVENT_DISABLE_TIMING, without which an event costs more.
+        // SAFETY: all can be written to, and the card's context is current.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        unsafe {
+            told("cuStreamCreate", (driver.stream)(&raw mut aside.stream, 1))?;
+            told("cuEventCreate", (driver.event)(&raw mut aside.before, 2))?;
+            told("cuEventCreate", (driver.event)(&raw mut aside.after, 2))?;
+        }
+        self.aside = Some(aside);
+        Ok(aside)
+    }
+}
+
+impl Aside {
+    fn between(self, driver: &Driver, launch: impl FnOnce(Opaque) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut context = null_mut();
+        // SAFETY: the stream and the events were made by the driver and are never given back; an event may be recorded again as soon as the wait for it is queued.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        unsafe {
+            told("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
+            told("cuCtxRecordEvent", (driver.record_all)(context, self.before))?;
+            told("cuStreamWaitEvent", (driver.wait)(self.stream, self.before, 0))?;
+        }
+        launch(self.stream)?;
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        unsafe {
+            told("cuEventRecord", (driver.record)(self.after, self.stream))?;
+            told("cuCtxWaitEvent", (driver.wait_all)(context, self.after))
+        }
+    }
+}
+
+/// Whether the driver says that a stream belongs to the current context.
+fn is_of_context(driver: &Driver, stream: usize) -> bool {
+    let (mut current, mut context) = (null_mut(), null_mut());
+    // SAFETY: both can be written to. The stream is what the runtime holds as one: the text around it says so, and the runtime's version is pinned.
+    #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+    let told = unsafe {
+        ((driver.current)(&raw mut current), (driver.context_of)(with_exposed_provenance_mut(stream), &raw mut context))
+    };
+    told == (0, 0) && current == context
+}
+
+/// The address of a stream in a server's debugging output, which shows its streams in the order of their places.
+fn shown(server: &impl fmt::Debug, number: usize) -> Option<usize> {
+    let mut search = Search { skip: number, matched: 0, digits: String::new(), found: None };
+    // It ends with an error as soon as the address is known.
+    let _ = write!(search, "{server:?}");
+    search.found
+}
+
+const BEFORE: &[u8] = b"StreamWrapper { stream: Stream { sys: 0x";
+
+struct Search {
+    /// Streams that come before.
+    skip: usize,
+    /// How much of the text before an address has been seen.
+    matched: usize,
+    digits: String,
+    found: Option<usize>,
+}
+
+impl Write for Search {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if self.matched < BEFORE.len() {
+                // The text begins with a letter that it has nowhere else but in front of a shorter match.
+                self.matched = match byte {
+                    byte if byte == BEFORE[self.matched] => self.matched + 1,
+                    b'S' => 1,
+                    _ => 0,
+                };
+            } else if byte.is_ascii_hexdigit() {
+                self.digits.push(char::from(byte));
+            } else if self.skip > 0 {
+                self.skip -= 1;
+                self.matched = 0;
+                self.digits.clear();
+            } else {
+                self.found = usize::from_str_radix(&self.digits, 16).ok().filter(|address| *address != 0);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    #[expect(dead_code, reason = "only shown")]
+    struct Stream {
+        sys: *const u8,
+        other: Option<usize>,
+    }
+
+    #[derive(Debug)]
+    #[expect(dead_code, reason = "only shown")]
+    struct StreamWrapper {
+        stream: Stream,
+        cursor: u64,
+    }
+
+    #[derive(Debug)]
+    #[expect(dead_code, reason = "only shown")]
+    struct StreamPool {
+        streams: Vec<Option<StreamWrapper>>,
+    }
+
+    #[test]
+    fn streams_are_read_in_order() {
+        let wrapper = |address: usize| {
+            let stream = Stream { sys: std::ptr::without_provenance(address), other: None };
+            Some(StreamWrapper { stream, cursor: 0x11 })
+        };
+        let pool = StreamPool { streams: vec![None, wrapper(0x7fab_c0de), None, wrapper(0xdead_0000)] };
+        assert_eq!([0, 1, 2].map(|number| shown(&pool, number)), [Some(0x7fab_c0de), Some(0xdead_0000), None]);
+        assert_eq!(shown(&StreamPool { streams: vec![wrapper(0)] }, 0), None);
+        assert_eq!(shown(&"StreamWrapper { stream: StreamStream { sys: 0x12 }", 0), None);
+    }
+}
