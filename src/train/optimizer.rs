@@ -9,9 +9,11 @@
 //! - `adam`: m ← m + (1−β₁)(g−m), v ← β₂·v + (1−β₂)g², p ← p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 //!   (`torch.optim.Adam`; Kingma and Ba, arXiv:1412.6980, with ε outside of the root)
 
+#[cfg(feature = "cuda")]
+use super::native::kernels;
 use super::number::{real, single};
 use super::parameters::Layout;
-use burn::tensor::{Device, Tensor, TensorData, TensorReadError};
+use burn::tensor::{Device, Tensor, TensorReadError};
 use rayon::prelude::*;
 
 /// An update rule and its constants.
@@ -81,31 +83,40 @@ impl Optimizer {
     /// Updates every parameter by its gradient. Both lists have the order that the optimiser was made with.
     pub fn step(
         &mut self,
-        parameters: &mut [Tensor<1>],
+        parameters: &mut Vec<Tensor<1>>,
         gradients: Vec<Tensor<1>>,
         learning_rate: f64,
     ) -> Result<(), TensorReadError> {
         self.step += 1;
         let update = Update::new(self.rule, self.step, learning_rate);
+        // Nobody else may hold a tensor that is to be changed where it is.
+        let old = std::mem::take(parameters).into_iter().zip(gradients).zip(&self.decays);
         match &mut self.memory {
             Memory::Host(memory) => {
-                for (((parameter, gradient), memory), decay) in
-                    parameters.iter_mut().zip(gradients).zip(memory).zip(&self.decays)
-                {
+                for (((parameter, gradient), decay), memory) in old.zip(memory) {
                     let device = parameter.device();
-                    let gradient = decay.before(parameter, gradient, learning_rate);
-                    let mut data = take(parameter).try_into_data()?;
+                    let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
+                    let mut data = parameter.try_into_data()?;
                     let gradient = gradient.try_into_data()?;
                     update.host(data.as_mut_slice()?, gradient.as_slice()?, memory);
-                    *parameter = Tensor::from_data(data, &device);
+                    parameters.push(Tensor::from_data(data, &device));
                 }
             }
             Memory::Device(memory) => {
-                for (((parameter, gradient), memory), decay) in
-                    parameters.iter_mut().zip(gradients).zip(memory).zip(&self.decays)
-                {
-                    let gradient = decay.before(parameter, gradient, learning_rate);
-                    *parameter = update.device(take(parameter), gradient, memory);
+                let old: Vec<_> = old.zip(std::mem::take(memory)).collect();
+                #[cfg(feature = "cuda")]
+                let old = match update.by_kernel(old, learning_rate) {
+                    Ok((new, after)) => {
+                        (*parameters, *memory) = (new, after);
+                        return Ok(());
+                    }
+                    Err(old) => old,
+                };
+                for (((parameter, gradient), decay), before) in old {
+                    let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
+                    let (parameter, after) = update.device(parameter, gradient, before);
+                    parameters.push(parameter);
+                    memory.push(after);
                 }
             }
         }
@@ -119,22 +130,13 @@ fn decays(decay: Decay, layouts: &[Layout]) -> Vec<Decay> {
 
 impl Decay {
     /// Shrinks the parameter, or gives the gradient that will.
-    fn before(self, parameter: &mut Tensor<1>, gradient: Tensor<1>, rate: f64) -> Tensor<1> {
+    fn before(self, parameter: Tensor<1>, gradient: Tensor<1>, rate: f64) -> (Tensor<1>, Tensor<1>) {
         match self {
-            Self::None => gradient,
-            Self::Coupled(decay) => gradient + parameter.clone() * decay,
-            Self::Decoupled(decay) => {
-                *parameter = take(parameter) * (1.0 - rate * decay);
-                gradient
-            }
+            Self::None => (parameter, gradient),
+            Self::Coupled(decay) => (parameter.clone(), gradient + parameter * decay),
+            Self::Decoupled(decay) => (parameter * (1.0 - rate * decay), gradient),
         }
     }
-}
-
-/// Takes a tensor out of its place, so that nobody else holds its memory and it can be changed there.
-fn take(tensor: &mut Tensor<1>) -> Tensor<1> {
-    let empty = Tensor::from_data(TensorData::from([0.0_f32; 1]), &tensor.device());
-    std::mem::replace(tensor, empty)
 }
 
 impl Rule {
@@ -146,6 +148,10 @@ impl Rule {
         }
     }
 }
+
+/// A parameter and its gradient, its decay, and what is remembered of it.
+#[cfg(feature = "cuda")]
+type Old<'a> = (((Tensor<1>, Tensor<1>), &'a Decay), [Tensor<1>; 2]);
 
 /// One step's constants, computed in double precision.
 enum Update {
@@ -202,21 +208,44 @@ impl Update {
         }
     }
 
-    fn device(&self, p: Tensor<1>, g: Tensor<1>, [first, second]: &mut [Tensor<1>; 2]) -> Tensor<1> {
+    /// All parameters at once by a kernel of ours.
+    #[cfg(feature = "cuda")]
+    fn by_kernel<'a>(&self, old: Vec<Old<'a>>, learning_rate: f64) -> Result<kernels::Updated, Vec<Old<'a>>> {
+        let step = match *self {
+            Self::Sgd { rate } => kernels::Step::Sgd { rate },
+            Self::Momentum { rate, momentum } => kernels::Step::Momentum { rate, momentum },
+            Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
+                kernels::Step::Adam { rate, keep1, beta2, keep2, root, epsilon }
+            }
+        };
+        let kept: Vec<&'a Decay> = old.iter().map(|((_, decay), _)| *decay).collect();
+        let decays: Vec<kernels::Decay> = kept
+            .iter()
+            .map(|decay| match decay {
+                Decay::None => kernels::Decay::None,
+                Decay::Coupled(decay) => kernels::Decay::Add(*decay),
+                Decay::Decoupled(decay) => kernels::Decay::Shrink(1.0 - learning_rate * decay),
+            })
+            .collect();
+        let (both, memory): (Vec<_>, Vec<_>) = old.into_iter().map(|((both, _), memory)| (both, memory)).unzip();
+        let (parameters, gradients) = both.into_iter().unzip();
+        kernels::update(step, &decays, 1.0, kernels::State { parameters, gradients, memory }).map_err(|state| {
+            let both = state.parameters.into_iter().zip(state.gradients);
+            both.zip(kept).zip(state.memory).collect()
+        })
+    }
+
+    fn device(&self, p: Tensor<1>, g: Tensor<1>, [m, v]: [Tensor<1>; 2]) -> (Tensor<1>, [Tensor<1>; 2]) {
         match *self {
-            Self::Sgd { rate } => p - g * rate,
+            Self::Sgd { rate } => (p - g * rate, [m, v]),
             Self::Momentum { rate, momentum } => {
-                let b = take(first) * momentum + g;
-                *first = b.clone();
-                p - b * rate
+                let b = m * momentum + g;
+                (p - b.clone() * rate, [b, v])
             }
             Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
-                let m = take(first);
                 let m = m.clone() + (g.clone() - m) * keep1;
-                let v = take(second) * beta2 + g.clone() * g * keep2;
-                *first = m.clone();
-                *second = v.clone();
-                p - m / (v.sqrt() / root + epsilon) * rate
+                let v = v * beta2 + g.clone() * g * keep2;
+                (p - m.clone() / (v.clone().sqrt() / root + epsilon) * rate, [m, v])
             }
         }
     }

@@ -5,6 +5,7 @@
 use super::draw::{Draw, Stream};
 use super::parameters::Index;
 use super::precision::Precision;
+use super::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
 
 /// The parameters of a model and all that a pass over them depends on.
@@ -19,21 +20,7 @@ pub struct Pass<'a> {
     /// The loss is on a tape.
     taped: bool,
     device: Device,
-    by_hand: Vec<Hand>,
 }
-
-/// A part of a model that is not on the tape: for the tape its answer is a leaf.
-struct Hand {
-    /// The answer.
-    leaf: Tensor<2>,
-    /// What it was given, on the tape.
-    input: Tensor<2>,
-    /// Its backward pass.
-    backward: Box<Backward>,
-}
-
-/// From the gradient of an answer to that of the input, and to those of parameters by their names.
-type Backward = dyn FnOnce(Tensor<2>) -> (Tensor<2>, Vec<(String, Tensor<1>)>);
 
 /// What a training step is drawn from.
 #[derive(Clone, Copy)]
@@ -78,7 +65,7 @@ impl<'a> Pass<'a> {
 
     fn new(material: Material<'a>, training: Option<Training>, taped: bool) -> Self {
         let Material { index, parameters, statistics, running, precision, device } = material;
-        Self { index, parameters, statistics, running, precision, training, taped, device, by_hand: Vec::new() }
+        Self { index, parameters, statistics, running, precision, training, taped, device }
     }
 
     /// Whether this is a training step.
@@ -132,52 +119,20 @@ impl<'a> Pass<'a> {
         if self.taped { tensor.inner() } else { tensor }
     }
 
-    /// An answer that was computed off the tape from `input`, which is on it. `backward` turns the gradient of the answer into the gradients of the input and, flat and by
-    /// name, of parameters. All of them are off the tape and in float32.
-    ///
-    /// What `input` was made of has no other way to the loss: the tape before it is gone through once, when all of its gradient is known. Parameters may be used
-    /// on both sides.
-    pub fn by_hand(
-        &mut self,
-        input: Tensor<2>,
-        answer: Tensor<2>,
-        backward: impl FnOnce(Tensor<2>) -> (Tensor<2>, Vec<(String, Tensor<1>)>) + 'static,
-    ) -> Tensor<2> {
-        if !self.taped {
-            return answer;
-        }
-        let leaf = Tensor::from_inner(answer).require_grad();
-        self.by_hand.push(Hand { leaf: leaf.clone(), input, backward: Box::new(backward) });
-        leaf
+    /// An answer that was computed off the tape from `inputs`; on it, if there is one ([`tape::recorded`]).
+    pub fn recorded<const N: usize, const D: usize>(
+        &self,
+        inputs: impl FnOnce() -> [Taped; N],
+        answer: Tensor<D>,
+        backward: impl FnOnce(Tensor<D>, [bool; N]) -> [Option<Plain>; N] + Send + 'static,
+    ) -> Tensor<D> {
+        if self.taped { tape::recorded(inputs(), answer, backward) } else { answer }
     }
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it.
-    ///
-    /// The tape is cut at each part that was done by hand. Before such a part it goes on from the sum of `input` times the gradient of `input`, whose gradient is that
-    /// one.
-    pub fn backward(mut self, loss: &Tensor<1>) -> Vec<Option<Tensor<1>>> {
-        let mut tapes = vec![loss.backward()];
-        let mut gradients: Vec<Option<Tensor<1>>> = vec![None; self.parameters.len()];
-        let add = |sum: &mut Option<Tensor<1>>, gradient: Tensor<1>| {
-            *sum = Some(match sum.take() {
-                Some(sum) => sum + gradient,
-                None => gradient,
-            });
-        };
-        while let Some(Hand { leaf, input, backward }) = self.by_hand.pop() {
-            let Some(gradient) = tapes.iter_mut().find_map(|tape| leaf.grad_remove(tape)) else { continue };
-            let (of_input, of_parameters) = backward(gradient);
-            for (name, gradient) in of_parameters {
-                let Some((place, _)) = self.index.find(&name) else { panic!("the model has no parameter `{name}`") };
-                add(&mut gradients[place], gradient);
-            }
-            // The backward pass starts from ones of this shape: their sum needs not be computed.
-            tapes.push((input * Tensor::from_inner(of_input)).backward());
-        }
-        for (sum, parameter) in gradients.iter_mut().zip(self.parameters) {
-            tapes.iter_mut().filter_map(|tape| parameter.grad_remove(tape)).for_each(|gradient| add(sum, gradient));
-        }
-        gradients
+    pub fn backward(self, loss: &Tensor<1>) -> Vec<Option<Tensor<1>>> {
+        let mut tape = loss.backward();
+        self.parameters.iter().map(|parameter| parameter.grad_remove(&mut tape).map(tape::clean)).collect()
     }
 
     /// A running statistic, a constant in float32.
@@ -191,6 +146,13 @@ impl<'a> Pass<'a> {
         let place = self.statistic(name);
         let old = self.running[place].clone();
         self.running[place] = old * (1.0 - share) + value * share;
+    }
+
+    /// Sets a running statistic, off the tape.
+    #[cfg(feature = "cuda")]
+    pub fn set_running(&mut self, name: &str, value: Tensor<1>) {
+        let place = self.statistic(name);
+        self.running[place] = value;
     }
 
     fn statistic(&self, name: &str) -> usize {
@@ -225,60 +187,4 @@ pub fn fresh(layouts: &[super::parameters::Layout], device: &Device) -> Vec<Tens
 /// Whole numbers as a tensor.
 pub fn whole<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::parameters::{Layout, Start};
-    use super::*;
-
-    /// The gradients of a and b in the sum of ((x·a)²·b)²·a, with both squares on the tape or done by hand.
-    fn gradients(by_hand: bool) -> Vec<Vec<f32>> {
-        let device = Device::flex();
-        let layouts = ["a", "b", "unused"].map(|name| Layout::new(name, &[2, 2], Start::Constant(0.0)));
-        let index = Index::new(&layouts);
-        let leaf = |values: [f32; 4]| Tensor::from_inner(Tensor::<1>::from_data(values, &device)).require_grad();
-        let parameters = [leaf([1.0, -2.0, 0.5, 3.0]), leaf([0.5, 1.0, -1.0, 2.0]), leaf([1.0; 4])];
-        let material = Material {
-            index: &index,
-            parameters: &parameters,
-            statistics: &Index::default(),
-            running: &mut [],
-            precision: Precision::Fp32,
-            device: device.clone(),
-        };
-        let mut pass = Pass::on_tape(material);
-        let x: Tensor<2> = pass.values(vec![1.0, 2.0, 3.0, 4.0], [2, 2]);
-        // ((x·a)²·b)², where each square with the product after it is one part, so that a part has a parameter of its own.
-        let mut y = x.matmul(pass.exact("a"));
-        for name in ["b", "a"] {
-            let weight = pass.exact::<2>(name);
-            y = if by_hand {
-                let [at, weight] = [y.clone(), weight].map(|tensor| pass.off_tape(tensor));
-                let answer = (at.clone() * at.clone()).matmul(weight.clone());
-                pass.by_hand(y, answer, move |gradient| {
-                    let of_weight = (at.clone() * at.clone()).transpose().matmul(gradient.clone());
-                    let of_input = gradient.matmul(weight.transpose()) * at * 2.0;
-                    (of_input, vec![(name.to_owned(), of_weight.reshape([4]))])
-                })
-            } else {
-                (y.clone() * y).matmul(weight)
-            };
-        }
-        // `a` is used before, in and after the parts.
-        let loss = (y * pass.exact("a")).reshape([1, 4]).sum_dim(1).reshape([1]);
-        let gradients = pass.backward(&loss);
-        assert!(gradients[2].is_none(), "a gradient of what was not used");
-        gradients.into_iter().flatten().map(|tensor| tensor.try_into_vec_as().expect("readable")).collect()
-    }
-
-    #[test]
-    fn parts_done_by_hand_have_the_gradients_of_the_tape() {
-        let [taped, by_hand] = [false, true].map(gradients);
-        assert_eq!(taped.len(), 2);
-        assert!(taped.concat().iter().all(|value| value.abs() > 1.0), "{taped:?}");
-        for (a, b) in taped.concat().iter().zip(by_hand.concat()) {
-            assert!((a - b).abs() <= 1e-5 * a.abs(), "{taped:?}, by hand {by_hand:?}");
-        }
-    }
 }

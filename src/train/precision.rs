@@ -32,7 +32,8 @@ impl Precision {
         [Self::Fp32, Self::Fp16, Self::Bf16].into_iter().find(|precision| precision.name() == name)
     }
 
-    fn format(self) -> FloatDType {
+    /// As Burn calls it.
+    pub fn format(self) -> FloatDType {
         match self {
             Self::Fp32 => FloatDType::F32,
             Self::Fp16 => FloatDType::F16,

@@ -8,7 +8,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
 /// What the tanh form multiplies x³ by.
 const CUBIC: f64 = 0.044_715;
 
-/// x·Φ(x), with the error function. The answer is in float32.
+/// x·Φ(x), with the error function. Arithmetic is in float32, the answer in the number format of the pass.
 ///
 /// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
 pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
@@ -19,7 +19,7 @@ pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
     })
 }
 
-/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. The answer is in float32.
+/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the pass.
 pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
     curve(pass, x, |x| {
         let square = x.clone() * x.clone();
@@ -30,19 +30,18 @@ pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
     })
 }
 
-/// A function of each value, given together with its slope.
-///
-/// On the tape stands the straight line that touches it, x·slope + rest: the same value and the same gradient, and the tape keeps one tensor of this size where
-/// the steps of the function would keep up to six.
-fn curve(pass: &Pass<'_>, x: Tensor<2>, function: impl Fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
-    let x = exact(x);
-    let at = pass.off_tape(x.clone());
-    let [value, slope] = function(at.clone());
-    if !pass.taped() {
-        return value;
-    }
-    let rest = value - at * slope.clone();
-    x * pass.constant(slope) + pass.constant(rest)
+/// A function of each value, given together with its slope. The tape keeps what it is a function of.
+fn curve(pass: &Pass<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
+    let (at, format) = (pass.off_tape(x.clone()), x.dtype());
+    let [value, _] = function(exact(at.clone()));
+    pass.recorded(
+        || [x.into()],
+        pass.round(value),
+        move |gradient, _| {
+            let [_, slope] = function(exact(at));
+            [Some((exact(gradient) * slope).cast(format).into())]
+        },
+    )
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Multi-head self-attention (Vaswani et al. 2017, section 3.2).
 
-use super::dropout::dropout;
+use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
+use super::product::{Product, product};
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels::{Look, attention_softmax, attention_softmax_back};
 use crate::train::number::real_len;
 use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::train::precision::{Precision, exact};
 use burn::tensor::activation::softmax;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 /// What is added to the score of a token that may not be seen: nothing of it remains after the softmax, and it is no infinity.
 const NEVER: f64 = -1.0e30;
@@ -19,43 +22,151 @@ pub struct Attention {
     pub output: String,
     /// How many look at once, each with its share of the features.
     pub heads: usize,
+    /// A token does not see those that come after it.
+    pub causal: bool,
     /// The share of what is seen that is dropped, after the softmax.
     pub dropout: f64,
 }
 
-/// x [rows·width, hidden] to the same shape in the number format of the pass. Every token of a row sees all of that row, except what the mask forbids.
+/// x [rows·width, hidden] to the same shape in the number format of the pass. Every token of a row sees all of that row, but what comes after it where attention is causal.
 ///
 /// Scores are products in the number format of the pass; queries are scaled before, so that they stay within binary16. The softmax is in float32.
-pub fn attend(
-    pass: &mut Pass<'_>,
-    layer: &Attention,
-    x: Tensor<2>,
-    [rows, width]: [usize; 2],
-    mask: Option<&Tensor<4>>,
-) -> Tensor<2> {
+pub fn attend(pass: &mut Pass<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (heads, hidden) = (layer.heads, x.dims()[1]);
-    let features = hidden / heads;
     let qkv = linear_joined(pass, &layer.qkv, x);
-    let [queries, keys, values] = [0, 1, 2].map(|part| {
-        let part = qkv.clone().narrow(1, part * hidden, hidden);
-        part.reshape([rows, width, heads, features]).swap_dims(1, 2)
-    });
-    let scores = exact((queries * (1.0 / real_len(features).sqrt())).matmul(keys.swap_dims(2, 3)));
-    let scores = match mask {
-        Some(mask) => scores + mask.clone(),
-        None => scores,
+    let core = Core {
+        precision: pass.precision,
+        shape: [rows, width, heads, hidden / heads],
+        causal: layer.causal,
+        key: if layer.dropout > 0.0 { pass.key() } else { None },
+        share: layer.dropout,
     };
-    let shares = dropout(pass, softmax(scores, 3), layer.dropout);
-    let seen = pass.round(shares).matmul(values).swap_dims(1, 2).reshape([rows * width, hidden]);
+    let (seen, kept) = core.forward(pass.off_tape(qkv.clone()));
+    let seen = pass.recorded(|| [qkv.into()], seen, move |gradient, _| [Some(core.backward(gradient, kept).into())]);
     linear(pass, &layer.output, seen)
 }
 
-/// A mask [1, 1, width, width] for [`attend`], in float32, that hides from each token those after it.
-pub fn causal_mask(pass: &Pass<'_>, width: usize) -> Tensor<4> {
+/// What is between the maps. Off the tape, on which each of the three parts of `qkv` would leave a gradient of the size of all of them.
+#[derive(Clone, Copy)]
+struct Core {
+    precision: Precision,
+    /// Rows, width, heads, and features of a head.
+    shape: [usize; 4],
+    causal: bool,
+    /// Of the dropout, in a training step that has one.
+    key: Option<u32>,
+    share: f64,
+}
+
+/// What the backward pass needs, each [rows, heads, width, features or width].
+struct Kept {
+    queries: Tensor<4>,
+    keys: Tensor<4>,
+    values: Tensor<4>,
+    shares: Tensor<4>,
+    softmax: Softmax,
+}
+
+enum Softmax {
+    /// The softmax before any of it was dropped, in float32.
+    Shares(Box<Tensor<4>>),
+    /// What it was made of, and what a kernel of ours wants to have again.
+    #[cfg(feature = "cuda")]
+    Scores(Box<(Tensor<4>, Tensor<2>)>),
+}
+
+impl Core {
+    /// qkv [rows·width, 3·hidden] to [rows·width, hidden].
+    fn forward(&self, qkv: Tensor<2>) -> (Tensor<2>, Kept) {
+        let [rows, width, heads, features] = self.shape;
+        let [queries, keys, values] = [0, 1, 2].map(|part| {
+            let part = qkv.clone().narrow(1, part * heads * features, heads * features);
+            part.reshape([rows, width, heads, features]).swap_dims(1, 2)
+        });
+        let queries = queries * self.scale();
+        let how = Product::of(self.precision);
+        let scores = product(queries.clone(), keys.clone(), how.second_transposed());
+        let (shares, softmax) = self.shares(scores);
+        let seen = self.joined(product(shares.clone(), values.clone(), how));
+        (seen, Kept { queries, keys, values, shares, softmax })
+    }
+
+    /// The gradient of qkv from that of the answer.
+    fn backward(&self, gradient: Tensor<2>, kept: Kept) -> Tensor<2> {
+        let Kept { queries, keys, values, shares, softmax } = kept;
+        let [rows, width, heads, features] = self.shape;
+        let gradient = self.precision.round(gradient).reshape([rows, width, heads, features]).swap_dims(1, 2);
+        let how = Product::of(self.precision);
+        let of_values = product(shares, gradient.clone(), how.first_transposed());
+        let of_shares = product(gradient, values, how.second_transposed());
+        let of_scores = self.shares_back(of_shares, softmax);
+        let of_queries = product(of_scores.clone(), keys, how) * self.scale();
+        let of_keys = product(of_scores, queries, how.first_transposed());
+        Tensor::cat([of_queries, of_keys, of_values].map(|part| self.joined(part)).to_vec(), 1)
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / real_len(self.shape[3]).sqrt()
+    }
+
+    /// [rows, heads, width, features] to [rows·width, hidden].
+    fn joined(&self, parts: Tensor<4>) -> Tensor<2> {
+        let [rows, width, heads, features] = self.shape;
+        parts.swap_dims(1, 2).reshape([rows * width, heads * features])
+    }
+
+    /// From scores [rows, heads, width, width] to what is seen of each token, some of it dropped, in the number format of the products.
+    fn shares(&self, scores: Tensor<4>) -> (Tensor<4>, Softmax) {
+        #[cfg(feature = "cuda")]
+        if let Ok((shares, rest)) = attention_softmax(scores.clone(), self.look(), self.precision.format()) {
+            return (shares, Softmax::Scores(Box::new((scores, rest))));
+        }
+        let scores = exact(scores);
+        let scores = if self.causal { scores.clone() + causal_mask(self.shape[1], &scores.device()) } else { scores };
+        let all = softmax(scores, 3);
+        (self.precision.round(self.dropped(all.clone())), Softmax::Shares(Box::new(all)))
+    }
+
+    /// The gradient of the scores from that of the shares.
+    fn shares_back(&self, gradient: Tensor<4>, softmax: Softmax) -> Tensor<4> {
+        match softmax {
+            Softmax::Shares(all) => {
+                let all = *all;
+                let slope = self.dropped(exact(gradient));
+                let along = (slope.clone() * all.clone()).sum_dim(3);
+                self.precision.round(all * (slope - along))
+            }
+            #[cfg(feature = "cuda")]
+            Softmax::Scores(given) => {
+                let (scores, rest) = *given;
+                match attention_softmax_back(scores, gradient, &rest, self.look()) {
+                    Ok(gradient) => gradient,
+                    Err(_) => unreachable!("what was possible forward is possible backward"),
+                }
+            }
+        }
+    }
+
+    fn dropped(&self, shares: Tensor<4>) -> Tensor<4> {
+        match self.key {
+            Some(key) => dropped(shares, key, self.share),
+            None => shares,
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn look(&self) -> Look {
+        let share = if self.key.is_some() { self.share } else { 0.0 };
+        Look { causal: self.causal, scale: 1.0, key: self.key.unwrap_or(0), share }
+    }
+}
+
+/// What is added to scores so that no token sees those after it: [1, 1, width, width].
+fn causal_mask(width: usize, device: &Device) -> Tensor<4> {
     let end = i64::try_from(width).unwrap_or(i64::MAX);
-    let places = Tensor::<1, Int>::arange(0..end, pass.device());
+    let places = Tensor::<1, Int>::arange(0..end, device);
     let after = places.clone().unsqueeze_dim::<2>(0) - places.unsqueeze_dim::<2>(1);
-    pass.constant(after.clamp(0, 1).float() * NEVER).unsqueeze()
+    (after.clamp(0, 1).float() * NEVER).unsqueeze()
 }
 
 /// Floating-point operations of [`attend`] over one row, counted as `Model::forward_flops` says: four maps, and products of T×d with d×T and of T×T with T×d for each head.

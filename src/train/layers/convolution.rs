@@ -1,8 +1,12 @@
 //! Convolutions of images.
 
+#[cfg(feature = "cuda")]
+use crate::train::native::dnn;
 use crate::train::number::{real_len, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
+#[cfg(feature = "cuda")]
+use crate::train::precision::Precision;
 use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
@@ -39,8 +43,44 @@ pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
 /// format of the pass.
 pub fn convolve(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
     let Window { stride, padding } = window;
-    let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
+    let weight = pass.exact::<4>(&format!("{name}.weight"));
     let bias = format!("{name}.bias");
     let bias = pass.has(&bias).then(|| pass.weight::<1>(&bias));
-    conv2d(pass.round(x), pass.weight(&format!("{name}.weight")), bias, options)
+    #[cfg(feature = "cuda")]
+    if let Some(y) = by_cudnn(pass, &x, &weight, window) {
+        return match bias {
+            Some(bias) => {
+                let channels = bias.dims()[0];
+                y + bias.reshape([1, channels, 1, 1])
+            }
+            None => y,
+        };
+    }
+    let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
+    conv2d(pass.round(x), pass.round(weight), bias, options)
+}
+
+/// Without the bias; none where cuDNN cannot do it.
+#[cfg(feature = "cuda")]
+fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &Tensor<4>, window: Window) -> Option<Tensor<4>> {
+    let how = dnn::Convolution {
+        stride: [window.stride; 2],
+        padding: [window.padding; 2],
+        tf32: pass.precision == Precision::Fp32,
+    };
+    let [images, filters] = [x, weight].map(|tensor| pass.round(pass.off_tape(tensor.clone())));
+    let (input, shape) = (images.dims(), filters.dims());
+    if !dnn::possible(&images, shape, how) {
+        return None;
+    }
+    let y = dnn::convolve(images.clone(), filters.clone(), how).ok()?;
+    let (formats, precision) = ([x, weight].map(|tensor| tensor.dtype()), pass.precision);
+    let on_tape = || [x.clone().into(), weight.clone().into()];
+    Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
+        let gradient = precision.round(gradient);
+        let of_x = of_x.then(|| dnn::of_input(gradient.clone(), filters, input, how).ok());
+        let of_weight = of_weight.then(|| dnn::of_weight(images, gradient, shape, how).ok());
+        let [of_x, of_weight] = [of_x, of_weight].map(Option::flatten);
+        [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| weight.cast(formats[1]).into())]
+    }))
 }

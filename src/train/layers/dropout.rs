@@ -2,6 +2,8 @@
 //!
 //! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
 
+#[cfg(feature = "cuda")]
+use crate::train::native;
 use crate::train::pass::Pass;
 use burn::tensor::{DType, Device, Int, Tensor};
 
@@ -11,9 +13,21 @@ pub fn dropout<const D: usize>(pass: &mut Pass<'_>, x: Tensor<D>, share: f64) ->
         return x;
     }
     let Some(key) = pass.key() else { return x };
+    let answer = dropped(pass.off_tape(x.clone()), key, share);
+    pass.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
+}
+
+/// Dropout with a key that was drawn before, off the tape.
+pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
+    #[cfg(feature = "cuda")]
+    let x = match native::kernels::drop(x, key, share) {
+        Ok(dropped) => return dropped,
+        Err(x) => x,
+    };
     let dims = x.dims();
-    let mask = kept(key, dims.iter().product(), share, pass.device()) * (1.0 / (1.0 - share));
-    x.clone() * pass.constant(mask.cast(x.dtype()).reshape(dims))
+    let mask = kept(key, dims.iter().product(), share, &x.device()) * (1.0 / (1.0 - share));
+    let mask = mask.cast(x.dtype()).reshape(dims);
+    x * mask
 }
 
 /// 1 where a value stays, 0 where it is dropped.

@@ -1,6 +1,10 @@
 //! The loss of a classifier.
 
+#[cfg(feature = "cuda")]
+use crate::train::native;
 use crate::train::number::real_len;
+#[cfg(feature = "cuda")]
+use crate::train::number::single;
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
 use burn::tensor::activation::log_softmax;
@@ -17,7 +21,38 @@ pub fn cross_entropy(
     targets: Tensor<1, Int>,
     [classes, counted]: [usize; 2],
 ) -> Tensor<1> {
-    summed(pass, possible(pass, answers, classes), targets) * (1.0 / real_len(counted.max(1)))
+    let share = 1.0 / real_len(counted.max(1));
+    #[cfg(feature = "cuda")]
+    let (answers, targets) = match by_kernel(pass, answers, targets, classes, share) {
+        Ok(loss) => return loss,
+        Err(given) => given,
+    };
+    summed(pass, possible(pass, answers, classes), targets) * share
+}
+
+/// By kernels of ours, which go through the answers once for the loss and once for the gradient.
+#[cfg(feature = "cuda")]
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+fn by_kernel(
+    pass: &Pass<'_>,
+    answers: Tensor<2>,
+    targets: Tensor<1, Int>,
+    classes: usize,
+    share: f64,
+) -> Result<Tensor<1>, (Tensor<2>, Tensor<1, Int>)> {
+    let right = if pass.taped() { targets.clone().inner() } else { targets.clone() };
+    let given = pass.off_tape(answers.clone());
+    let Some(loss) = native::kernels::cross_entropy(&given, &right, classes) else { return Err((answers, targets)) };
+    let recorded = pass.recorded(
+        || [answers.into()],
+        loss * share,
+        move |upstream, _| {
+            let gradient = native::kernels::cross_entropy_back(given, &right, classes, single(share), &upstream);
+            // What was possible for the loss is possible for its gradient.
+            [gradient.ok().map(Into::into)]
+        },
+    );
+    Ok(recorded)
 }
 
 /// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. Otherwise as [`cross_entropy`].

@@ -12,10 +12,11 @@ mod linear;
 mod loss;
 mod norm;
 mod pool;
+mod product;
 mod recurrent;
 
 pub use activation::{gelu, gelu_tanh};
-pub use attention::{Attention, attend, attention_flops, causal_mask};
+pub use attention::{Attention, attend, attention_flops};
 pub use convolution::{Window, convolution_flops, convolution_layout, convolve};
 pub use dropout::dropout;
 pub use embedding::{add_positions, embed, unembed};
@@ -23,4 +24,5 @@ pub use linear::linear;
 pub use loss::{cross_entropy, judge};
 pub use norm::{batch_norm, layer_norm, norm_layouts, norm_statistics};
 pub use pool::{max_pool, mean_pixel, mean_to};
+pub use product::{Product, product};
 pub use recurrent::{Cell, recurrent, recurrent_flops, recurrent_layouts};

@@ -1,9 +1,13 @@
 //! Normalisation, in float32 whatever the number format of the pass.
 
+#[cfg(feature = "cuda")]
+use crate::train::native::{dnn, kernels};
 use crate::train::number::real_len;
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
+#[cfg(feature = "cuda")]
+use burn::tensor::FloatDType;
 use burn::tensor::Tensor;
 
 /// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
@@ -27,6 +31,10 @@ pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
 /// PyTorch. The answer has the number format of the input.
 pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
+    #[cfg(feature = "cuda")]
+    if let Some(y) = by_cudnn(pass, name, &x) {
+        return y;
+    }
     let format = x.dtype();
     let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
     let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
@@ -55,9 +63,56 @@ pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>) -> Tensor<4> {
 
 /// Layer normalisation of each row of [rows, features] (Ba, Kiros, Hinton 2016). The answer is in float32.
 pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Tensor<2> {
-    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")).unsqueeze());
+    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
     let x = exact(x);
+    #[cfg(feature = "cuda")]
+    if let Some(y) = by_kernel(pass, &x, [&gain, &bias], epsilon) {
+        return y;
+    }
+    let [gain, bias] = [gain, bias].map(Tensor::unsqueeze);
     let centred = x.clone() - x.mean_dim(1);
     let variance = (centred.clone() * centred.clone()).mean_dim(1);
     centred * (variance + epsilon).sqrt().recip() * gain + bias
+}
+
+/// By kernels of ours, in one pass over the values.
+#[cfg(feature = "cuda")]
+fn by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsilon: f64) -> Option<Tensor<2>> {
+    let [scale, shift] = [gain, bias].map(|vector| pass.off_tape(vector.clone()));
+    let given = pass.off_tape(x.clone());
+    let normed = kernels::layer_norm(given.clone(), &scale, &shift, epsilon, FloatDType::F32).ok()?;
+    let kernels::Normed { y, mean, inverse } = normed;
+    let on_tape = || [x.clone().into(), gain.clone().into(), bias.clone().into()];
+    Some(pass.recorded(on_tape, y, move |gradient, _| {
+        // What was possible forward is possible backward.
+        match kernels::layer_norm_back(given, gradient, &scale, &mean, &inverse) {
+            Ok((of_x, of_gain, of_bias)) => [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())],
+            Err(_) => [None, None, None],
+        }
+    }))
+}
+
+/// A training step by cuDNN; none where it cannot do it, or this is none.
+#[cfg(feature = "cuda")]
+fn by_cudnn(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>) -> Option<Tensor<4>> {
+    if !pass.trains() {
+        return None;
+    }
+    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
+    let [scale, shift] = [&gain, &bias].map(|vector| pass.off_tape(vector.clone()));
+    let given = pass.off_tape(x.clone());
+    let running = ["running_mean", "running_var"].map(|part| format!("{name}.{part}"));
+    let [mean, variance] = running.each_ref().map(|name| pass.off_tape(pass.running(name)));
+    let (y, statistics, new) = dnn::normalise(&given, [&scale, &shift], [&mean, &variance], BATCH_EPSILON, SHARE)?;
+    for (name, new) in running.iter().zip(new) {
+        pass.set_running(name, new);
+    }
+    let on_tape = || [x.clone().into(), gain.into(), bias.into()];
+    Some(pass.recorded(on_tape, y, move |gradient, _| {
+        // What was possible forward is possible backward.
+        match dnn::normalise_back(given, gradient, scale, statistics) {
+            Ok((of_x, of_gain, of_bias)) => [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())],
+            Err(_) => [None, None, None],
+        }
+    }))
 }

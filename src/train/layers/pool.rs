@@ -1,13 +1,31 @@
 //! Pooling of images.
 
 use super::Window;
+#[cfg(feature = "cuda")]
+use crate::train::native::dnn;
+use crate::train::pass::Pass;
 use crate::train::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
 
 /// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
-pub fn max_pool(x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
+pub fn max_pool(pass: &Pass<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
+    #[cfg(feature = "cuda")]
+    if let Some(y) = by_cudnn(pass, &x, side, window) {
+        return y;
+    }
     max_pool2d(x, [side; 2], [window.stride; 2], [window.padding; 2], [1, 1], false)
+}
+
+#[cfg(feature = "cuda")]
+fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
+    let how = dnn::Pool { size: [side; 2], stride: [window.stride; 2], padding: [window.padding; 2] };
+    let given = pass.off_tape(x.clone());
+    let y = dnn::pool_max(given.clone(), how).ok()?;
+    let maxima = y.clone();
+    // What was possible forward is possible backward.
+    let backward = move |gradient, _| [dnn::pool_max_back(given, maxima, gradient, how).ok().map(Into::into)];
+    Some(pass.recorded(|| [x.clone().into()], y, backward))
 }
 
 /// The mean of each channel: [rows, channels, height, width] to [rows, channels], in float32.
@@ -28,6 +46,9 @@ pub fn mean_to(x: Tensor<4>, side: usize) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::parameters::Index;
+    use crate::train::pass::Material;
+    use crate::train::precision::Precision;
     use burn::tensor::{DType, Device, FloatDType, TensorData};
 
     /// Values whose order is not that of their places, all different.
@@ -65,7 +86,16 @@ mod tests {
             gradients[best] += pixels(6)[place];
         }
         let x = image(values, [4, 5]);
-        let y = max_pool(x.clone(), 3, window);
+        let none = Index::default();
+        let pass = Pass::on_tape(Material {
+            index: &none,
+            parameters: &[],
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: Device::flex(),
+        });
+        let y = max_pool(&pass, x.clone(), 3, window);
         assert_eq!(read(y.clone()), maxima);
         assert_eq!(gradient(&x, y, &pixels(6)), gradients);
     }

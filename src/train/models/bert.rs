@@ -62,15 +62,16 @@ impl Bert {
             qkv: ["query", "key", "value"].map(|part| format!("{name}.attention.self.{part}")).to_vec(),
             output: format!("{name}.attention.output.dense"),
             heads: self.heads,
+            causal: false,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, x.clone(), shape, None);
-        let seen = dropout(pass, exact(seen), self.dropout);
+        let seen = attend(pass, &attention, x.clone(), shape);
+        let seen = exact(dropout(pass, seen, self.dropout));
         let x = layer_norm(pass, &format!("{name}.attention.output.LayerNorm"), x + seen, EPSILON);
         let inner = linear(pass, &format!("{name}.intermediate.dense"), x.clone());
         let inner = gelu(pass, inner);
-        let added = exact(linear(pass, &format!("{name}.output.dense"), inner));
-        let added = dropout(pass, added, self.dropout);
+        let added = linear(pass, &format!("{name}.output.dense"), inner);
+        let added = exact(dropout(pass, added, self.dropout));
         layer_norm(pass, &format!("{name}.output.LayerNorm"), x + added, EPSILON)
     }
 }

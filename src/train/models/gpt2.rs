@@ -4,8 +4,8 @@
 
 use super::{Input, Model};
 use crate::train::layers::{
-    Attention, add_positions, attend, attention_flops, causal_mask, dropout, embed, gelu_tanh, layer_norm, linear,
-    norm_layouts, unembed,
+    Attention, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear, norm_layouts,
+    unembed,
 };
 use crate::train::number::{real_len, wide};
 use crate::train::parameters::{Layout, Start};
@@ -53,21 +53,22 @@ impl Gpt2 {
     }
 
     /// A decoder layer over x [rows·width, hidden], float32.
-    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2], mask: &Tensor<4>) -> Tensor<2> {
+    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2]) -> Tensor<2> {
         let attention = Attention {
             qkv: vec![format!("{name}.attn.c_attn")],
             output: format!("{name}.attn.c_proj"),
             heads: self.heads,
+            causal: true,
             dropout: self.dropout,
         };
         let normed = layer_norm(pass, &format!("{name}.ln_1"), x.clone(), EPSILON);
-        let seen = exact(attend(pass, &attention, normed, shape, Some(mask)));
-        let x = x + dropout(pass, seen, self.dropout);
+        let seen = attend(pass, &attention, normed, shape);
+        let x = x + exact(dropout(pass, seen, self.dropout));
         let normed = layer_norm(pass, &format!("{name}.ln_2"), x.clone(), EPSILON);
         let inner = linear(pass, &format!("{name}.mlp.c_fc"), normed);
         let inner = gelu_tanh(pass, inner);
-        let added = exact(linear(pass, &format!("{name}.mlp.c_proj"), inner));
-        x + dropout(pass, added, self.dropout)
+        let added = linear(pass, &format!("{name}.mlp.c_proj"), inner);
+        x + exact(dropout(pass, added, self.dropout))
     }
 }
 
@@ -104,12 +105,11 @@ impl Model for Gpt2 {
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
         let shape = tokens.dims();
-        let mask = causal_mask(pass, shape[1]);
         let x = embed(pass, "transformer.wte", tokens);
         let x = add_positions(pass, "transformer.wpe", x, shape);
         let mut x = dropout(pass, x, self.dropout);
         for layer in 0..self.layers {
-            x = self.layer(pass, &format!("transformer.h.{layer}"), x, shape, &mask);
+            x = self.layer(pass, &format!("transformer.h.{layer}"), x, shape);
         }
         let x = layer_norm(pass, "transformer.ln_f", x, EPSILON);
         unembed(pass, "transformer.wte", None, x)

@@ -97,7 +97,7 @@ impl Model for Resnet {
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
         let Input::Images(images) = input else { panic!("a residual network answers to images") };
         let x = relu(self.stem().apply(pass, images));
-        let x = self.bottlenecks().iter().fold(max_pool(x, 3, HALVE), |x, block| block.apply(pass, x));
+        let x = self.bottlenecks().iter().fold(max_pool(pass, x, 3, HALVE), |x, block| block.apply(pass, x));
         linear(pass, "fc", mean_pixel(x))
     }
 

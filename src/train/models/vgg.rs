@@ -111,7 +111,7 @@ impl Model for Vgg {
             for (name, _) in stage {
                 x = relu(convolve(pass, &name, x, KEEP));
             }
-            x = max_pool(x, 2, HALVE);
+            x = max_pool(pass, x, 2, HALVE);
         }
         let [first, second, last] = self.classifier();
         let mut x = mean_to(x, SEEN).flatten::<2>(1, 3);

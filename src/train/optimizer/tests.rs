@@ -1,6 +1,6 @@
 use super::*;
 use crate::train::parameters::Start;
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorData};
 use proptest::prelude::*;
 
 /// The rules once more in double precision, as PyTorch's documentation writes them.

@@ -1,17 +1,25 @@
 //! Recurrent layers: long short-term memory (Hochreiter and Schmidhuber 1997) and gated recurrent units (Cho et al. 2014), as PyTorch defines them.
 //!
 //! A layer is one product for the inputs of all times and one for each time; its backward pass is written by hand, off the tape, in as many products. On the
-//! tape each time's slice of the inputs would leave a gradient of the size of all of them, and each time's product a gradient of the size of the weights.
+//! tape each time's slice of the inputs would leave a gradient of the size of all of them, and each time's product a gradient of the size of the weights. On a CUDA
+//! device each of both loops over time is one operation (`native`).
 
 mod gru;
 mod lstm;
 
-use super::linear::product;
+#[cfg(test)]
+#[cfg(feature = "cuda")]
+mod tests;
+
+use super::product::{Product, product};
 use crate::train::number::{real_len, single, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
 use crate::train::precision::{Precision, exact};
 use burn::tensor::Tensor;
+
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels as native;
 
 /// Which cell a layer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,36 +61,33 @@ pub fn recurrent_flops(width: u64, cell: Cell, [inputs, hidden]: [u64; 2]) -> u6
 
 /// Layer `layer` of a stack: x [width·rows, inputs], all rows of the first time first, to [width·rows, hidden] in the same order, in float32. Every row starts from a state of
 /// zeros. Products are in the number format of the pass, gates and states in float32.
-pub fn recurrent(pass: &mut Pass<'_>, name: &str, layer: usize, cell: Cell, x: Tensor<2>, width: usize) -> Tensor<2> {
+pub fn recurrent(pass: &Pass<'_>, name: &str, layer: usize, cell: Cell, x: Tensor<2>, width: usize) -> Tensor<2> {
     let called = |part: &str| format!("{name}.{part}_l{layer}");
-    let (of_input, of_hidden) = (called("weight_ih"), called("weight_hh"));
-    let (bias_input, bias_hidden) = (called("bias_ih"), called("bias_hh"));
-    let bias = |name: &str| pass.off_tape(pass.exact::<1>(name)).unsqueeze();
+    let [of_input, of_hidden] = ["weight_ih", "weight_hh"].map(|part| pass.exact::<2>(&called(part)));
+    let biases = ["bias_ih", "bias_hh"].map(|part| pass.exact::<1>(&called(part)));
     let weights = Weights {
         precision: pass.precision,
-        input: pass.round(pass.off_tape(pass.exact(&of_input))),
-        hidden: pass.round(pass.off_tape(pass.exact(&of_hidden))),
-        biases: [bias(&bias_input), bias(&bias_hidden)],
+        input: pass.round(pass.off_tape(of_input.clone())),
+        hidden: pass.round(pass.off_tape(of_hidden.clone())),
+        biases: biases.clone().map(|bias| pass.off_tape(bias).unsqueeze()),
     };
+    let format = x.dtype();
     let inputs = pass.round(pass.off_tape(x.clone()));
-    let (hidden, steps) = weights.forward(cell, inputs.clone(), width, pass.taped());
-    let answer = Tensor::cat(hidden[1..].to_vec(), 0);
-    let before = hidden[..width].to_vec();
-    pass.by_hand(x, answer, move |gradient| {
-        let Gates { input, hidden } = weights.backward(gradient, steps);
+    let (answer, course) = weights.forward(cell, inputs.clone(), width, pass.taped());
+    let [bias_input, bias_hidden] = biases;
+    let on_tape = || [x.into(), of_input.into(), of_hidden.into(), bias_input.into(), bias_hidden.into()];
+    pass.recorded(on_tape, answer, move |gradient, [of_x, ..]| {
+        let (Gates { input, hidden }, before) = weights.backward(gradient, course);
         let sum = |gates: &Tensor<2>| exact(gates.clone()).sum_dim(0).reshape([gates.dims()[1]]);
-        let biases = [(bias_input, sum(&input)), (bias_hidden, sum(&hidden))];
+        let biases = [sum(&input), sum(&hidden)].map(|sum| Some(sum.into()));
         let Weights { precision, input: weight, .. } = weights;
-        let of = |x: Tensor<2>, gates: Tensor<2>| flat(exact(product(precision, x.transpose(), gates)));
-        let parameters = [(of_input, of(inputs, input.clone())), (of_hidden, of(Tensor::cat(before, 0), hidden))];
-        let inputs = exact(product(precision, input, weight.transpose()));
-        (inputs, parameters.into_iter().chain(biases).collect())
+        let how = Product::of(precision).exact();
+        let of = |x: Tensor<2>, gates: Tensor<2>| Some(product(x, gates, how.first_transposed()).into());
+        let (of_input, of_hidden) = (of(inputs, input.clone()), of(before, hidden));
+        let of_x = of_x.then(|| product(input, weight, how.second_transposed()).cast(format).into());
+        let [bias_input, bias_hidden] = biases;
+        [of_x, of_input, of_hidden, bias_input, bias_hidden]
     })
-}
-
-fn flat(matrix: Tensor<2>) -> Tensor<1> {
-    let [rows, columns] = matrix.dims();
-    matrix.reshape([rows * columns])
 }
 
 /// The parameters of a layer, off the tape.
@@ -105,11 +110,58 @@ enum Step {
     Gru(Box<gru::Step>),
 }
 
+/// What the backward pass needs of all times.
+enum Course {
+    /// The states before each, and the rest; nothing where there is no backward.
+    Steps(Vec<Tensor<2>>, Vec<Step>),
+    /// Of a loop that ran as a whole.
+    #[cfg(feature = "cuda")]
+    Whole(Box<native::Course>),
+}
+
 impl Weights {
-    /// The states [rows, hidden] before the first time and after each, and what the backward pass needs where there is one.
-    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Vec<Tensor<2>>, Vec<Step>) {
+    /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
+    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, Course) {
+        let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
+        #[cfg(feature = "cuda")]
+        let inputs = {
+            let unit = match cell {
+                Cell::Lstm => native::Unit::Lstm,
+                Cell::Gru => native::Unit::Gru,
+            };
+            let how = native::Recurrence { unit, width, tf32: self.precision == Precision::Fp32, taped };
+            match native::recurrent(how, inputs, &self.hidden, &self.biases) {
+                Ok((states, course)) => {
+                    let none = Course::Steps(Vec::new(), Vec::new());
+                    return (states, course.map_or(none, |course| Course::Whole(Box::new(course))));
+                }
+                Err(inputs) => inputs,
+            }
+        };
+        let (mut states, steps) = self.forward_each(cell, inputs, width, taped);
+        let answer = Tensor::cat(states[1..].to_vec(), 0);
+        states.pop();
+        (answer, Course::Steps(states, steps))
+    }
+
+    /// The gradients of the gates at all times, [width·rows, gates·hidden], and the states before, [width·rows, hidden], both in the number format of the products.
+    fn backward(&self, gradient: Tensor<2>, course: Course) -> (Gates, Tensor<2>) {
+        match course {
+            Course::Steps(before, steps) => {
+                (self.backward_each(gradient, steps), self.precision.round(Tensor::cat(before, 0)))
+            }
+            #[cfg(feature = "cuda")]
+            Course::Whole(course) => {
+                let before = course.before.clone();
+                let [input, hidden] = native::recurrent_back(&exact(gradient), &self.hidden, *course);
+                (Gates { input, hidden }, before)
+            }
+        }
+    }
+
+    /// The states [rows, hidden] before the first time and after each, from what the inputs give to the gates, and what the backward pass needs where there is one.
+    fn forward_each(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Vec<Tensor<2>>, Vec<Step>) {
         let rows = inputs.dims()[0] / width;
-        let inputs = product(self.precision, inputs, self.input.clone());
         let start = Tensor::zeros([rows, self.hidden.dims()[0]], &inputs.device());
         let (mut memory, mut states, mut steps) = (start.clone(), vec![start.clone()], Vec::with_capacity(width));
         let mut state = start;
@@ -117,7 +169,7 @@ impl Weights {
             let [of_input, of_hidden] = self.biases.clone();
             let gates = Gates {
                 input: exact(inputs.clone().narrow(0, time * rows, rows)) + of_input,
-                hidden: exact(product(self.precision, state.clone(), self.hidden.clone())) + of_hidden,
+                hidden: product(state.clone(), self.hidden.clone(), Product::of(self.precision).exact()) + of_hidden,
             };
             let step;
             (state, step) = match cell {
@@ -139,8 +191,7 @@ impl Weights {
         (states, steps)
     }
 
-    /// The gradients of the gates at all times, [width·rows, gates·hidden] in the number format of the products.
-    fn backward(&self, gradient: Tensor<2>, steps: Vec<Step>) -> Gates {
+    fn backward_each(&self, gradient: Tensor<2>, steps: Vec<Step>) -> Gates {
         let width = steps.len();
         let [all, hidden] = gradient.dims();
         let rows = all / width;
@@ -161,7 +212,8 @@ impl Weights {
                 }
             };
             let [input, hidden] = [gates.input, gates.hidden].map(|gates| self.precision.round(gates));
-            let through = exact(product(self.precision, hidden.clone(), self.hidden.clone().transpose()));
+            let through =
+                product(hidden.clone(), self.hidden.clone(), Product::of(self.precision).second_transposed().exact());
             of_state = match direct {
                 Some(direct) => direct + through,
                 None => through,

@@ -2,11 +2,11 @@ use super::*;
 use crate::train::models::{learning, parity};
 use crate::train::parameters::{Start, count};
 use crate::train::precision::Precision;
-use burn::tensor::{Device, TensorData};
+use burn::tensor::TensorData;
 
 fn states(rows: usize) -> Input {
     let values: Vec<f32> = (0..rows * 4).map(|n| 2.0 * parity::value("input", n)).collect();
-    Input::Rows(Tensor::from_data(TensorData::new(values, [rows, 4]), &Device::flex()))
+    Input::Rows(Tensor::from_data(TensorData::new(values, [rows, 4]), &parity::device()))
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn a_training_step_drops_and_an_answer_does_not() {
 fn one_batch_is_learned_by_heart() {
     let model = Vgg { dropout: 0.0, ..Vgg::tiny(10) };
     let targets: Vec<i32> = (0..8).collect();
-    let losses = learning::losses(&model, &parity::images([8, 3, 32]), &targets, 60, 1e-2);
+    let losses = learning::losses(&model, &parity::images([8, 3, 32]), &targets, 100, 3e-3);
     // At the start the classifier's weights are small and its answers nearly equal: ln 10.
     assert!((losses[0] - 10_f32.ln()).abs() < 0.05, "{losses:?}");
     assert!(losses.last().is_some_and(|loss| *loss < 0.05), "{losses:?}");

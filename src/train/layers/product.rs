@@ -1,0 +1,102 @@
+//! Products of matrices.
+
+use crate::train::pass::Pass;
+use crate::train::precision::{Precision, exact};
+use burn::tensor::{DType, Tensor};
+
+#[cfg(feature = "cuda")]
+use crate::train::native;
+
+/// What a product is besides its factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// The number format of the factors.
+    pub precision: Precision,
+    /// Whether the last two axes of a factor are exchanged.
+    pub transposed: [bool; 2],
+    /// The answer is in float32, without having been rounded to the number format of the factors where the device allows it.
+    pub exact: bool,
+}
+
+impl Product {
+    /// Of factors as they are, with an answer in their number format.
+    pub fn of(precision: Precision) -> Self {
+        Self { precision, transposed: [false; 2], exact: false }
+    }
+
+    /// With the first factor transposed.
+    pub fn first_transposed(self) -> Self {
+        Self { transposed: [true, self.transposed[1]], ..self }
+    }
+
+    /// With the second factor transposed.
+    pub fn second_transposed(self) -> Self {
+        Self { transposed: [self.transposed[0], true], ..self }
+    }
+
+    /// With an answer in float32.
+    pub fn exact(self) -> Self {
+        Self { exact: true, ..self }
+    }
+
+    /// With an answer in this number format, one of ours or float32.
+    fn into(self, format: DType) -> Self {
+        Self { exact: format == DType::F32, ..self }
+    }
+}
+
+/// a [n, k] times b [k, m] in the number format of the pass, which the answer has too. Each gradient comes back in the number format of its factor: a float32 parameter gets
+/// one that was not rounded.
+pub fn multiply(pass: &Pass<'_>, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    let [first, second] = [&a, &b].map(|factor| pass.round(pass.off_tape(factor.clone())));
+    let formats = [a.dtype(), b.dtype()];
+    let (precision, how) = (pass.precision, Product::of(pass.precision));
+    let answer = product(first.clone(), second.clone(), how);
+    pass.recorded(
+        || [a.into(), b.into()],
+        answer,
+        move |gradient, [of_a, of_b]| {
+            let gradient = precision.round(gradient);
+            let of_b = of_b.then(|| product(first, gradient.clone(), how.first_transposed().into(formats[1])).into());
+            let of_a = of_a.then(|| product(gradient, second, how.second_transposed().into(formats[0])).into());
+            [of_a, of_b]
+        },
+    )
+}
+
+/// The product of the last two axes for each index of the others, off the tape, with factors rounded to the number format.
+pub fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>, how: Product) -> Tensor<D> {
+    let Product { precision, transposed: [transpose_lhs, transpose_rhs], exact: exactly } = how;
+    let (a, b) = (precision.round(a), precision.round(b));
+    #[cfg(feature = "cuda")]
+    let (a, b) = {
+        let options =
+            native::Options { transpose_lhs, transpose_rhs, tf32: precision == Precision::Fp32, exact: exactly };
+        match native::matmul(a, b, options) {
+            Ok(product) => return product,
+            Err(factors) => factors,
+        }
+    };
+    let swapped = |matrix: Tensor<D>, swap: bool| if swap { matrix.swap_dims(D - 2, D - 1) } else { matrix };
+    let product = by_burn(swapped(a, transpose_lhs), swapped(b, transpose_rhs), precision.lanes());
+    if exactly { exact(product) } else { product }
+}
+
+/// Rows are filled up to a multiple of 16 bytes: a product that was tuned with such rows is taken for others of about the same size too, and then fails
+/// to launch on CUDA: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
+fn by_burn<const D: usize>(a: Tensor<D>, b: Tensor<D>, lanes: usize) -> Tensor<D> {
+    let columns = b.dims()[D - 1];
+    let widened = widen(a, D - 1, lanes).matmul(widen(widen(b, D - 2, lanes), D - 1, lanes));
+    if widened.dims()[D - 1] == columns { widened } else { widened.narrow(D - 1, 0, columns) }
+}
+
+/// Zeros at the end of a dimension, up to a multiple of `lanes`.
+pub fn widen<const D: usize>(matrix: Tensor<D>, dim: usize, lanes: usize) -> Tensor<D> {
+    let mut zeros = matrix.dims();
+    zeros[dim] = zeros[dim].next_multiple_of(lanes) - zeros[dim];
+    if zeros[dim] == 0 {
+        return matrix;
+    }
+    let zeros = Tensor::zeros(zeros, (&matrix.device(), matrix.dtype()));
+    Tensor::cat(vec![matrix, zeros], dim)
+}
