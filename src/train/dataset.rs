@@ -17,10 +17,10 @@ pub struct Samples {
 /// What a model sees.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inputs {
-    /// Images [rows, channels, height, width].
-    Images {
+    /// Pictures [rows, 3, height, width] as bytes, a quarter of what they are as float32 on their way to a device.
+    Pictures {
         /// Row by row, channel by channel.
-        values: Vec<f32>,
+        bytes: Vec<u8>,
         /// The four sizes.
         shape: [usize; 4],
     },

@@ -2,7 +2,7 @@
 //!
 //! Answers are read back and judged on the host in double precision, so that the numbers do not depend on how a device sums.
 
-use super::data::image_batch;
+use super::data::{Batch, image_batch};
 use super::device::Place;
 use super::images::{CLASSES, Images};
 use super::number::real_len;
@@ -30,7 +30,7 @@ pub fn evaluate(
 ) -> Result<Score, TensorReadError> {
     let mut score = Score { loss: 0.0, accuracy: 0.0 };
     for indices in batches(images.len()) {
-        let answers = answer(model, parameters, images, &indices, place)?;
+        let answers = answer(model, parameters, image_batch(images, &indices), place)?;
         for (row, &index) in answers.chunks_exact(CLASSES).zip(&indices) {
             let (loss, right) = judge(row, usize::from(images.labels[index]));
             score.loss += loss;
@@ -55,15 +55,13 @@ fn batches(len: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..len).step_by(BATCH).map(move |start| (start..len.min(start + BATCH)).collect())
 }
 
-/// The model's answers to the images of these indices, in the host's memory.
+/// The model's answers to images, in the host's memory.
 pub fn answer(
     model: &Small,
     parameters: &[Tensor<1>],
-    images: &Images,
-    indices: &[usize],
+    batch: Batch,
     place: &Place,
 ) -> Result<Vec<f32>, TensorReadError> {
-    let batch = image_batch(images, indices);
     model.answer(parameters, batch, place)?.try_into_vec_as()
 }
 

@@ -1,5 +1,9 @@
 //! Cells for the tests of this room, and a sink that keeps what it hears.
 
+use super::device::Place;
+use super::fit::fit;
+use super::spec::Spec;
+use super::task::open;
 use super::{Finish, Sink, TrainError, run};
 use crate::record::{Cell, Digest, EventKind, Value};
 use std::collections::BTreeMap;
@@ -153,6 +157,19 @@ pub struct Told {
 pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
     let finish = run(cell, false, &notebook, &AtomicBool::new(false))?;
+    Ok(sorted(finish, &notebook))
+}
+
+/// Runs a cell on a device, and sorts what it tells.
+pub fn tell_on(place: &Place, cell: &Cell) -> Result<Told, TrainError> {
+    let notebook = Notebook::default();
+    let spec = Spec::read(cell)?;
+    let task = open(&spec, place)?;
+    let finish = fit(&spec, task, place, &notebook, &AtomicBool::new(false), true)?;
+    Ok(sorted(finish, &notebook))
+}
+
+fn sorted(finish: Finish, notebook: &Notebook) -> Told {
     assert_eq!(finish, Finish::Done);
     let mut told = Told { events: notebook.events(), ..Told::default() };
     for event in &told.events {
@@ -174,5 +191,5 @@ pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
             _ => {}
         }
     }
-    Ok(told)
+    told
 }

@@ -42,7 +42,7 @@ impl Dataset for Pictures {
 
 fn samples(side: usize, batch: Result<PictureBatch, PictureError>) -> Result<Samples, DataError> {
     let PictureBatch { rows, pixels, labels } = batch?;
-    Ok(Samples { inputs: Inputs::Images { values: pixels, shape: [rows, 3, side, side] }, targets: labels })
+    Ok(Samples { inputs: Inputs::Pictures { bytes: pixels, shape: [rows, 3, side, side] }, targets: labels })
 }
 
 impl Dataset for Text {

@@ -8,7 +8,7 @@ mod folder;
 pub mod grammar;
 mod learnable;
 pub mod pictures;
-mod planes;
+pub mod planes;
 pub mod shapes;
 pub mod text;
 

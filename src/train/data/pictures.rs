@@ -1,11 +1,11 @@
-//! Labelled RGB pictures from any source, handed out in batches of standardised float32.
+//! Labelled RGB pictures from any source, handed out in batches.
 //!
 //! Knows which source a picture comes from and by what number it is changed, and nothing of models. A batch is a function of
 //! indices: no state, the same bytes for any number of threads.
 
 use super::cifar::{self, Cifar, CifarError, CifarKind};
 use super::folder::{Folder, FolderError};
-use super::planes::{size, standardise};
+use super::planes::size;
 use super::shapes::{self, Shapes};
 use crate::record::Digest;
 use crate::train::draw::{Draw, Stream};
@@ -57,13 +57,13 @@ enum Source {
     Folder(Folder),
 }
 
-/// Rows of standardised pictures, and the class of each.
+/// Rows of pictures, and the class of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PictureBatch {
     /// Number of rows.
     pub rows: usize,
-    /// `rows` × 3 × side × side: red, green and blue planes, standardised by ImageNet's mean and deviation.
-    pub pixels: Vec<f32>,
+    /// `rows` × 3 × side × side: red, green and blue planes.
+    pub pixels: Vec<u8>,
     /// `rows` classes, from 0.
     pub labels: Vec<i32>,
 }
@@ -175,14 +175,13 @@ impl Pictures {
         F: Fn(usize, &mut [u8]) -> Result<usize, PictureError> + Sync,
     {
         let size = size(self.side);
-        let mut pixels = vec![0.0; indices.len() * size];
-        let row = |planes: &mut Vec<u8>, (out, index): (&mut [f32], &usize)| {
+        let mut pixels = vec![0; indices.len() * size];
+        let row = |(planes, index): (&mut [u8], &usize)| {
             let class = fill(*index, planes)?;
-            standardise(planes, out);
             Ok(i32::try_from(class).unwrap_or(i32::MAX))
         };
         let rows = pixels.par_chunks_exact_mut(size).zip(indices);
-        let labels: Vec<Result<i32, PictureError>> = rows.map_init(|| vec![0; size], row).collect();
+        let labels: Vec<Result<i32, PictureError>> = rows.map(row).collect();
         // The first error in the order of the rows, whichever thread was first.
         let labels = labels.into_iter().collect::<Result<Vec<i32>, PictureError>>()?;
         Ok(PictureBatch { rows: indices.len(), pixels, labels })
@@ -192,7 +191,6 @@ impl Pictures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::data::planes::{DEVIATION, MEAN};
     use rayon::ThreadPoolBuilder;
     use std::fs;
     use tempfile::TempDir;
@@ -277,15 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn evaluation_pictures_are_standardised_and_not_changed() {
+    fn evaluation_pictures_are_not_changed() {
         let (_dir, pictures) = cifar();
         let batch = pictures.eval_batch(&[0]).expect("there");
         assert_eq!(batch.labels, [0]);
-        let value = |byte: f32, channel: usize| (byte / 255.0 - MEAN[channel]) / DEVIATION[channel];
         // The record counts up from the label 0, modulo 251.
-        assert_eq!(batch.pixels[0], value(1.0, 0));
-        assert_eq!(batch.pixels[1024], value(f32::from(1025_u16 % 251), 1));
-        assert_eq!(batch.pixels[3071], value(f32::from(3072_u16 % 251), 2));
+        assert_eq!([0, 1024, 3071].map(|at| u16::from(batch.pixels[at])), [1, 1025 % 251, 3072 % 251]);
     }
 
     #[test]
@@ -321,11 +316,9 @@ mod tests {
         let (_dir, pictures) = cifar();
         let corners = |index| {
             let batch = pictures.train_batch(1, 1, &[index]).expect("there");
-            let byte = |at: usize| (batch.pixels[at] * DEVIATION[0] + MEAN[0]) * 255.0;
-            [byte(0), byte(31), byte(500), byte(1023)].map(f32::round)
+            [0, 31, 500, 1023].map(|at| batch.pixels[at])
         };
-        let frozen =
-            [[31.0, 0.0, 240.0, 0.0], [130.0, 0.0, 128.0, 0.0], [0.0, 0.0, 185.0, 206.0], [0.0, 0.0, 174.0, 0.0]];
+        let frozen = [[31, 0, 240, 0], [130, 0, 128, 0], [0, 0, 185, 206], [0, 0, 174, 0]];
         assert_eq!([0, 1, 2, 3].map(corners), frozen);
     }
 }

@@ -1,4 +1,4 @@
-//! RGB pictures as bytes in planes, and as the float32 that a network takes.
+//! RGB pictures as bytes in planes.
 //!
 //! A picture is its red plane, then its green and its blue one, each row by row: the order of NCHW. Knows nothing of where a
 //! picture comes from.
@@ -15,17 +15,6 @@ pub const DEVIATION: [f32; CHANNELS] = [0.229, 0.224, 0.225];
 /// Bytes of a picture.
 pub fn size(side: usize) -> usize {
     CHANNELS * side * side
-}
-
-/// Writes the bytes of one picture as standardised float32, with the roundings of torchvision's `ToTensor` and `Normalize`.
-pub fn standardise(planes: &[u8], out: &mut [f32]) {
-    let plane = (planes.len() / CHANNELS).max(1);
-    let channels = planes.chunks_exact(plane).zip(out.chunks_exact_mut(plane)).zip(MEAN.into_iter().zip(DEVIATION));
-    for ((bytes, values), (mean, deviation)) in channels {
-        for (byte, value) in bytes.iter().zip(values) {
-            *value = (f32::from(*byte) / 255.0 - mean) / deviation;
-        }
-    }
 }
 
 /// Exchanges left and right.
@@ -51,18 +40,6 @@ pub fn cut_padded(source: &[u8], side: usize, pad: usize, (top, left): (usize, u
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_channel_has_its_own_mean_and_deviation() {
-        let planes = [0, 255, 51, 102, 153, 204];
-        let mut out = [9.0; 6];
-        standardise(&planes, &mut out);
-        // (byte / 255 - mean) / deviation, worked out by hand.
-        let expected = [-2.117_904, 2.248_908, -1.142_857, -0.25, 0.862_222, 1.751_111];
-        for (value, expected) in out.into_iter().zip(expected) {
-            assert!((value - expected).abs() < 1e-5, "{value} instead of {expected}");
-        }
-    }
 
     #[test]
     fn a_mirror_exchanges_left_and_right_in_every_plane() {

@@ -3,6 +3,7 @@
 use super::network::{Network, answer_taped, backward};
 use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
+use crate::train::data::planes::{DEVIATION, MEAN};
 use crate::train::dataset::{Dataset, Inputs, Samples};
 use crate::train::device::Place;
 use crate::train::layers::{cross_entropy, judge};
@@ -11,7 +12,7 @@ use crate::train::number::{real, real_len};
 use crate::train::parameters::Layout;
 use crate::train::pass::whole;
 use crate::train::{DataError, TrainError};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -24,6 +25,17 @@ pub struct Learner {
     batch: usize,
     /// Samples that are made while the device works on the step before.
     ahead: Option<Ahead>,
+    /// What is answered next.
+    asked: Option<Question>,
+}
+
+/// A batch of evaluation, on the device.
+#[derive(Clone)]
+struct Question {
+    input: Input,
+    targets: Tensor<1, Int>,
+    /// Targets that count.
+    counted: usize,
 }
 
 /// The samples of a step that comes next.
@@ -36,7 +48,7 @@ impl Learner {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: None }
+        Self { network, data, seed, batch, ahead: None, asked: None }
     }
 
     /// The samples of a step. Where the device has a queue, those of the next one are made meanwhile.
@@ -58,9 +70,7 @@ impl Learner {
     fn input(&self, inputs: Inputs) -> Input {
         let device = self.network.place.device();
         match inputs {
-            Inputs::Images { values, shape } => {
-                Input::Images(Tensor::from_data(TensorData::new(values, shape), &device))
-            }
+            Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, &device)),
             Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, &device)),
         }
     }
@@ -71,21 +81,29 @@ impl Learner {
         (whole(&samples.targets, [samples.targets.len()], &self.network.place.device()), counted)
     }
 
-    /// Judges the answers to a batch of evaluation: summed loss and right answers, and how many count.
-    fn asked(&mut self, parameters: &[Tensor<1>], indices: &[usize]) -> Result<(Vec<f32>, usize), TrainError> {
-        let samples = self.data.eval(indices)?;
+    /// The n-th batch of evaluation.
+    fn question(&self, n: usize) -> Result<Question, DataError> {
+        let first = n * self.batch;
+        let indices: Vec<usize> = (first..(first + self.batch).min(self.data.eval_len())).collect();
+        let samples = self.data.eval(&indices)?;
         let (targets, counted) = self.targets(&samples);
-        let input = self.input(samples.inputs);
-        let classes = self.network.model.classes();
-        let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
-        let found = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
-        Ok((found, counted))
+        Ok(Question { input: self.input(samples.inputs), targets, counted })
     }
 
-    fn turn(&self, n: usize) -> Vec<usize> {
-        let first = n * self.batch;
-        (first..(first + self.batch).min(self.data.eval_len())).collect()
+    /// The summed loss of the answers to a batch, and how many are right.
+    fn judged(&mut self, parameters: &[Tensor<1>], question: Question) -> Result<Vec<f32>, TrainError> {
+        let Question { input, targets, .. } = question;
+        let classes = self.network.model.classes();
+        let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
+        found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))
     }
+}
+
+/// Bytes of pictures as the float32 that a network takes, with the roundings of torchvision's `ToTensor` and `Normalize`.
+fn standardised(bytes: Vec<u8>, shape: [usize; 4], device: &Device) -> Tensor<4> {
+    let bytes = Tensor::<4, Int>::from_data(TensorData::new(bytes, shape), (device, DType::U8));
+    let channels = |values: [f32; 3]| Tensor::<1>::from_data(values, device).reshape([1, 3, 1, 1]);
+    (bytes.cast(FloatDType::F32) / 255.0 - channels(MEAN)) / channels(DEVIATION)
 }
 
 impl Task for Learner {
@@ -118,7 +136,9 @@ impl Task for Learner {
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
         let (mut loss, mut right, mut all) = (0.0, 0.0, 0);
         for n in 0..self.data.eval_len().div_ceil(self.batch) {
-            let (found, counted) = self.asked(parameters, &self.turn(n))?;
+            let question = self.question(n)?;
+            let counted = question.counted;
+            let found = self.judged(parameters, question)?;
             if let [batch_loss, batch_right] = found[..] {
                 loss += f64::from(batch_loss);
                 right += f64::from(batch_right);
@@ -133,10 +153,19 @@ impl Task for Learner {
         Ok(Some(score))
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError> {
+    fn ask(&mut self, n: u64) -> Result<(), TrainError> {
         let whole_batches = (self.data.eval_len() / self.batch).max(1);
         let turn = usize::try_from(n).unwrap_or_default() % whole_batches;
-        self.asked(parameters, &self.turn(turn)).map(drop)
+        self.asked = Some(self.question(turn)?);
+        Ok(self.network.place.sync()?)
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+        if let Some(Question { input, .. }) = self.asked.take() {
+            self.network.answer(parameters, input, |_, answers| answers);
+            self.network.place.sync()?;
+        }
+        Ok(())
     }
 
     fn digest(&self) -> Digest {
@@ -158,5 +187,21 @@ impl Task for Learner {
             stated.push(("tokens_per_sample", real_len(width), ""));
         }
         stated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_has_its_own_mean_and_deviation() {
+        let picture = standardised(vec![0, 255, 51, 102, 153, 204], [1, 3, 1, 2], &Device::flex());
+        // (byte / 255 - mean) / deviation, worked out by hand.
+        let expected = [-2.117_904, 2.248_908, -1.142_857, -0.25, 0.862_222, 1.751_111];
+        let found: Vec<f32> = picture.try_into_vec_as().expect("readable");
+        for (value, expected) in found.into_iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-5, "{value} instead of {expected}");
+        }
     }
 }

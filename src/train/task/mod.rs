@@ -35,8 +35,11 @@ pub trait Task {
     /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with.
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError>;
 
-    /// Answers one batch of evaluation data and waits for the answers. All batches have one size; the n-th follows the others, and after the last comes the first.
-    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError>;
+    /// Makes one batch of evaluation data ready. All batches have one size; the n-th follows the others, and after the last comes the first.
+    fn ask(&mut self, n: u64) -> Result<(), TrainError>;
+
+    /// Answers the batch that was made ready last, and waits for the answers.
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError>;
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;

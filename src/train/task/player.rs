@@ -129,7 +129,12 @@ impl<E: Environment> Task for Player<E> {
         Ok(Some(vec![("eval_mean_return", mean(&scores))]))
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _n: u64) -> Result<(), TrainError> {
+    // One state is as good as another.
+    fn ask(&mut self, _n: u64) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
         let observations = vec![0.0; self.rules.config.batch * self.environment.observation_len()];
         let mut acting = Acting { network: &mut self.network, parameters };
         acting.values(&observations, self.rules.config.batch).map(drop)

@@ -2,7 +2,7 @@
 
 use super::{Gradients, Score, Step, Task};
 use crate::record::Digest;
-use crate::train::data::Data;
+use crate::train::data::{Batch, Data, image_batch};
 use crate::train::device::Place;
 use crate::train::evaluate::{answer, equal_batches, evaluate};
 use crate::train::parameters::Layout;
@@ -18,6 +18,8 @@ pub struct SmallTask {
     seed: u64,
     place: Place,
     batches: Vec<Vec<usize>>,
+    /// What is answered next.
+    asked: Option<Batch>,
 }
 
 impl SmallTask {
@@ -28,7 +30,7 @@ impl SmallTask {
             Data::Images { eval, .. } => equal_batches(eval.len()),
             Data::Line => Vec::new(),
         };
-        Ok(Self { model, layouts: model.layouts(), data, seed, place, batches })
+        Ok(Self { model, layouts: model.layouts(), data, seed, place, batches, asked: None })
     }
 }
 
@@ -64,11 +66,17 @@ impl Task for SmallTask {
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], n: u64) -> Result<(), TrainError> {
-        let Data::Images { eval, .. } = &self.data else { return Ok(()) };
+    fn ask(&mut self, n: u64) -> Result<(), TrainError> {
         let turn = usize::try_from(n).unwrap_or_default() % self.batches.len().max(1);
-        let Some(indices) = self.batches.get(turn) else { return Ok(()) };
-        answer(&self.model, parameters, eval, indices, &self.place)
+        if let (Data::Images { eval, .. }, Some(indices)) = (&self.data, self.batches.get(turn)) {
+            self.asked = Some(image_batch(eval, indices));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+        let Some(batch) = self.asked.take() else { return Ok(()) };
+        answer(&self.model, parameters, batch, &self.place)
             .map(drop)
             .map_err(|source| TrainError::read("the answers", source))
     }

@@ -1,8 +1,10 @@
 //! Every published model through the whole loop, at its smallest.
 
 use crate::record::Cell;
+use crate::train::device::Place;
 use crate::train::parameter_count;
-use crate::train::sample::{Told, tell, tiny_cell};
+use crate::train::sample::{Told, tell, tell_on, tiny_cell};
+use burn::tensor::Device;
 
 const LEARNERS: [&str; 6] = ["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"];
 
@@ -124,4 +126,20 @@ fn full_models_have_the_published_number_of_parameters() {
     let mut catch = with("dqn", &[("data.name", "catch")]);
     catch.config.insert("data.actions".to_owned(), 4_i64.into());
     assert_eq!(parameter_count(&catch).expect("valid"), 1_686_180);
+}
+
+#[test]
+fn a_device_with_a_queue_learns_what_the_host_learns() {
+    for model in LEARNERS.into_iter().chain(["dqn"]) {
+        let cell = tiny_cell(model);
+        let host = tell(&cell).expect(model);
+        let device = tell_on(&Place::Device(Device::flex()), &cell).expect(model);
+        for name in ["loss", "eval_loss", "eval_accuracy", "eval_mean_return"] {
+            let [host, device] = [&host, &device].map(|told| told.series.get(name).cloned().unwrap_or_default());
+            assert_eq!(host.len(), device.len(), "{model}: {name}");
+            for (host, device) in host.iter().zip(&device) {
+                assert!((host - device).abs() <= 1e-3 * host.abs(), "{model}: {name} {device}, the host's {host}");
+            }
+        }
+    }
 }
