@@ -49,6 +49,8 @@ pub enum Stream {
     EvalPicture,
     /// How a training picture is changed; the index is the epoch, or the picture within it.
     Augment,
+    /// A factor of the products that tell a device's peak; the index is the factor's.
+    Peak,
 }
 
 impl Stream {
@@ -71,6 +73,7 @@ impl Stream {
             Self::TrainPicture => 30,
             Self::EvalPicture => 31,
             Self::Augment => 32,
+            Self::Peak => 40,
         }
     }
 }

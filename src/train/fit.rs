@@ -16,6 +16,7 @@ use super::images::order;
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
 use super::parameters::{self, Layout, count};
+use super::peak::matmul_tflops;
 use super::precision::Scaler;
 use super::spec::{Length, Spec};
 use super::task::{Inner, Step, Task};
@@ -123,8 +124,9 @@ impl Trainee<'_> {
         for (name, value) in self.task.facts() {
             self.fact(name, value);
         }
-        for (name, value, unit) in self.task.stated() {
-            self.metric(name, value, unit);
+        let stated = self.task.stated();
+        for (name, value, unit) in &stated {
+            self.metric(name, *value, unit);
         }
         self.fact("inner_every", self.inner_every.into());
         if !self.drained {
@@ -143,6 +145,12 @@ impl Trainee<'_> {
                 return Ok(Finish::Stopped);
             }
             self.evaluation(epoch)?;
+        }
+        if stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
+            self.phase("peak", 1, PhaseEdge::Start);
+            let peak = matmul_tflops(self.place, self.spec.precision, self.sink)?;
+            self.phase("peak", 1, PhaseEdge::Stop);
+            self.metric("matmul_tflops", peak, "TFLOP/s");
         }
         self.summary()?;
         Ok(Finish::Done)
@@ -228,6 +236,7 @@ impl Trainee<'_> {
         let (steps, losses): (Vec<u64>, Vec<Tensor<1>>) = self.unread.drain(..).unzip();
         let losses: Vec<f32> =
             joined(losses).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
+        self.place.check()?;
         let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(steps.len());
         let mut t_ns = self.since_ns;
         for (step, loss) in steps.into_iter().zip(losses) {
@@ -250,6 +259,7 @@ impl Trainee<'_> {
         }
         self.phase("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters)?;
+        self.place.check()?;
         self.phase("eval", epoch, PhaseEdge::Stop);
         let Some(score) = score else { return Ok(()) };
         let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -266,14 +276,16 @@ impl Trainee<'_> {
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
     fn inference(&mut self) -> Result<(), TrainError> {
-        self.task.answer(&self.parameters, 0)?;
+        self.task.ask(0)?;
+        self.task.answer(&self.parameters)?;
         let start_ns = self.sink.now_ns();
         for done in 0.. {
             if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
                 break;
             }
+            self.task.ask(done)?;
             self.phase("inference", done + 1, PhaseEdge::Start);
-            self.task.answer(&self.parameters, done)?;
+            self.task.answer(&self.parameters)?;
             self.phase("inference", done + 1, PhaseEdge::Stop);
         }
         Ok(())
@@ -290,6 +302,7 @@ impl Trainee<'_> {
                 parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
             values.push(read);
         }
+        self.place.check()?;
         for (name, value) in self.task.metrics(&values) {
             self.metric(name, value, "");
         }
