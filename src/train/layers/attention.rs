@@ -8,6 +8,8 @@ use crate::train::native::kernels::{Look, attention_softmax, attention_softmax_b
 use crate::train::number::real_len;
 use crate::train::pass::Pass;
 use crate::train::precision::{Precision, exact};
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor};
 
@@ -139,10 +141,7 @@ impl Core {
             #[cfg(feature = "cuda")]
             Softmax::Scores(given) => {
                 let (scores, rest) = *given;
-                match attention_softmax_back(scores, gradient, &rest, self.look()) {
-                    Ok(gradient) => gradient,
-                    Err(_) => unreachable!("what was possible forward is possible backward"),
-                }
+                computed(attention_softmax_back(scores, gradient, &rest, self.look()))
             }
         }
     }

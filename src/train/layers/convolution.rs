@@ -7,6 +7,8 @@ use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
 #[cfg(feature = "cuda")]
 use crate::train::precision::Precision;
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
 use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
@@ -78,9 +80,8 @@ fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &Tensor<4>, window: Window) 
     let on_tape = || [x.clone().into(), weight.clone().into()];
     Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
         let gradient = precision.round(gradient);
-        let of_x = of_x.then(|| dnn::of_input(gradient.clone(), filters, input, how).ok());
-        let of_weight = of_weight.then(|| dnn::of_weight(images, gradient, shape, how).ok());
-        let [of_x, of_weight] = [of_x, of_weight].map(Option::flatten);
+        let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
+        let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
         [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| weight.cast(formats[1]).into())]
     }))
 }

@@ -7,6 +7,8 @@ use crate::train::number::real_len;
 use crate::train::number::single;
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
@@ -48,8 +50,7 @@ fn by_kernel(
         loss * share,
         move |upstream, _| {
             let gradient = native::kernels::cross_entropy_back(given, &right, classes, single(share), &upstream);
-            // What was possible for the loss is possible for its gradient.
-            [gradient.ok().map(Into::into)]
+            [Some(computed(gradient).into())]
         },
     );
     Ok(recorded)

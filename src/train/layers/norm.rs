@@ -7,6 +7,8 @@ use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
 #[cfg(feature = "cuda")]
+use crate::train::tape::computed;
+#[cfg(feature = "cuda")]
 use burn::tensor::FloatDType;
 use burn::tensor::Tensor;
 
@@ -84,11 +86,9 @@ fn by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsi
     let kernels::Normed { y, mean, inverse } = normed;
     let on_tape = || [x.clone().into(), gain.clone().into(), bias.clone().into()];
     Some(pass.recorded(on_tape, y, move |gradient, _| {
-        // What was possible forward is possible backward.
-        match kernels::layer_norm_back(given, gradient, &scale, &mean, &inverse) {
-            Ok((of_x, of_gain, of_bias)) => [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())],
-            Err(_) => [None, None, None],
-        }
+        let found = computed(kernels::layer_norm_back(given, gradient, &scale, &mean, &inverse));
+        let (of_x, of_gain, of_bias) = found;
+        [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())]
     }))
 }
 
@@ -109,10 +109,7 @@ fn by_cudnn(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>) -> Option<Tensor<4>>
     }
     let on_tape = || [x.clone().into(), gain.into(), bias.into()];
     Some(pass.recorded(on_tape, y, move |gradient, _| {
-        // What was possible forward is possible backward.
-        match dnn::normalise_back(given, gradient, scale, statistics) {
-            Ok((of_x, of_gain, of_bias)) => [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())],
-            Err(_) => [None, None, None],
-        }
+        let (of_x, of_gain, of_bias) = computed(dnn::normalise_back(given, gradient, scale, statistics));
+        [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())]
     }))
 }

@@ -5,6 +5,8 @@ use super::Window;
 use crate::train::native::dnn;
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
 use burn::tensor::Tensor;
 use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
 
@@ -23,8 +25,7 @@ fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, side: usize, window: Window) -> Opti
     let given = pass.off_tape(x.clone());
     let y = dnn::pool_max(given.clone(), how).ok()?;
     let maxima = y.clone();
-    // What was possible forward is possible backward.
-    let backward = move |gradient, _| [dnn::pool_max_back(given, maxima, gradient, how).ok().map(Into::into)];
+    let backward = move |gradient, _| [Some(computed(dnn::pool_max_back(given, maxima, gradient, how)).into())];
     Some(pass.recorded(|| [x.clone().into()], y, backward))
 }
 

@@ -26,6 +26,7 @@ pub use update::{Decay, State, Step, Updated, update};
 
 use super::Fault;
 use super::operation::{Cube, Primitive};
+use crate::train::number::single;
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
@@ -95,10 +96,4 @@ fn taken<const N: usize>(inputs: Vec<Cube>) -> [Cube; N] {
 /// A length as kernels count.
 fn count(len: usize) -> Option<u32> {
     u32::try_from(len).ok()
-}
-
-/// The float32 nearest to a number.
-#[expect(clippy::cast_possible_truncation, reason = "rounding to nearest is what is asked for")]
-fn single(value: f64) -> f32 {
-    value as f32
 }
