@@ -9,7 +9,7 @@
 //! Knows also that looking costs time: a device with a queue is waited for only now and then, and a step that is measured from
 //! inside stands alone, so that what is measured is not slowed by the measuring.
 
-use super::device::Place;
+use super::device::{Place, caught};
 use super::evaluate::enough;
 use super::gradient::{clipped, finite, scaled};
 use super::images::order;
@@ -146,13 +146,10 @@ impl Trainee<'_> {
             }
             self.evaluation(epoch)?;
         }
-        if stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
-            self.phase("peak", 1, PhaseEdge::Start);
-            let peak = matmul_tflops(self.place, self.spec.precision, self.sink)?;
-            self.phase("peak", 1, PhaseEdge::Stop);
-            self.metric("matmul_tflops", peak, "TFLOP/s");
-        }
         self.summary()?;
+        if stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
+            self.peak();
+        }
         Ok(Finish::Done)
     }
 
@@ -310,6 +307,17 @@ impl Trainee<'_> {
         self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
         self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
         Ok(())
+    }
+
+    /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
+    fn peak(&self) {
+        self.phase("peak", 1, PhaseEdge::Start);
+        let found = caught(|| matmul_tflops(self.place, self.spec.precision, self.sink));
+        self.phase("peak", 1, PhaseEdge::Stop);
+        match found.and_then(|found| found.map_err(|error| error.to_string())) {
+            Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
+            Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),
+        }
     }
 
     fn phase(&self, name: &str, index: u64, edge: PhaseEdge) {

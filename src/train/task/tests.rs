@@ -26,6 +26,7 @@ fn every_model_trains_is_evaluated_and_states_its_work() {
         assert!((0.0..=1.0).contains(&metrics["accuracy"]), "{model}: {metrics:?}");
         assert_eq!(metrics["inference_batch_size"], 16.0, "{model}");
         let flops = metrics["flops_per_sample"];
+        assert!(metrics["matmul_tflops"] > 0.0, "{model}: {metrics:?}");
         assert!((1e4..1e9).contains(&flops), "{model}: {flops}");
         assert!(digests.contains_key("weights") && digests.contains_key("data"), "{model}");
         let tokens = !["resnet50", "vgg16"].contains(&model);
