@@ -8,7 +8,7 @@ Usage: models.py OUT STAGE...
     kernels FILE           imports kernels, plain or .xz
     facts                  the machine
     parity FILE PART,...   the crate's tests, plain or .xz, whose names have one of these parts: arithmetic against
-                           the reference implementations, with TF32 and without
+                           the reference implementations, with TF32 and without; on_gpu: each operation of ours against the CPU
     warm CELL,...          trains all of these at once, ten steps each: compiles and tunes, measures nothing
     cells CELL,...         trains one after the other and prints a row for each
     manifests FILE,...     runs manifests, all at once, and tells what they reached
