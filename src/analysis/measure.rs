@@ -5,6 +5,7 @@
 use super::counter::CounterFault;
 use super::energy::{Energy, Meter, resolve};
 use super::hardware::{Hardware, device};
+use super::inference::Answers;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
 use super::window::Windows;
@@ -69,7 +70,8 @@ impl Observed {
         }
         let mut put = Put(metrics);
         self.times(&training, &mut put);
-        self.inference(&mut put);
+        let answers = Answers::of(&self.phases);
+        inference(&answers, &mut put);
         let seen_facts = facts.clone();
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
         self.gauges(&training, &hardware, &seen_facts, &mut put);
@@ -84,9 +86,16 @@ impl Observed {
                 false => Err("nobody saw the attempt's end".to_owned()),
             },
             idle: self.told("idle").and_then(|windows| Hardware::energy(&meters, "phase `idle`", &windows)),
-            inference: self.told("inference").and_then(|windows| Hardware::energy(&meters, "the answers", &windows)),
+            inference: {
+                let energy = |(place, of_size): (usize, &Answers)| {
+                    let name = of_size.names(place).next().map_or_else(String::new, |name| name("inference"));
+                    (name, Hardware::energy(&meters, "the answers", &of_size.windows()))
+                };
+                answers.iter().enumerate().map(energy).collect()
+            },
         };
         self.energies(&training, &energies, &mut put);
+        answering(&answers, &energies.inference, &mut put);
         let table = energies.to_table();
         if !table.is_empty() {
             facts.insert("energy".to_owned(), table.into());
@@ -120,17 +129,6 @@ impl Observed {
         }
         put.some("epoch_time", training.epoch_s());
         put.some("train_time", training.train_s());
-    }
-
-    fn inference(&self, put: &mut Put<'_>) {
-        let batches = self.lengths("inference");
-        let Some(median_ns) = median(&batches) else { return };
-        put.value("inference_time", median_ns / 1e9);
-        let rows = put.known("inference_batch_size").filter(|rows| *rows > 0.0);
-        put.some("inference_sample_time", rows.map(|rows| median_ns / 1e9 / rows));
-        let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", batches.len());
-        let p99 = nearest_rank(&batches, 99).filter(|_| batches.len() >= PERCENTILE_VALUES);
-        put.found("inference_p99", p99.map(seconds).ok_or(few));
     }
 
     /// How long each phase of this name took.
@@ -206,11 +204,6 @@ impl Observed {
             _ => Err("the worker did not say how many samples a step has".to_owned()),
         });
         put.within("energy_per_sample", per_sample.clone());
-        let answered = self.lengths("inference").len();
-        if let Some(rows) = put.known("inference_batch_size").filter(|rows| *rows > 0.0 && answered > 0) {
-            let answers = sum(&energies.inference).map(joules);
-            put.within("inference_energy", answers.map(|energy| over(energy, rows * number(answered))));
-        }
         // A model whose samples have no tokens has no energy of one.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", per_sample.map(|energy| over(energy, tokens)));
@@ -218,6 +211,37 @@ impl Observed {
         // The worker may have stated another time than ours; the product is of what is recorded.
         if let Some(train_s) = put.known("train_time") {
             put.within("edp", energy.map(|(joules, half_width)| (joules * train_s, half_width * train_s)));
+        }
+    }
+}
+
+/// The energy of an answered sample.
+fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>) {
+    let stated = put.known("inference_batch_size");
+    for (place, (of_size, (_, seen))) in answers.iter().zip(energies).enumerate() {
+        let rows = of_size.rows.map(real).or(stated).filter(|rows| *rows > 0.0);
+        let Some(rows) = rows else { continue };
+        let answered = rows * number(of_size.spans.len());
+        let energy = seen.as_ref().map(|(_, sum)| (sum.joules / answered, sum.half_width() / answered));
+        for name in of_size.names(place) {
+            put.within(&name("inference_energy"), energy.map_err(Clone::clone));
+        }
+    }
+}
+
+/// How fast answers came. Those of the first size have the plain names too.
+fn inference(answers: &[Answers], put: &mut Put<'_>) {
+    let stated = put.known("inference_batch_size").filter(|rows| *rows > 0.0);
+    for (place, of_size) in answers.iter().enumerate() {
+        let lengths = of_size.lengths();
+        let Some(median_ns) = median(&lengths) else { continue };
+        let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", lengths.len());
+        let p99 = nearest_rank(&lengths, 99).filter(|_| lengths.len() >= PERCENTILE_VALUES);
+        let rows = of_size.rows.map(real).filter(|rows| *rows > 0.0).or(stated);
+        for name in of_size.names(place) {
+            put.value(&name("inference_time"), median_ns / 1e9);
+            put.some(&name("inference_sample_time"), rows.map(|rows| median_ns / 1e9 / rows));
+            put.found(&name("inference_p99"), p99.map(seconds).ok_or_else(|| few.clone()));
         }
     }
 }
@@ -250,13 +274,14 @@ struct Energies {
     attempt: Seen,
     /// Of the phase `idle`.
     idle: Seen,
-    /// Of the phases `inference`.
-    inference: Seen,
+    /// Of the phases `inference`, for each size of a batch.
+    inference: Vec<(String, Seen)>,
 }
 
 impl Energies {
-    fn each(&self) -> [(&'static str, &Seen); 4] {
-        [("training", &self.training), ("attempt", &self.attempt), ("idle", &self.idle), ("inference", &self.inference)]
+    fn each(&self) -> impl Iterator<Item = (&str, &Seen)> {
+        let alone = [("training", &self.training), ("attempt", &self.attempt), ("idle", &self.idle)];
+        alone.into_iter().chain(self.inference.iter().map(|(name, seen)| (name.as_str(), seen)))
     }
 
     fn to_table(&self) -> Table {

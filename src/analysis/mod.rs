@@ -7,6 +7,7 @@ mod difference;
 mod energy;
 pub mod expr;
 mod hardware;
+mod inference;
 mod join;
 mod measure;
 mod readings;

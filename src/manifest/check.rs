@@ -65,6 +65,21 @@ impl Checker<'_> {
             (Kind::Seed, Content::Text(digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse::<u64>().map_or_else(|_| wrong(), |seed| Ok(seed.to_string().into()))
             }
+            (Kind::Counts { max, most }, Content::List(nodes)) => {
+                let mut counts = Vec::with_capacity(nodes.len());
+                for node in nodes {
+                    let count = self.scalar(name, Kind::Int { min: 1, max }, node)?;
+                    if counts.contains(&count) {
+                        return Err(format!("{name} has the value {} twice (remove one)", self.found(node)));
+                    }
+                    counts.push(count);
+                }
+                if (1..=most).contains(&counts.len()) {
+                    Ok(Value::List(counts))
+                } else {
+                    Err(format!("{name} has {} values (it must be {kind})", counts.len()))
+                }
+            }
             (Kind::Scalar, Content::Bool(value)) => Ok(Value::Bool(*value)),
             (Kind::Scalar, Content::Int(Some(number))) => {
                 i64::try_from(*number).map_or_else(|_| wrong(), |number| Ok(Value::Int(number)))

@@ -172,7 +172,7 @@ impl Reader<'_> {
                 }
                 (self.axis(&name, field, nodes), true)
             }
-            Content::List(_) if !matches!(field.kind, Kind::Texts) => {
+            Content::List(_) if !matches!(field.kind, Kind::Texts | Kind::Counts { .. }) => {
                 self.faults.add(
                     node.span.start,
                     format!("{name} is a list (it holds for the whole manifest: give one value)"),

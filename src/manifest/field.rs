@@ -37,6 +37,11 @@ impl Field {
         Self { role: Role::Setting, axis: false, ..Self::hashed(key, kind, meaning) }
     }
 
+    /// A field that enters the identity whose list is one value, and no axis.
+    pub(super) const fn listed(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Self { axis: false, ..Self::hashed(key, kind, meaning) }
+    }
+
     /// A key that shapes the grid or the work, and is no field of a cell.
     pub(super) const fn shape(key: &'static str, kind: Kind, meaning: &'static str) -> Self {
         Self { role: Role::Shape, axis: false, ..Self::hashed(key, kind, meaning) }
@@ -85,7 +90,7 @@ impl Field {
 
     /// Whether it describes the built-in trainer's work: such keys have no defaults where `[program]` brings its own.
     pub(super) fn is_training_work(&self) -> bool {
-        matches!(self.section(), "model" | "data" | "training")
+        matches!(self.section(), "model" | "data" | "training" | "inference")
     }
 
     /// Whether a person may write it.
@@ -95,7 +100,7 @@ impl Field {
 
     /// Whether it is resolved for each cell.
     pub(super) fn is_of_cell(&self) -> bool {
-        self.axis || self.role == Role::Constant
+        self.axis || matches!(self.role, Role::Config | Role::Constant)
     }
 }
 
@@ -212,6 +217,13 @@ pub enum Kind {
     Seed,
     /// A list of texts.
     Texts,
+    /// A list of different whole numbers from 1.
+    Counts {
+        /// The greatest.
+        max: i64,
+        /// How many there may be.
+        most: usize,
+    },
     /// A part of the grid, in words.
     Grid(&'static str),
     /// True, false, a number or text.
@@ -270,6 +282,9 @@ impl fmt::Display for Kind {
             Self::Real(interval) => interval.fmt(f),
             Self::Seed => write!(f, "a whole number from 0 to {}", u64::MAX),
             Self::Texts => f.write_str("a list of texts"),
+            Self::Counts { max, most } => {
+                write!(f, "a list of 1 to {most} different whole numbers from 1 to {max}")
+            }
             Self::Grid(words) => f.write_str(words),
             Self::Scalar => f.write_str("true, false, a finite number or text"),
         }

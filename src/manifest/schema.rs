@@ -122,6 +122,13 @@ fn scalar(kind: Kind) -> Value {
             ]),
         )]),
         Kind::Texts => table([("type", "array".into()), ("items", table([("type", "string".into())]))]),
+        Kind::Counts { max, most } => table([
+            ("type", "array".into()),
+            ("items", scalar(Kind::Int { min: 1, max })),
+            ("minItems", Value::Int(1)),
+            ("maxItems", most.into()),
+            ("uniqueItems", true.into()),
+        ]),
         Kind::Grid(words) => {
             let item = if words.ends_with("tables") {
                 table([("type", "object".into()), ("minProperties", Value::Int(1))])

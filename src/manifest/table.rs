@@ -11,6 +11,9 @@ const DIGIT_MODELS: &[&str] = &["softmax", "mnist_mlp", "mnist_cnn"];
 const PICTURE_MODELS: &[&str] = &["resnet50", "vgg16"];
 const TEXT_MODELS: &[&str] = &["lstm", "gru", "bert", "gpt2"];
 const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+/// Those that are evaluated.
+const EVALUATED_MODELS: &[&str] =
+    &["softmax", "mnist_mlp", "mnist_cnn", "resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
 /// Which models learn which data.
 pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
     (&["linear"], &["line"]),
@@ -234,6 +237,12 @@ pub(super) static FIELDS: &[Field] = &[
     F::hashed("training.steps", POSITIVE, "optimiser steps; exactly one of `epochs` and `steps`"),
     F::hashed("training.precision", Kind::Choice(&["fp32", "fp16", "bf16"]), "number format of the arithmetic")
         .text("fp32"),
+    F::listed(
+        "inference.batch_sizes",
+        Kind::Counts { max: 65_536, most: 16 },
+        "samples of a batch that is answered after the training; each size is measured, one after the other; absent: one size, that of evaluation",
+    )
+    .when("model.name", EVALUATED_MODELS),
     F::hashed("hardware.device", Kind::Choice(&["auto", "cuda", "cpu"]), "`auto` takes a CUDA GPU if there is one")
         .text("auto"),
     F::hashed("hardware.gpus", Kind::OneOf(&[1, 2, 4]), "number of GPUs; absent: one where the device is a GPU")

@@ -127,7 +127,27 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
     info("warmup_time", "s", Minimize, "what the warm-up steps took, compilation in it"),
 ];
 
-/// Looks a metric up by name.
+/// Looks a metric up by name. `inference_time@8` is `inference_time` at batches of 8, and so on.
 pub fn known_metric(name: &str) -> Option<&'static MetricInfo> {
-    KNOWN_METRICS.iter().find(|metric| metric.name == name)
+    let sized = |(name, rows): (&'_ str, &str)| {
+        (name.starts_with("inference_") && !rows.is_empty() && rows.bytes().all(|byte| byte.is_ascii_digit()))
+            .then_some(name.len())
+    };
+    let end = name.split_once('@').and_then(sized).unwrap_or(name.len());
+    KNOWN_METRICS.iter().find(|metric| Some(metric.name) == name.get(..end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_one_size_of_batch_are_known_by_their_plain_name() {
+        let known = |name| known_metric(name).map(|metric| metric.name);
+        assert_eq!(known("inference_time"), Some("inference_time"));
+        assert_eq!(known("inference_energy@128"), Some("inference_energy"));
+        for unknown in ["inference_time@", "inference_time@big", "step_time@8", "inference_times@8"] {
+            assert_eq!(known(unknown), None, "{unknown}");
+        }
+    }
 }

@@ -19,12 +19,12 @@ use super::number::{real, real_len, single, wide};
 use super::replay::{Batch, Replay};
 
 /// A network, as far as acting needs it.
-pub trait Q {
+pub trait Q<T> {
     /// Why it can fail.
     type Error;
 
     /// The values of all actions for each of `rows` observations: `rows` times the number of actions.
-    fn values(&mut self, observations: &[f32], rows: usize) -> Result<Vec<f32>, Self::Error>;
+    fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, Self::Error>;
 }
 
 /// How often an action is random: from 1 linearly to `last` (ε).
@@ -123,14 +123,14 @@ pub struct Agent<E: Environment> {
     episodes: u64,
     /// The episode that is going on.
     current: Option<Episode>,
-    observation: Vec<f32>,
+    observation: Vec<E::Item>,
 }
 
 impl<E: Environment> Agent<E> {
     /// An agent that has not acted yet.
     pub fn new(config: Config, seed: u64, environment: E) -> Self {
         let replay = Replay::new(config.capacity, environment.frame_len(), environment.stack());
-        let observation = vec![0.0; environment.observation_len()];
+        let observation = vec![E::Item::default(); environment.observation_len()];
         Self { config, seed, environment, replay, steps: 0, updates: 0, episodes: 0, current: None, observation }
     }
 
@@ -161,7 +161,11 @@ impl<E: Environment> Agent<E> {
 
     /// Acts until an update is due and gives what to learn from, or None after the last step. Episodes that end on the way are
     /// appended to `ended`.
-    pub fn next_batch<N: Q>(&mut self, network: &mut N, ended: &mut Vec<Episode>) -> Result<Option<Batch>, N::Error> {
+    pub fn next_batch<N: Q<E::Item>>(
+        &mut self,
+        network: &mut N,
+        ended: &mut Vec<Episode>,
+    ) -> Result<Option<Batch<E::Item>>, N::Error> {
         while self.steps < self.config.steps {
             ended.extend(self.act(network)?);
             if self.steps >= self.config.learning_starts && self.steps.is_multiple_of(self.config.train_every.max(1)) {
@@ -176,7 +180,7 @@ impl<E: Environment> Agent<E> {
     }
 
     /// Does one step, beginning an episode if none is going on, and gives the episode if it ended with this step.
-    fn act<N: Q>(&mut self, network: &mut N) -> Result<Option<Episode>, N::Error> {
+    fn act<N: Q<E::Item>>(&mut self, network: &mut N) -> Result<Option<Episode>, N::Error> {
         let mut episode = match self.current.take() {
             Some(episode) => episode,
             None => {
@@ -226,7 +230,7 @@ pub fn best(values: &[f32]) -> usize {
 ///
 /// `choice` are their values by the newest parameters: with them, these choose the action and the copied ones value it (double
 /// DQN: van Hasselt, Guez, Silver, arXiv:1509.06461).
-pub fn targets(batch: &Batch, next: &[f32], choice: Option<&[f32]>, discount: f32) -> Vec<f32> {
+pub fn targets<T>(batch: &Batch<T>, next: &[f32], choice: Option<&[f32]>, discount: f32) -> Vec<f32> {
     let actions = (next.len() / batch.rows.max(1)).max(1);
     let worth = next.chunks_exact(actions).zip(choice.unwrap_or(next).chunks_exact(actions));
     let worth = worth.map(|(next, choice)| next[best(choice)]);
@@ -247,7 +251,7 @@ pub fn huber(error: f32) -> (f32, f32) {
 
 /// The scores of that many episodes in which the best action is taken always (ε is 0). No episode that is learned from begins with the same draws. All are played at the same time, so that the network is asked for many rows at
 /// once.
-pub fn play<E: Environment, N: Q>(
+pub fn play<E: Environment, N: Q<E::Item>>(
     environment: &E,
     seed: u64,
     episodes: usize,
@@ -260,7 +264,7 @@ pub fn play<E: Environment, N: Q>(
         game.reset(Draw::new(seed, Stream::EvalEpisode, wide(*episode) + 1));
     }
     while !running.is_empty() {
-        let mut observations = vec![0.0; running.len() * width];
+        let mut observations = vec![E::Item::default(); running.len() * width];
         for ((_, game), out) in running.iter().zip(observations.chunks_exact_mut(width)) {
             game.observe(out);
         }

@@ -10,7 +10,7 @@ use super::spec::Small;
 use burn::tensor::{Tensor, TensorReadError};
 
 /// Samples of one batch of evaluation: enough to keep two cores busy, small enough for their memory.
-const BATCH: usize = 200;
+pub const BATCH: usize = 200;
 
 /// What an evaluation found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,9 +41,10 @@ pub fn evaluate(
     Ok(Score { loss: score.loss / count, accuracy: score.accuracy / count })
 }
 
-/// The batches of evaluation data that are of one size.
-pub fn equal_batches(len: usize) -> Vec<Vec<usize>> {
-    batches(len).filter(|batch| batch.len() == BATCH.min(len)).collect()
+/// The samples of the n-th batch of `rows`, of `len` that are gone through again and again.
+pub fn turn(n: u64, rows: usize, len: usize) -> Vec<usize> {
+    let first = usize::try_from(n).unwrap_or_default().wrapping_mul(rows);
+    (0..rows).map(|row| first.wrapping_add(row) % len.max(1)).collect()
 }
 
 /// Whether so many timed answers, which took so long, are enough: a hundred, or two seconds of them but at least ten.
@@ -89,10 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_are_timed_are_of_one_size() {
-        let lengths = |len| equal_batches(len).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(lengths(450), [200, 200]);
-        assert_eq!(lengths(20), [20]);
+    fn batches_that_are_timed_have_the_size_that_is_asked_for() {
+        assert_eq!(turn(0, 3, 5), [0, 1, 2]);
+        assert_eq!(turn(1, 3, 5), [3, 4, 0]);
+        assert_eq!(turn(7, 5, 2), [1, 0, 1, 0, 1]);
     }
 
     #[test]

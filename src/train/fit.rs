@@ -13,7 +13,7 @@ use super::device::{Place, caught};
 use super::evaluate::enough;
 use super::gradient::{clipped, finite, scaled};
 use super::images::order;
-use super::number::{real, wide};
+use super::number::{real, real_len, wide};
 use super::optimizer::Optimizer;
 use super::parameters::{self, Layout, count};
 use super::peak::matmul_tflops;
@@ -271,16 +271,32 @@ impl Trainee<'_> {
         Ok(())
     }
 
-    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
+    /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
     fn inference(&mut self) -> Result<(), TrainError> {
-        self.task.ask(0)?;
+        let Some(usual) = self.task.answered_rows() else { return Ok(()) };
+        let sizes = self.spec.inference.clone();
+        self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
+        if sizes.is_empty() {
+            return self.answers(usual);
+        }
+        for rows in sizes {
+            self.phase("inference_batch", wide(rows), PhaseEdge::Start);
+            self.answers(rows)?;
+            self.phase("inference_batch", wide(rows), PhaseEdge::Stop);
+        }
+        Ok(())
+    }
+
+    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
+    fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
+        self.task.ask(0, rows)?;
         self.task.answer(&self.parameters)?;
         let start_ns = self.sink.now_ns();
         for done in 0.. {
             if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
                 break;
             }
-            self.task.ask(done)?;
+            self.task.ask(done, rows)?;
             self.phase("inference", done + 1, PhaseEdge::Start);
             self.task.answer(&self.parameters)?;
             self.phase("inference", done + 1, PhaseEdge::Stop);

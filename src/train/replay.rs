@@ -34,17 +34,17 @@ struct Slot {
 
 /// Transitions to learn from, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
+pub struct Batch<T> {
     /// Number of rows.
     pub rows: usize,
     /// What was seen: `rows` times the length of an observation.
-    pub observations: Vec<f32>,
+    pub observations: Vec<T>,
     /// What was done.
     pub actions: Vec<i32>,
     /// What it brought.
     pub rewards: Vec<f32>,
     /// What was seen then, as long as `observations`.
-    pub next_observations: Vec<f32>,
+    pub next_observations: Vec<T>,
     /// 0 where the episode terminated, so that nothing more came, and otherwise 1: also where it was cut off.
     pub continues: Vec<f32>,
 }
@@ -88,13 +88,15 @@ impl<T: Item> Replay<T> {
     }
 
     /// Draws `rows` transitions with replacement, each of those that it holds in full with the same chance. None if there is none.
-    pub fn sample(&self, rows: usize, draw: &mut Draw) -> Option<Batch> {
+    pub fn sample(&self, rows: usize, draw: &mut Draw) -> Option<Batch<T>> {
         let width = self.frame_len * self.stack;
         let mut batch = Batch {
             rows,
             observations: Vec::with_capacity(rows * width),
+            actions: Vec::with_capacity(rows),
+            rewards: Vec::with_capacity(rows),
             next_observations: Vec::with_capacity(rows * width),
-            ..Batch::default()
+            continues: Vec::with_capacity(rows),
         };
         for _ in 0..rows {
             let (age, slot, action) = self.pick(draw)?;
@@ -148,12 +150,12 @@ impl<T: Item> Replay<T> {
     }
 
     /// Appends an observation: zeros for the frames that its episode has not had, then `before` frames and the one of this age.
-    fn stacked(&self, age: usize, before: usize, out: &mut Vec<f32>) {
+    fn stacked(&self, age: usize, before: usize, out: &mut Vec<T>) {
         let missing = self.stack.saturating_sub(before + 1);
-        out.resize(out.len() + missing * self.frame_len, 0.0);
+        out.resize(out.len() + missing * self.frame_len, T::default());
         for age in age.saturating_sub(before)..=age {
             let start = self.place(age) * self.frame_len;
-            out.extend(self.frames[start..start + self.frame_len].iter().map(|item| item.seen()));
+            out.extend_from_slice(&self.frames[start..start + self.frame_len]);
         }
     }
 }

@@ -92,6 +92,8 @@ pub struct Spec {
     pub schedule: Schedule,
     /// Samples a step.
     pub batch: usize,
+    /// Rows of the batches whose answers are timed, where not one size suffices.
+    pub inference: Vec<usize>,
     /// How long.
     pub length: Length,
     /// Where.
@@ -123,6 +125,7 @@ impl Spec {
             learning_rate: fields.real("training.learning_rate", "a finite number of at least 0", |lr| lr >= 0.0)?,
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,
             batch: fields.batch(&task)?,
+            inference: fields.inference()?,
             length,
             device,
             idle_ns: fields.idle_ns(device)?,
@@ -233,6 +236,19 @@ impl Fields<'_> {
             }
             _ => self.count("training.batch_size", "a whole number, 1 to 65536", 1, 65_536),
         }
+    }
+
+    fn inference(&self) -> Result<Vec<usize>, SpecError> {
+        let field = "inference.batch_sizes";
+        if self.0.get(field).is_none() {
+            return Ok(Vec::new());
+        }
+        let count =
+            |value: &Value| value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=65_536).contains(n));
+        self.need(field, "a list of whole numbers, 1 to 65536", |value| match value {
+            Value::List(sizes) if !sizes.is_empty() => sizes.iter().map(count).collect(),
+            _ => None,
+        })
     }
 
     fn length(&self) -> Result<Length, SpecError> {

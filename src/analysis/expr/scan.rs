@@ -36,7 +36,7 @@ pub(super) fn scan(text: &str) -> Result<Vec<(Token, Range<usize>)>, ExprError> 
         } else if starts_number(rest) {
             number(text, at)?
         } else if c.is_alphabetic() || c == '_' {
-            let len = rest.find(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c))).unwrap_or(rest.len());
+            let len = rest.find(|c: char| !(c.is_alphanumeric() || "_.-/@".contains(c))).unwrap_or(rest.len());
             word(&rest[..len])
         } else if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
             (Token::Sign(sign), sign.len())

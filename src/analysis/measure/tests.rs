@@ -295,6 +295,32 @@ fn answers_have_a_median_and_a_tail() {
 }
 
 #[test]
+fn answers_to_batches_of_several_sizes_are_measured_apart() {
+    let mut answering = attempt(1);
+    let of_size = |rows: u64, start: u64, each: u64| {
+        let answer = move |i: u64| phase("inference", i, start + 2 * each * i, start + 2 * each * i + each);
+        std::iter::once(phase("inference_batch", rows, start, start + 2 * each * 4)).chain((0..4).map(answer))
+    };
+    answering.phases.extend(of_size(8, 15_500, 400));
+    answering.phases.extend(of_size(1, 19_500, 600));
+    let completed = Completed::of(&answering, &[("inference_batch_size", 8.0, "")], eight_cores());
+    for (name, expected) in [
+        ("inference_time", 0.4),
+        ("inference_time@8", 0.4),
+        ("inference_time@1", 0.6),
+        ("inference_sample_time@8", 0.05),
+        ("inference_sample_time@1", 0.6),
+    ] {
+        completed.assert_near(name, expected, 1e-9);
+    }
+    assert!(completed.reason("inference_p99@1").starts_with("4 batches were answered"));
+    // The card draws as much for one row as for eight.
+    for (name, joules) in [("inference_energy", 10.0), ("inference_energy@8", 10.0), ("inference_energy@1", 120.0)] {
+        completed.assert_near(name, joules, 0.05);
+    }
+}
+
+#[test]
 fn what_a_worker_states_of_its_model_makes_rates() {
     let stated =
         [("inference_batch_size", 4.0, ""), ("flops_per_sample", 2e9, "FLOP"), ("matmul_tflops", 100.0, "TFLOP/s")];

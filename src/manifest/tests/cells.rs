@@ -49,6 +49,13 @@ fn every_default_is_written_out() {
 }
 
 #[test]
+fn sizes_of_answered_batches_are_one_value_and_no_axis() {
+    let text = format!("seed = [1, 2]\n{SMALL}[inference]\nbatch_sizes = [1, 32, 8]");
+    assert_eq!(values(&read(&text), &["seed", "inference.batch_sizes"]), ["1 [1, 32, 8]", "2 [1, 32, 8]"]);
+    assert!(!read(SMALL).cells[0].config.contains_key("inference.batch_sizes"));
+}
+
+#[test]
 fn defaults_follow_the_model_and_the_choices() {
     let text = "seed = 18446744073709551615\n[model]\nname = 'linear'\n[training]\noptimizer = 'adam'\nlearning_rate = 1\nsteps = 9\nschedule = 'step'\nschedule_step_size = 3\n[objective]\nmetric = 'accuracy'";
     insta::assert_snapshot!(listing(&read(text).cells[0]), @r"

@@ -43,9 +43,22 @@ hz = [1, 2]
     m:13:10: training.epochs is 2.0 (it must be a whole number from 1)
     m:16:1: unknown key `hardware.gpu` (did you mean `gpus`?)
     m:17:1: setting the power limit is not available in this version (remove the key)
-    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid])
+    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid])
     m:23:6: telemetry.hz is a list (it holds for the whole manifest: give one value)
     "#);
+}
+
+#[test]
+fn sizes_of_answered_batches_are_different_whole_numbers() {
+    let fault = |sizes: &str| faults(&format!("{SMALL}[inference]\nbatch_sizes = {sizes}"));
+    insta::assert_snapshot!(["8", "[]", "[0]", "[8, 'x']", "[8, 1, 8]", "[70000]"].map(fault).join("\n"), @r"
+    m:4:15: inference.batch_sizes is 8 (it must be a list of 1 to 16 different whole numbers from 1 to 65536)
+    m:4:15: inference.batch_sizes has 0 values (it must be a list of 1 to 16 different whole numbers from 1 to 65536)
+    m:4:15: inference.batch_sizes is 0 (it must be at least 1)
+    m:4:15: inference.batch_sizes is the text 'x' (it must be a whole number from 1 to 65536)
+    m:4:15: inference.batch_sizes has the value 8 twice (remove one)
+    m:4:15: inference.batch_sizes is 70000 (it must be at most 65536)
+    ");
 }
 
 #[test]

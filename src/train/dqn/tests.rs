@@ -1,5 +1,5 @@
 use super::*;
-use crate::train::environment::{CartPole, Item, Transition};
+use crate::train::environment::{CartPole, Transition};
 use std::convert::Infallible;
 
 /// Cells in a row. Action 1 goes right, 0 left; the cell beyond the last terminates with reward 1, or is a wall. Cut off after
@@ -86,7 +86,7 @@ impl Table {
         2 * usize::from(crate::train::number::grey(observation))
     }
 
-    fn learn(&mut self, batch: &Batch, discount: f32, double: bool) {
+    fn learn(&mut self, batch: &Batch<f32>, discount: f32, double: bool) {
         let look = |table: &[f32]| -> Vec<f32> {
             batch.next_observations.iter().flat_map(|seen| table[Self::row(*seen)..][..2].to_vec()).collect()
         };
@@ -99,7 +99,7 @@ impl Table {
     }
 }
 
-impl Q for Table {
+impl Q<f32> for Table {
     type Error = Infallible;
 
     fn values(&mut self, observations: &[f32], rows: usize) -> Result<Vec<f32>, Infallible> {
@@ -258,7 +258,8 @@ fn the_best_action_is_the_first_of_the_greatest() {
 
 #[test]
 fn targets_stop_where_an_episode_terminated() {
-    let batch = Batch { rows: 3, rewards: vec![1.0, 2.0, -1.0], continues: vec![1.0, 0.0, 1.0], ..Batch::default() };
+    let batch =
+        Batch { rows: 3, rewards: vec![1.0, 2.0, -1.0], continues: vec![1.0, 0.0, 1.0], ..Batch::<f32>::default() };
     let next = [1.0, 4.0, f32::INFINITY, 7.0, -2.0, -6.0];
     assert_eq!(targets(&batch, &next, None, 0.5), [3.0, 2.0, -2.0]);
     // The newest parameters prefer the other action of the first and of the last row.
@@ -281,7 +282,7 @@ fn episodes_of_an_evaluation_are_their_own_and_do_not_meet_those_of_training() {
         let start = |episode| {
             let mut cart = CartPole::new();
             cart.reset(Draw::new(5, stream, episode));
-            cart.frame().iter().map(|value| value.seen().to_bits()).collect()
+            cart.frame().iter().map(|value| value.to_bits()).collect()
         };
         (1..=100).map(start).collect()
     };
@@ -295,7 +296,7 @@ fn episodes_of_an_evaluation_are_their_own_and_do_not_meet_those_of_training() {
 fn episodes_that_are_played_together_end_each_for_itself() {
     // With equal values the first action is taken, and the pole falls to the right.
     struct Indifferent;
-    impl Q for Indifferent {
+    impl Q<f32> for Indifferent {
         type Error = Infallible;
         fn values(&mut self, _: &[f32], rows: usize) -> Result<Vec<f32>, Infallible> {
             Ok(vec![0.0; 2 * rows])

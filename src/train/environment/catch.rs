@@ -213,7 +213,7 @@ impl Environment for Catch {
         self.stack.newest()
     }
 
-    fn observe(&self, out: &mut [f32]) {
+    fn observe(&self, out: &mut [u8]) {
         self.stack.observe(out);
     }
 }

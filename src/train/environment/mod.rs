@@ -29,23 +29,14 @@ impl Transition {
     }
 }
 
-/// What frames are made of, and what a network sees of it.
-pub trait Item: Copy + Default + Send + Sync {
-    /// The number that a network is given: a byte as 0 to 1, a real number as it is.
-    fn seen(self) -> f32;
-}
+/// What frames are made of.
+pub trait Item: Copy + Default + Send + Sync {}
 
-impl Item for u8 {
-    fn seen(self) -> f32 {
-        f32::from(self) / 255.0
-    }
-}
+/// A grey value.
+impl Item for u8 {}
 
-impl Item for f32 {
-    fn seen(self) -> f32 {
-        self
-    }
-}
+/// A number of a state.
+impl Item for f32 {}
 
 /// A world with a fixed number of actions. An observation is the newest frames of the episode, the oldest first; where the
 /// episode has had fewer, the missing ones are zeros.
@@ -81,7 +72,7 @@ pub trait Environment: Clone {
     fn frame(&self) -> &[Self::Item];
 
     /// Writes the observation into `out`, which must be `observation_len` long.
-    fn observe(&self, out: &mut [f32]);
+    fn observe(&self, out: &mut [Self::Item]);
 }
 
 /// The newest frames of an episode.
@@ -116,11 +107,9 @@ impl<T: Item> Stack<T> {
         &self.items[self.items.len() - self.frame_len..]
     }
 
-    /// Writes all frames as a network sees them, the oldest first.
-    pub fn observe(&self, out: &mut [f32]) {
-        for (out, item) in out.iter_mut().zip(&self.items) {
-            *out = item.seen();
-        }
+    /// Writes all frames, the oldest first, into as many items.
+    pub fn observe(&self, out: &mut [T]) {
+        out.copy_from_slice(&self.items);
     }
 }
 
@@ -134,9 +123,9 @@ mod tests {
         for grey in [51, 102, 153, 204] {
             stack.advance().fill(grey);
         }
-        let mut seen = [0.0; 6];
+        let mut seen = [0; 6];
         stack.observe(&mut seen);
-        assert_eq!(seen, [0.4, 0.4, 0.6, 0.6, 0.8, 0.8]);
+        assert_eq!(seen, [102, 102, 153, 153, 204, 204]);
         assert_eq!(stack.newest(), [204, 204]);
         stack.clear();
         assert!(stack.advance().iter().all(|grey| *grey == 0));

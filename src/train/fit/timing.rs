@@ -74,6 +74,7 @@ fn events_come_in_order() {
         "after 12 eval_loss eval_accuracy",
         "metric eval_loss ",
         "metric accuracy ",
+        "metric inference_batch_size ",
         "inference 1 Start",
         "inference 1 Stop",
         "inference 2 Start",

@@ -25,9 +25,9 @@ impl Diary {
     }
 
     fn seen(&self) -> Vec<u8> {
-        let mut seen = [0.0; Self::STACK];
+        let mut seen = vec![0; Self::STACK];
         self.stack.observe(&mut seen);
-        bytes(&seen)
+        seen
     }
 
     /// Lives through an episode of that many steps. Frames count from 1 to 250 and over again, actions are frames modulo 5.
@@ -64,18 +64,14 @@ impl Diary {
     }
 }
 
-fn bytes(seen: &[f32]) -> Vec<u8> {
-    seen.iter().map(|value| crate::train::number::grey(value * 255.0 + 0.5)).collect()
-}
-
-fn rows(batch: &Batch) -> Vec<Row> {
+fn rows(batch: &Batch<u8>) -> Vec<Row> {
     let width = batch.observations.len() / batch.rows;
     let row = |row: usize| {
         (
-            bytes(&batch.observations[row * width..(row + 1) * width]),
+            batch.observations[row * width..(row + 1) * width].to_vec(),
             batch.actions[row],
             i32::from(crate::train::number::grey(batch.rewards[row])),
-            bytes(&batch.next_observations[row * width..(row + 1) * width]),
+            batch.next_observations[row * width..(row + 1) * width].to_vec(),
             batch.continues[row] == 1.0,
         )
     };

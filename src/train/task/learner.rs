@@ -6,6 +6,7 @@ use crate::record::{Digest, Value};
 use crate::train::data::planes::{DEVIATION, MEAN};
 use crate::train::dataset::{Dataset, Inputs, Samples};
 use crate::train::device::Place;
+use crate::train::evaluate::turn;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::Input;
 use crate::train::number::{real, real_len};
@@ -81,11 +82,9 @@ impl Learner {
         (whole(&samples.targets, [samples.targets.len()], &self.network.place.device()), counted)
     }
 
-    /// The n-th batch of evaluation.
-    fn question(&self, n: usize) -> Result<Question, DataError> {
-        let first = n * self.batch;
-        let indices: Vec<usize> = (first..(first + self.batch).min(self.data.eval_len())).collect();
-        let samples = self.data.eval(&indices)?;
+    /// A batch of evaluation.
+    fn question(&self, indices: &[usize]) -> Result<Question, DataError> {
+        let samples = self.data.eval(indices)?;
         let (targets, counted) = self.targets(&samples);
         Ok(Question { input: self.input(samples.inputs), targets, counted })
     }
@@ -135,8 +134,9 @@ impl Task for Learner {
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
         let (mut loss, mut right, mut all) = (0.0, 0.0, 0);
-        for n in 0..self.data.eval_len().div_ceil(self.batch) {
-            let question = self.question(n)?;
+        let all_indices: Vec<usize> = (0..self.data.eval_len()).collect();
+        for indices in all_indices.chunks(self.batch) {
+            let question = self.question(indices)?;
             let counted = question.counted;
             let found = self.judged(parameters, question)?;
             if let [batch_loss, batch_right] = found[..] {
@@ -153,10 +153,12 @@ impl Task for Learner {
         Ok(Some(score))
     }
 
-    fn ask(&mut self, n: u64) -> Result<(), TrainError> {
-        let whole_batches = (self.data.eval_len() / self.batch).max(1);
-        let turn = usize::try_from(n).unwrap_or_default() % whole_batches;
-        self.asked = Some(self.question(turn)?);
+    fn answered_rows(&self) -> Option<usize> {
+        Some(self.batch)
+    }
+
+    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        self.asked = Some(self.question(&turn(n, rows, self.data.eval_len()))?);
         Ok(self.network.place.sync()?)
     }
 
@@ -179,7 +181,6 @@ impl Task for Learner {
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
         let width = self.data.width();
         let mut stated = vec![
-            ("inference_batch_size", real_len(self.batch), ""),
             // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
             ("flops_per_sample", 3.0 * real(self.network.model.forward_flops(width)), "FLOP"),
         ];

@@ -35,8 +35,11 @@ pub trait Task {
     /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with.
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError>;
 
-    /// Makes one batch of evaluation data ready. All batches have one size; the n-th follows the others, and after the last comes the first.
-    fn ask(&mut self, n: u64) -> Result<(), TrainError>;
+    /// Rows of a batch of evaluation, where answers are timed and no other size is asked for; none where nothing is there to evaluate with.
+    fn answered_rows(&self) -> Option<usize>;
+
+    /// Makes the n-th batch of so many rows of evaluation data ready. Each follows the others; after the last sample comes the first.
+    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
     /// Answers the batch that was made ready last, and waits for the answers.
     fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError>;

@@ -5,13 +5,13 @@ use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
 use crate::train::TrainError;
 use crate::train::dqn::{Agent, Config, Q, mean, play, targets};
-use crate::train::environment::Environment;
+use crate::train::environment::{Environment, Item};
 use crate::train::models::Input;
 use crate::train::number::{real, real_len, wide};
 use crate::train::parameters::Layout;
 use crate::train::pass::whole;
 use crate::train::replay::Batch;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
 /// Episodes of an evaluation.
 const EPISODES: usize = 100;
@@ -25,6 +25,8 @@ pub struct Player<E: Environment> {
     seed: u64,
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
+    /// Rows that are answered next.
+    asked: usize,
 }
 
 /// How it learns.
@@ -42,7 +44,7 @@ impl<E: Environment> Player<E> {
     /// One that has not acted yet.
     pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
         let agent = Agent::new(rules.config, seed, environment.clone());
-        Self { network, environment, agent, rules, seed, target: Vec::new() }
+        Self { network, environment, agent, rules, seed, target: Vec::new(), asked: 0 }
     }
 
     /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
@@ -65,32 +67,41 @@ struct Acting<'a> {
     parameters: &'a [Tensor<1>],
 }
 
-impl Q for Acting<'_> {
+impl<T: Shown> Q<T> for Acting<'_> {
     type Error = TrainError;
 
-    fn values(&mut self, observations: &[f32], rows: usize) -> Result<Vec<f32>, TrainError> {
-        let input = input(self.network, observations, rows);
+    fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
+        let input = T::input(observations, rows, &self.network.place.device());
         let values = self.network.answer(self.parameters, input, |_, answers| answers);
         let len = rows * values.dims()[1];
         values.reshape([len]).try_into_vec_as().map_err(|source| TrainError::read("the values of actions", source))
     }
 }
 
-fn input(network: &Network, observations: &[f32], rows: usize) -> Input {
-    let device = network.place.device();
-    let width = observations.len() / rows.max(1);
-    // Four frames of 84 x 84, or the numbers of a state.
-    const FRAMES: [usize; 3] = [4, 84, 84];
-    if width == FRAMES.iter().product::<usize>() {
-        let [frames, height, row] = FRAMES;
-        let data = TensorData::new(observations.to_vec(), [rows, frames, height, row]);
-        Input::Images(Tensor::from_data(data, &device))
-    } else {
-        Input::Rows(Tensor::from_data(TensorData::new(observations.to_vec(), [rows, width]), &device))
+/// What a network is shown.
+pub trait Shown: Item {
+    /// Observations on a device.
+    fn input(observations: &[Self], rows: usize, device: &Device) -> Input;
+}
+
+/// The numbers of a state.
+impl Shown for f32 {
+    fn input(observations: &[Self], rows: usize, device: &Device) -> Input {
+        let width = observations.len() / rows.max(1);
+        Input::Rows(Tensor::from_data(TensorData::new(observations.to_vec(), [rows, width]), device))
     }
 }
 
-impl<E: Environment> Task for Player<E> {
+/// Four frames of 84 x 84 grey values, from 0 to 1 on the device; they travel as bytes.
+impl Shown for u8 {
+    fn input(observations: &[Self], rows: usize, device: &Device) -> Input {
+        let data = TensorData::new(observations.to_vec(), [rows, 4, 84, 84]);
+        let bytes = Tensor::<4, Int>::from_data(data, (device, DType::U8));
+        Input::Images(bytes.cast(FloatDType::F32) / 255.0)
+    }
+}
+
+impl<E: Environment<Item: Shown>> Task for Player<E> {
     fn layouts(&self) -> &[Layout] {
         &self.network.layouts
     }
@@ -113,7 +124,7 @@ impl<E: Environment> Task for Player<E> {
             Ok((batch, goals))
         })?;
         let leaves = Network::leaves(parameters);
-        let seen = input(&self.network, &batch.observations, batch.rows);
+        let seen = E::Item::input(&batch.observations, batch.rows, &self.network.place.device());
         let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
         let loss = inner.phase("forward", || {
             let values = answer_taped(model, &mut pass, seen);
@@ -129,15 +140,20 @@ impl<E: Environment> Task for Player<E> {
         Ok(Some(vec![("eval_mean_return", mean(&scores))]))
     }
 
+    fn answered_rows(&self) -> Option<usize> {
+        Some(self.rules.config.batch)
+    }
+
     // One state is as good as another.
-    fn ask(&mut self, _n: u64) -> Result<(), TrainError> {
+    fn ask(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
+        self.asked = rows;
         Ok(())
     }
 
     fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
-        let observations = vec![0.0; self.rules.config.batch * self.environment.observation_len()];
+        let observations = vec![E::Item::default(); self.asked * self.environment.observation_len()];
         let mut acting = Acting { network: &mut self.network, parameters };
-        acting.values(&observations, self.rules.config.batch).map(drop)
+        acting.values(&observations, self.asked).map(drop)
     }
 
     fn digest(&self) -> Digest {
@@ -155,14 +171,13 @@ impl<E: Environment> Task for Player<E> {
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
         let forward = real(self.network.model.forward_flops(1));
         vec![
-            ("inference_batch_size", real_len(self.rules.config.batch), ""),
             // The pass by the target's parameters has no way back.
             ("flops_per_sample", 4.0 * forward, "FLOP"),
         ]
     }
 }
 
-fn chosen(batch: &Batch, device: &burn::tensor::Device) -> Tensor<2, Int> {
+fn chosen<T>(batch: &Batch<T>, device: &Device) -> Tensor<2, Int> {
     whole(&batch.actions, [batch.rows, 1], device)
 }
 
@@ -178,7 +193,17 @@ fn huber(values: Tensor<2>, actions: Tensor<2, Int>, goals: Tensor<2>) -> Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
+
+    #[test]
+    fn frames_are_shown_from_0_to_1() {
+        let mut bytes = vec![0; 2 * 4 * 84 * 84];
+        bytes[84 * 84 + 5] = 51;
+        bytes[4 * 84 * 84] = 255;
+        let Input::Images(shown) = u8::input(&bytes, 2, &Device::flex()) else { panic!("frames are images") };
+        assert_eq!(shown.dims(), [2, 4, 84, 84]);
+        let shown: Vec<f32> = shown.try_into_vec_as().expect("readable");
+        assert!(shown.iter().zip(&bytes).all(|(shown, byte)| *shown == f32::from(*byte) / 255.0));
+    }
 
     #[test]
     fn errors_count_as_the_paper_has_it_and_only_of_the_actions_that_were_taken() {

@@ -4,7 +4,7 @@ use super::{Gradients, Score, Step, Task};
 use crate::record::Digest;
 use crate::train::data::{Batch, Data, image_batch};
 use crate::train::device::Place;
-use crate::train::evaluate::{answer, equal_batches, evaluate};
+use crate::train::evaluate::{BATCH, answer, evaluate, turn};
 use crate::train::parameters::Layout;
 use crate::train::spec::{Small, SmallData};
 use crate::train::{DataError, TrainError};
@@ -17,7 +17,6 @@ pub struct SmallTask {
     data: Data,
     seed: u64,
     place: Place,
-    batches: Vec<Vec<usize>>,
     /// What is answered next.
     asked: Option<Batch>,
 }
@@ -26,11 +25,7 @@ impl SmallTask {
     /// Loads the data.
     pub fn new(model: Small, data: &SmallData, batch: usize, seed: u64, place: Place) -> Result<Self, DataError> {
         let data = Data::load(data, batch, seed)?;
-        let batches = match &data {
-            Data::Images { eval, .. } => equal_batches(eval.len()),
-            Data::Line => Vec::new(),
-        };
-        Ok(Self { model, layouts: model.layouts(), data, seed, place, batches, asked: None })
+        Ok(Self { model, layouts: model.layouts(), data, seed, place, asked: None })
     }
 }
 
@@ -66,10 +61,16 @@ impl Task for SmallTask {
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
 
-    fn ask(&mut self, n: u64) -> Result<(), TrainError> {
-        let turn = usize::try_from(n).unwrap_or_default() % self.batches.len().max(1);
-        if let (Data::Images { eval, .. }, Some(indices)) = (&self.data, self.batches.get(turn)) {
-            self.asked = Some(image_batch(eval, indices));
+    fn answered_rows(&self) -> Option<usize> {
+        match &self.data {
+            Data::Images { eval, .. } => Some(BATCH.min(eval.len())),
+            Data::Line => None,
+        }
+    }
+
+    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        if let Data::Images { eval, .. } = &self.data {
+            self.asked = Some(image_batch(eval, &turn(n, rows, eval.len())));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Every published model through the whole loop, at its smallest.
 
-use crate::record::Cell;
+use crate::record::{Cell, EventKind, PhaseEdge, Value};
 use crate::train::device::Place;
 use crate::train::parameter_count;
 use crate::train::sample::{Told, tell, tell_on, tiny_cell};
@@ -35,6 +35,31 @@ fn every_model_trains_is_evaluated_and_states_its_work() {
         let floor = facts.get("eval_loss_floor").and_then(|floor| floor.as_float());
         assert_eq!(floor.is_some(), tokens && model != "bert", "{model}");
         assert!(floor.is_none_or(|floor| metrics["eval_loss"] > floor), "{model}: {floor:?} of {metrics:?}");
+    }
+}
+
+#[test]
+fn batches_of_each_size_are_answered_in_a_phase_of_their_own() {
+    for model in ["lstm", "dqn"] {
+        let mut cell = tiny_cell(model);
+        cell.config.insert("inference.batch_sizes".to_owned(), Value::List(vec![100_i64.into(), 1_i64.into()]));
+        let told = tell(&cell).expect(model);
+        assert_eq!(told.metrics["inference_batch_size"], 100.0, "{model}");
+        let mut sizes: Vec<(u64, usize)> = Vec::new();
+        for event in &told.events {
+            match event {
+                EventKind::Phase { name, index, edge: PhaseEdge::Start } if name == "inference_batch" => {
+                    sizes.push((*index, 0));
+                }
+                EventKind::Phase { name, edge: PhaseEdge::Start, .. } if name == "inference" => {
+                    sizes.last_mut().expect("within a size").1 += 1;
+                }
+                _ => {}
+            }
+        }
+        // More rows than there are samples to evaluate with, too; the clock of the test lets ten answers be enough.
+        assert_eq!(sizes.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [100, 1], "{model}");
+        assert!(sizes.iter().all(|(_, answers)| *answers >= 10), "{model}: {sizes:?}");
     }
 }
 
