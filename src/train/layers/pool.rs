@@ -1,14 +1,16 @@
 //! Pooling of images.
 
 use super::Window;
+use super::product::{Product, product};
 #[cfg(feature = "cuda")]
 use crate::train::native::dnn;
+use crate::train::number::{real_len, single};
 use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::train::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::train::tape::computed;
-use burn::tensor::Tensor;
-use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
+use burn::tensor::module::max_pool2d;
+use burn::tensor::{Tensor, TensorData};
 
 /// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
 pub fn max_pool(pass: &Pass<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
@@ -37,11 +39,43 @@ pub fn mean_pixel(x: Tensor<4>) -> Tensor<2> {
 
 /// Images of any size to [rows, channels, side, side], in float32: row i is the mean of the rows ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns
 /// (PyTorch's `AdaptiveAvgPool2d`). A smaller image is repeated.
-pub fn mean_to(x: Tensor<4>, side: usize) -> Tensor<4> {
-    let [_, _, height, width] = x.dims();
-    let x = exact(x);
+///
+/// It is one product with the shares of all pixels in all means, which takes a GPU no time; Burn's own operation takes it longer than all convolutions before it.
+pub fn mean_to(pass: &Pass<'_>, x: Tensor<4>, side: usize) -> Tensor<4> {
+    let [rows, channels, height, width] = x.dims();
+    if [height, width] == [side; 2] {
+        return exact(x);
+    }
+    let format = x.dtype();
+    let shares = TensorData::new(shares([height, width], side), [height * width, side * side]);
+    let shares = Tensor::<2>::from_data(shares, pass.device());
+    let given = exact(pass.off_tape(x.clone())).reshape([rows * channels, height * width]);
     // In half precision a gradient that many windows share would be summed up in half precision.
-    if [height, width] == [side; 2] { x } else { adaptive_avg_pool2d(x, [side; 2]) }
+    let how = Product::of(Precision::Fp32);
+    let y = product(given, shares.clone(), how).reshape([rows, channels, side, side]);
+    pass.recorded(
+        || [x.into()],
+        y,
+        move |gradient, _| {
+            let gradient: Tensor<4> = gradient;
+            let of_x = product(gradient.reshape([rows * channels, side * side]), shares, how.second_transposed());
+            [Some(of_x.reshape([rows, channels, height, width]).cast(format).into())]
+        },
+    )
+}
+
+/// What each pixel of an image, row by row, adds to each mean, [height·width, side·side].
+fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
+    let span = |place: usize, length: usize| place * length / side..((place + 1) * length).div_ceil(side);
+    let mut shares = vec![0.0; height * width * side * side];
+    for (row, column) in (0..side).flat_map(|row| (0..side).map(move |column| (row, column))) {
+        let (rows, columns) = (span(row, height), span(column, width));
+        let share = single(1.0 / real_len(rows.len() * columns.len()));
+        for pixel in rows.flat_map(|y| columns.clone().map(move |x| y * width + x)) {
+            shares[pixel * side * side + row * side + column] = share;
+        }
+    }
+    shares
 }
 
 #[cfg(test)]
@@ -49,8 +83,7 @@ mod tests {
     use super::*;
     use crate::train::parameters::Index;
     use crate::train::pass::Material;
-    use crate::train::precision::Precision;
-    use burn::tensor::{DType, Device, FloatDType, TensorData};
+    use burn::tensor::{DType, Device, FloatDType};
 
     /// Values whose order is not that of their places, all different.
     fn pixels(count: usize) -> Vec<f32> {
@@ -64,6 +97,18 @@ mod tests {
 
     fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
         tensor.try_into_vec_as().expect("readable")
+    }
+
+    /// A pass without parameters.
+    fn taped(none: &Index) -> Pass<'_> {
+        Pass::on_tape(Material {
+            index: none,
+            parameters: &[],
+            statistics: none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: Device::flex(),
+        })
     }
 
     /// The gradient of Σ weight·y with respect to x.
@@ -88,15 +133,7 @@ mod tests {
         }
         let x = image(values, [4, 5]);
         let none = Index::default();
-        let pass = Pass::on_tape(Material {
-            index: &none,
-            parameters: &[],
-            statistics: &none,
-            running: &mut [],
-            precision: Precision::Fp32,
-            device: Device::flex(),
-        });
-        let y = max_pool(&pass, x.clone(), 3, window);
+        let y = max_pool(&taped(&none), x.clone(), 3, window);
         assert_eq!(read(y.clone()), maxima);
         assert_eq!(gradient(&x, y, &pixels(6)), gradients);
     }
@@ -127,7 +164,7 @@ mod tests {
                 places.iter().for_each(|n| gradients[*n] += weight * share);
             }
             let x = image(values, [height, width]);
-            let y = mean_to(x.clone(), 7);
+            let y = mean_to(&taped(&Index::default()), x.clone(), 7);
             let near = |found: &[f32], right: &[f32]| {
                 assert_eq!(found.len(), right.len());
                 for (a, b) in found.iter().zip(right) {

@@ -114,7 +114,7 @@ impl Model for Vgg {
             x = max_pool(pass, x, 2, HALVE);
         }
         let [first, second, last] = self.classifier();
-        let mut x = mean_to(x, SEEN).flatten::<2>(1, 3);
+        let mut x = mean_to(pass, x, SEEN).flatten::<2>(1, 3);
         for (name, _) in [first, second] {
             x = dropout(pass, relu(linear(pass, name, x)), self.dropout);
         }
