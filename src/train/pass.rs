@@ -85,8 +85,18 @@ impl<'a> Pass<'a> {
 
     /// A parameter in float32, in its shape.
     pub fn exact<const D: usize>(&self, name: &str) -> Tensor<D> {
+        let (values, shape) = self.flat(name);
+        match (D, shape) {
+            // It has its shape, and a tape would note every reshape.
+            (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
+            _ => values.reshape(Shape::from(shape.to_vec())),
+        }
+    }
+
+    /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.
+    pub fn flat(&self, name: &str) -> (Tensor<1>, &'a [usize]) {
         let Some((place, shape)) = self.index.find(name) else { panic!("the model has no parameter `{name}`") };
-        self.parameters[place].clone().reshape(Shape::from(shape.to_vec()))
+        (self.parameters[place].clone(), shape)
     }
 
     /// A parameter in the number format of the arithmetic, in its shape.
@@ -127,6 +137,28 @@ impl<'a> Pass<'a> {
         backward: impl FnOnce(Tensor<D>, [bool; N]) -> [Option<Plain>; N] + Send + 'static,
     ) -> Tensor<D> {
         if self.taped { tape::recorded(inputs(), answer, backward) } else { answer }
+    }
+
+    /// Two answers that were computed off the tape together; on it, if there is one ([`tape::recorded_twice`]).
+    #[cfg(feature = "cuda")]
+    pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
+        &self,
+        inputs: impl FnOnce() -> [Taped; N],
+        answers: (Tensor<D>, Tensor<E>),
+        backward: impl FnOnce((Tensor<D>, Option<Tensor<E>>), [bool; N]) -> [Option<Plain>; N] + Send + 'static,
+    ) -> (Tensor<D>, Tensor<E>) {
+        if self.taped { tape::recorded_twice(inputs(), answers, backward) } else { answers }
+    }
+
+    /// [`Self::recorded`] for a number of inputs that is not known beforehand ([`tape::recorded_all`]).
+    #[cfg(feature = "cuda")]
+    pub fn recorded_all<const D: usize>(
+        &self,
+        inputs: impl FnOnce() -> Vec<Taped>,
+        answer: Tensor<D>,
+        backward: impl FnOnce(Tensor<D>, &[bool]) -> Vec<Option<Plain>> + Send + 'static,
+    ) -> Tensor<D> {
+        if self.taped { tape::recorded_all(inputs(), answer, backward) } else { answer }
     }
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it.

@@ -20,6 +20,10 @@ type Values<B> = <B as BackendTypes>::FloatTensorPrimitive;
 /// Values on the tape.
 type Recorded<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
+/// The most inputs that [`recorded_all`] takes.
+#[cfg(any(test, feature = "cuda"))]
+pub const MOST: usize = 33;
+
 /// A tensor of any rank on the tape.
 pub struct Taped(OnTape);
 
@@ -102,6 +106,63 @@ pub fn recorded<const N: usize, const D: usize>(
     }
     #[cfg(not(feature = "cuda"))]
     unreachable!("no other device is built in")
+}
+
+/// [`recorded`] for two answers. `backward` gets the gradients of both, of the second none where nothing depends on it. Something has to depend on the first.
+///
+/// On the tape the second comes after the first, so that its gradient is known before the other is asked for.
+#[cfg(any(test, feature = "cuda"))]
+pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
+    inputs: [Taped; N],
+    (first, second): (Tensor<D>, Tensor<E>),
+    backward: impl FnOnce((Tensor<D>, Option<Tensor<E>>), [bool; N]) -> [Option<Plain>; N] + Send + 'static,
+) -> (Tensor<D>, Tensor<E>) {
+    let left = Arc::new(Mutex::new(None));
+    let found = Arc::clone(&left);
+    let first = recorded(inputs, first, move |gradient, wanted| {
+        let of_second = found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        backward((gradient, of_second), wanted)
+    });
+    let second = recorded([first.clone().into()], second, move |gradient, _| {
+        *left.lock().unwrap_or_else(PoisonError::into_inner) = Some(gradient);
+        [None]
+    });
+    (first, second)
+}
+
+/// [`recorded`] for a number of inputs that is not known beforehand, [`MOST`] at the most: a fault of the caller.
+///
+/// `backward` answers as many gradients as there are inputs.
+#[cfg(any(test, feature = "cuda"))]
+pub fn recorded_all<const D: usize>(
+    inputs: Vec<Taped>,
+    answer: Tensor<D>,
+    backward: impl FnOnce(Tensor<D>, &[bool]) -> Vec<Option<Plain>> + Send + 'static,
+) -> Tensor<D> {
+    // Burn counts an operation's inputs when it is compiled: what is missing to the next of these numbers is filled up with inputs that nobody wants a gradient of.
+    match inputs.len() {
+        0..=5 => filled::<5, D>(inputs, answer, backward),
+        6..=9 => filled::<9, D>(inputs, answer, backward),
+        10..=17 => filled::<17, D>(inputs, answer, backward),
+        18..=MOST => filled::<MOST, D>(inputs, answer, backward),
+        many => panic!("an operation has {many} inputs, and {MOST} can be recorded"),
+    }
+}
+
+#[cfg(any(test, feature = "cuda"))]
+fn filled<const N: usize, const D: usize>(
+    inputs: Vec<Taped>,
+    answer: Tensor<D>,
+    backward: impl FnOnce(Tensor<D>, &[bool]) -> Vec<Option<Plain>> + Send + 'static,
+) -> Tensor<D> {
+    let many = inputs.len();
+    let mut inputs = inputs.into_iter();
+    let mut next = |_| inputs.next().unwrap_or_else(|| Tensor::from_inner(answer.clone()).into());
+    let all: [Taped; N] = std::array::from_fn(&mut next);
+    recorded(all, answer, move |gradient, wanted| {
+        let mut found = backward(gradient, &wanted[..many]).into_iter();
+        std::array::from_fn(|_| found.next().flatten())
+    })
 }
 
 fn record<B: Backend, const N: usize, const D: usize>(
@@ -254,6 +315,76 @@ mod tests {
             [None, Some((gradient * 2.0).into())]
         });
         assert_eq!(values(w.grad_remove(&mut y.backward()).expect("used")), [2.0]);
+    }
+
+    /// The gradients of a in a loss of one or both of a·b and a + b, where these are made together.
+    fn gradient_of_two(loss: impl FnOnce(Tensor<1>, Tensor<1>) -> Tensor<1>, ours: bool) -> Vec<f32> {
+        let device = Device::flex();
+        let leaf = |values: [f32; 2]| Tensor::<1>::from_inner(Tensor::from_data(values, &device)).require_grad();
+        let (a, b) = (leaf([2.0, -3.0]), leaf([0.5, 4.0]));
+        // What comes before, so that there is more below on the tape.
+        let before = a.clone() * 3.0;
+        let (product, sum) = if ours {
+            let (a_values, b_values) = (before.clone().inner(), b.clone().inner());
+            let answers = (a_values.clone() * b_values.clone(), a_values.clone() + b_values.clone());
+            recorded_twice([before.into(), b.into()], answers, move |(of_product, of_sum), _| {
+                let (of_a, of_b) = (of_product.clone() * b_values, of_product * a_values);
+                match of_sum {
+                    Some(of_sum) => [Some((of_a + of_sum.clone()).into()), Some((of_b + of_sum).into())],
+                    None => [Some(of_a.into()), Some(of_b.into())],
+                }
+            })
+        } else {
+            (before.clone() * b.clone(), before + b)
+        };
+        values(a.grad_remove(&mut loss(product, sum).backward()).expect("used"))
+    }
+
+    #[test]
+    fn two_answers_have_the_gradients_of_both() {
+        let losses: [fn(Tensor<1>, Tensor<1>) -> Tensor<1>; 4] = [
+            |product, _| product.clone() * product,
+            |product, sum| product * sum.clone() * sum,
+            // The second is at the end of a longer way than the first, and of a shorter one.
+            |product, sum| ((sum.clone() * 2.0).exp() + sum) * 0.1 + product,
+            |product, sum| (product * 0.1).exp() * 0.1 + sum,
+        ];
+        for loss in losses {
+            assert_eq!(gradient_of_two(loss, true), gradient_of_two(loss, false));
+        }
+    }
+
+    /// Σ kᵢ·xᵢ with k = 1, 2, …, of which every third is a constant; the gradients of the others.
+    fn weighted(many: u8) -> Vec<f32> {
+        let device = Device::flex();
+        let leaf = |n: u8| {
+            let value = Tensor::<1>::from_inner(Tensor::from_data([f32::from(n)], &device));
+            if n.is_multiple_of(3) { value } else { value.require_grad() }
+        };
+        let leaves: Vec<Tensor<1>> = (1..=many).map(leaf).collect();
+        let answer = Tensor::<1>::from_data([(1..=many).map(|n| f32::from(n) * f32::from(n)).sum::<f32>()], &device);
+        let y =
+            recorded_all(leaves.iter().map(|leaf| leaf.clone().into()).collect(), answer, move |gradient, wanted| {
+                let is_leaf: Vec<bool> = (1..=many).map(|n| !n.is_multiple_of(3)).collect();
+                assert_eq!(wanted, is_leaf);
+                (1..=many).map(|n| (!n.is_multiple_of(3)).then(|| (gradient.clone() * f32::from(n)).into())).collect()
+            });
+        let mut tape = y.backward();
+        leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape)).map(|found| values(found)[0]).collect()
+    }
+
+    #[test]
+    fn any_number_of_inputs_is_recorded() {
+        for many in [1_u8, 5, 6, 9, 10, 18, 33] {
+            let expected: Vec<f32> = (1..=many).filter(|n| !n.is_multiple_of(3)).map(f32::from).collect();
+            assert_eq!(weighted(many), expected, "{many}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "34 inputs")]
+    fn too_many_inputs_are_a_fault() {
+        weighted(34);
     }
 
     #[test]

@@ -1,7 +1,13 @@
 //! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels::{self, Curve};
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
 
@@ -12,6 +18,11 @@ const CUBIC: f64 = 0.044_715;
 ///
 /// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
 pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "cuda")]
+    let x = match by_kernel(pass, x, Curve::Gelu) {
+        Ok(y) => return y,
+        Err(x) => x,
+    };
     curve(pass, x, |x| {
         let share = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
         let density = (x.clone() * x.clone() * -0.5).exp() * (1.0 / TAU.sqrt());
@@ -21,6 +32,11 @@ pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
 
 /// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the pass.
 pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "cuda")]
+    let x = match by_kernel(pass, x, Curve::GeluTanh) {
+        Ok(y) => return y,
+        Err(x) => x,
+    };
     curve(pass, x, |x| {
         let square = x.clone() * x.clone();
         let tanh = (x.clone() * (square.clone() * CUBIC + 1.0) * FRAC_2_PI.sqrt()).tanh();
@@ -28,6 +44,25 @@ pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
         let steepness = (square * (3.0 * CUBIC) + 1.0) * (0.5 * FRAC_2_PI.sqrt());
         [x.clone() * share.clone(), share + x * (tanh.clone() * tanh * -1.0 + 1.0) * steepness]
     })
+}
+
+/// By a kernel of ours, one forward and one backward; or x, where there is none or where the answer has another format than x.
+#[cfg(feature = "cuda")]
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+fn by_kernel(pass: &Pass<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tensor<2>> {
+    if x.dtype() != DType::from(pass.precision.format()) {
+        return Err(x);
+    }
+    let (at, precision) = (pass.off_tape(x.clone()), pass.precision);
+    let Some(y) = kernels::curve(of, &at) else { return Err(x) };
+    Ok(pass.recorded(
+        || [x.into()],
+        y,
+        move |gradient, _| {
+            let of_x = kernels::curve_back(of, &at, precision.round(gradient));
+            [Some(computed(of_x.ok_or(())).into())]
+        },
+    ))
 }
 
 /// A function of each value, given together with its slope. The tape keeps what it is a function of.
@@ -100,5 +135,51 @@ mod tests {
                 assert!((slope - difference).abs() < 1e-4, "{slope} at {}, by difference {difference}", points[n]);
             }
         }
+    }
+
+    /// Values and slopes in a number format, of numbers that every format holds.
+    #[cfg(feature = "cuda")]
+    fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
+        let none = Index::default();
+        let material = Material {
+            index: &none,
+            parameters: &[],
+            statistics: &none,
+            running: &mut [],
+            precision,
+            device: device.clone(),
+        };
+        let points = |by: u8| {
+            let values = (0..=255_u8).cycle().map(|n| (f32::from(n.wrapping_mul(by)) - 128.0) / 32.0);
+            let values: Vec<f32> = values.take(shape[0] * shape[1]).collect();
+            Tensor::from_inner(Tensor::<2>::from_data(TensorData::new(values, shape), device).cast(precision.format()))
+        };
+        let x = points(37).require_grad();
+        let y = function(&Pass::on_tape(material), x.clone());
+        assert_eq!(y.dtype(), x.dtype());
+        let slopes = x.grad_remove(&mut (y.clone() * points(11)).backward()).expect("on the tape");
+        assert_eq!(slopes.dtype(), x.dtype());
+        [y.inner(), slopes].map(|tensor| exact(tensor).try_into_vec_as().expect("readable"))
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    #[ignore = "needs a GPU"]
+    fn values_and_slopes_on_gpu() {
+        for (precision, tolerance) in [(Precision::Fp32, 2e-6), (Precision::Fp16, 1e-3), (Precision::Bf16, 8e-3)] {
+            for shape in [[1, 1], [3, 5], [7, 33], [1024, 3072]] {
+                for function in [gelu as Function, gelu_tanh as Function] {
+                    let ours = on(&Device::cuda(0), precision, shape, function);
+                    for (ours, theirs) in ours.iter().zip(on(&Device::flex(), precision, shape, function)) {
+                        for (ours, theirs) in ours.iter().zip(theirs) {
+                            let off = (ours - theirs).abs() / theirs.abs().max(1.0);
+                            assert!(off <= tolerance, "{ours} for {theirs}, {precision:?} {shape:?}");
+                        }
+                    }
+                    assert_eq!(ours, on(&Device::cuda(0), precision, shape, function), "other bits");
+                }
+            }
+        }
+        assert_eq!(crate::train::native::fault(), None);
     }
 }

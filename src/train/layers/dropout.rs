@@ -12,7 +12,14 @@ pub fn dropout<const D: usize>(pass: &mut Pass<'_>, x: Tensor<D>, share: f64) ->
     if share <= 0.0 {
         return x;
     }
-    let Some(key) = pass.key() else { return x };
+    match pass.key() {
+        Some(key) => dropped_on_tape(pass, x, key, share),
+        None => x,
+    }
+}
+
+/// Dropout with a key that was drawn before.
+pub fn dropped_on_tape<const D: usize>(pass: &Pass<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
     let answer = dropped(pass.off_tape(x.clone()), key, share);
     pass.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
 }

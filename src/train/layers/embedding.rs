@@ -1,6 +1,6 @@
 //! Tables of vectors: one for each token, one for each position.
 
-use super::product::{multiply, widen};
+use super::linear::Maps;
 #[cfg(feature = "cuda")]
 use crate::train::native;
 use crate::train::pass::Pass;
@@ -41,8 +41,9 @@ pub fn add_positions(pass: &Pass<'_>, name: &str, x: Tensor<2>, [rows, width]: [
 /// How near x [rows, features] is to each vector of the table `name.weight` [vocabulary, features], plus `bias` [vocabulary]: answers with the same weights as [`embed`]
 /// (Press and Wolf 2017). [rows, vocabulary filled up to a multiple of 64] in the number format of the pass; what was filled up is 0.
 pub fn unembed(pass: &Pass<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {
-    let table = widen(pass.exact::<2>(&format!("{name}.weight")), 0, COLUMNS);
-    let answers = multiply(pass, x, table.transpose());
-    let Some(bias) = bias else { return answers };
-    answers + widen(pass.weight::<1>(bias).unsqueeze(), 1, COLUMNS)
+    let (table, shape) = pass.flat(&format!("{name}.weight"));
+    let &[words, features] = shape else { panic!("`{name}` is no table") };
+    let biases = bias.map(|name| pass.flat(name).0).into_iter().collect();
+    let columns = words.next_multiple_of(COLUMNS);
+    Maps { shape: [words, features], weights: vec![table], biases, table: true, columns }.apply(pass, x)
 }

@@ -14,6 +14,7 @@ mod norm;
 mod pool;
 mod product;
 mod recurrent;
+mod residual;
 
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
@@ -22,7 +23,8 @@ pub use dropout::dropout;
 pub use embedding::{add_positions, embed, unembed};
 pub use linear::linear;
 pub use loss::{cross_entropy, judge};
-pub use norm::{batch_norm, layer_norm, norm_layouts, norm_statistics};
+pub use norm::{After, batch_norm, layer_norm, norm_layouts, norm_statistics};
 pub use pool::{max_pool, mean_pixel, mean_to};
 pub use product::{Product, product};
-pub use recurrent::{Cell, recurrent, recurrent_flops, recurrent_layouts};
+pub use recurrent::{Cell, recurrent_flops, recurrent_layouts, recurrent_stack};
+pub use residual::{Residual, Stream};

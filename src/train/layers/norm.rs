@@ -1,16 +1,17 @@
 //! Normalisation, in float32 whatever the number format of the pass.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::{dnn, kernels};
+use crate::train::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
 use crate::train::number::real_len;
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
 use crate::train::precision::exact;
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::train::tape::{Plain, computed};
 #[cfg(feature = "cuda")]
 use burn::tensor::FloatDType;
 use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
 
 /// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
 const BATCH_EPSILON: f64 = 1e-5;
@@ -29,18 +30,34 @@ pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
         .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
 }
 
-/// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2). The running variance is the unbiased one, as in
-/// PyTorch. The answer has the number format of the input.
-pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>) -> Tensor<4> {
+/// What follows a normalisation.
+#[derive(Clone, Debug, Default)]
+pub struct After {
+    /// Is added, in the shape of what is normalised.
+    pub residual: Option<Tensor<4>>,
+    /// Then nothing below zero is let through.
+    pub relu: bool,
+}
+
+impl After {
+    /// The rectifier alone.
+    pub fn relu() -> Self {
+        Self { residual: None, relu: true }
+    }
+}
+
+/// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2) with what follows it. The running variance is the unbiased one, as in PyTorch. All is
+/// computed in float32 and rounded once, to the number format of the input.
+pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
     #[cfg(feature = "cuda")]
-    if let Some(y) = by_cudnn(pass, name, &x) {
+    if let Some(y) = batch_by_kernel(pass, name, &x, &after) {
         return y;
     }
     let format = x.dtype();
     let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
     let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
-    let [mean_name, variance_name] = ["running_mean", "running_var"].map(|part| format!("{name}.{part}"));
+    let [mean_name, variance_name] = running_names(name);
     let x = exact(x);
     let y = if pass.trains() {
         // Means over equally many values each: their mean is the mean of all.
@@ -60,7 +77,16 @@ pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>) -> Tensor<4> {
         let shift = bias - pass.running(&mean_name) * scale.clone();
         x * per_channel(scale) + per_channel(shift)
     };
+    let y = match after.residual {
+        Some(residual) => y + exact(residual),
+        None => y,
+    };
+    let y = if after.relu { relu(y) } else { y };
     if y.dtype() == format { y } else { pass.round(y) }
+}
+
+fn running_names(name: &str) -> [String; 2] {
+    ["running_mean", "running_var"].map(|part| format!("{name}.{part}"))
 }
 
 /// Layer normalisation of each row of [rows, features] (Ba, Kiros, Hinton 2016). The answer is in float32.
@@ -68,7 +94,7 @@ pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Te
     let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
     let x = exact(x);
     #[cfg(feature = "cuda")]
-    if let Some(y) = by_kernel(pass, &x, [&gain, &bias], epsilon) {
+    if let Some(y) = layer_by_kernel(pass, &x, [&gain, &bias], epsilon) {
         return y;
     }
     let [gain, bias] = [gain, bias].map(Tensor::unsqueeze);
@@ -79,7 +105,7 @@ pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Te
 
 /// By kernels of ours, in one pass over the values.
 #[cfg(feature = "cuda")]
-fn by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsilon: f64) -> Option<Tensor<2>> {
+fn layer_by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsilon: f64) -> Option<Tensor<2>> {
     let [scale, shift] = [gain, bias].map(|vector| pass.off_tape(vector.clone()));
     let given = pass.off_tape(x.clone());
     let normed = kernels::layer_norm(given.clone(), &scale, &shift, epsilon, FloatDType::F32).ok()?;
@@ -92,24 +118,47 @@ fn by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsi
     }))
 }
 
-/// A training step by cuDNN; none where it cannot do it, or this is none.
+/// By kernels of ours; none where they cannot be run.
 #[cfg(feature = "cuda")]
-fn by_cudnn(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>) -> Option<Tensor<4>> {
-    if !pass.trains() {
+fn batch_by_kernel(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>, after: &After) -> Option<Tensor<4>> {
+    // They have no gradients with running statistics.
+    if pass.taped() && !pass.trains() {
         return None;
     }
     let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
     let [scale, shift] = [&gain, &bias].map(|vector| pass.off_tape(vector.clone()));
+    let names = running_names(name);
+    let [mean, variance] = names.each_ref().map(|name| pass.off_tape(pass.running(name)));
     let given = pass.off_tape(x.clone());
-    let running = ["running_mean", "running_var"].map(|part| format!("{name}.{part}"));
-    let [mean, variance] = running.each_ref().map(|name| pass.off_tape(pass.running(name)));
-    let (y, statistics, new) = dnn::normalise(&given, [&scale, &shift], [&mean, &variance], BATCH_EPSILON, SHARE)?;
-    for (name, new) in running.iter().zip(new) {
+    let residual = after.residual.clone().map(|residual| pass.off_tape(residual));
+    let channels = [&scale, &shift, &mean, &variance];
+    let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual: residual.as_ref(), relu: after.relu };
+    if !pass.trains() {
+        return kernels::batch_norm_answer(&given, &norm);
+    }
+    let BatchNormed { y, running, kept } = kernels::batch_norm(&given, &norm, SHARE)?;
+    for (name, new) in names.iter().zip(running) {
         pass.set_running(name, new);
     }
+    let back = |gradient, kept| {
+        let BatchGradients { x, gain, bias, residual } = kernels::batch_norm_back(gradient, kept);
+        ([Some(x.into()), Some(gain.into()), Some(bias.into())], residual.map(Plain::from))
+    };
     let on_tape = || [x.clone().into(), gain.into(), bias.into()];
-    Some(pass.recorded(on_tape, y, move |gradient, _| {
-        let (of_x, of_gain, of_bias) = computed(dnn::normalise_back(given, gradient, scale, statistics));
-        [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())]
-    }))
+    Some(match &after.residual {
+        None => pass.recorded(on_tape, y, move |gradient, _| back(gradient, kept).0),
+        Some(residual) => {
+            let on_tape = || {
+                let [x, gain, bias] = on_tape();
+                [x, gain, bias, residual.clone().into()]
+            };
+            pass.recorded(on_tape, y, move |gradient, _| {
+                let ([x, gain, bias], residual) = back(gradient, kept);
+                [x, gain, bias, residual]
+            })
+        }
+    })
 }
+
+#[cfg(test)]
+mod tests;

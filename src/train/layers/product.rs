@@ -1,8 +1,7 @@
 //! Products of matrices.
 
-use crate::train::pass::Pass;
 use crate::train::precision::{Precision, exact};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
 use crate::train::native;
@@ -38,30 +37,6 @@ impl Product {
     pub fn exact(self) -> Self {
         Self { exact: true, ..self }
     }
-
-    /// With an answer in this number format, one of ours or float32.
-    fn into(self, format: DType) -> Self {
-        Self { exact: format == DType::F32, ..self }
-    }
-}
-
-/// a [n, k] times b [k, m] in the number format of the pass, which the answer has too. Each gradient comes back in the number format of its factor: a float32 parameter gets
-/// one that was not rounded.
-pub fn multiply(pass: &Pass<'_>, a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
-    let [first, second] = [&a, &b].map(|factor| pass.round(pass.off_tape(factor.clone())));
-    let formats = [a.dtype(), b.dtype()];
-    let (precision, how) = (pass.precision, Product::of(pass.precision));
-    let answer = product(first.clone(), second.clone(), how);
-    pass.recorded(
-        || [a.into(), b.into()],
-        answer,
-        move |gradient, [of_a, of_b]| {
-            let gradient = precision.round(gradient);
-            let of_b = of_b.then(|| product(first, gradient.clone(), how.first_transposed().into(formats[1])).into());
-            let of_a = of_a.then(|| product(gradient, second, how.second_transposed().into(formats[0])).into());
-            [of_a, of_b]
-        },
-    )
 }
 
 /// The product of the last two axes for each index of the others, off the tape, with factors rounded to the number format.

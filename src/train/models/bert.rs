@@ -5,12 +5,12 @@
 
 use super::{Input, Model};
 use crate::train::layers::{
-    Attention, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear, norm_layouts, unembed,
+    Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
+    norm_layouts, unembed,
 };
 use crate::train::number::wide;
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
-use crate::train::precision::exact;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
@@ -56,8 +56,8 @@ impl Bert {
         Self { vocabulary, width, hidden: 24, layers: 2, heads: 3, inner: 40, dropout: 0.1 }
     }
 
-    /// An encoder layer over x [rows·width, hidden], float32.
-    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2]) -> Tensor<2> {
+    /// An encoder layer over [rows·width, hidden].
+    fn layer(&self, pass: &mut Pass<'_>, name: &str, stream: Stream, shape: [usize; 2]) -> Stream {
         let attention = Attention {
             qkv: ["query", "key", "value"].map(|part| format!("{name}.attention.self.{part}")).to_vec(),
             output: format!("{name}.attention.output.dense"),
@@ -65,14 +65,16 @@ impl Bert {
             causal: false,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, x.clone(), shape);
-        let seen = exact(dropout(pass, seen, self.dropout));
-        let x = layer_norm(pass, &format!("{name}.attention.output.LayerNorm"), x + seen, EPSILON);
-        let inner = linear(pass, &format!("{name}.intermediate.dense"), x.clone());
+        let seen = attend(pass, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.attention.output.LayerNorm")).add(pass, stream.residual, seen);
+        let inner = linear(pass, &format!("{name}.intermediate.dense"), stream.normed);
         let inner = gelu(pass, inner);
         let added = linear(pass, &format!("{name}.output.dense"), inner);
-        let added = exact(dropout(pass, added, self.dropout));
-        layer_norm(pass, &format!("{name}.output.LayerNorm"), x + added, EPSILON)
+        self.residual(&format!("{name}.output.LayerNorm")).add(pass, stream.residual, added)
+    }
+
+    fn residual<'a>(&self, norm: &'a str) -> Residual<'a> {
+        Residual { norm, epsilon: EPSILON, post: true, dropout: self.dropout }
     }
 }
 
@@ -117,11 +119,12 @@ impl Model for Bert {
         let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
         let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
         let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
-        let mut x = dropout(pass, x, self.dropout);
+        let x = dropout(pass, x, self.dropout);
+        let mut stream = Stream::new(pass, x);
         for layer in 0..self.layers {
-            x = self.layer(pass, &format!("bert.encoder.layer.{layer}"), x, shape);
+            stream = self.layer(pass, &format!("bert.encoder.layer.{layer}"), stream, shape);
         }
-        let x = linear(pass, "cls.predictions.transform.dense", x);
+        let x = linear(pass, "cls.predictions.transform.dense", stream.normed);
         let x = gelu(pass, x);
         let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
         unembed(pass, "bert.embeddings.word_embeddings", Some("cls.predictions.bias"), x)

@@ -4,13 +4,12 @@
 
 use super::{Input, Model};
 use crate::train::layers::{
-    Attention, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear, norm_layouts,
-    unembed,
+    Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
+    norm_layouts, unembed,
 };
 use crate::train::number::{real_len, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
-use crate::train::precision::exact;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
@@ -52,8 +51,9 @@ impl Gpt2 {
         Self { vocabulary, context, hidden: 24, layers: 2, heads: 3, dropout: 0.1 }
     }
 
-    /// A decoder layer over x [rows·width, hidden], float32.
-    fn layer(&self, pass: &mut Pass<'_>, name: &str, x: Tensor<2>, shape: [usize; 2]) -> Tensor<2> {
+    /// A decoder layer over [rows·width, hidden], which is normalised for what comes behind it, too.
+    fn layer(&self, pass: &mut Pass<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
+        let name = format!("transformer.h.{layer}");
         let attention = Attention {
             qkv: vec![format!("{name}.attn.c_attn")],
             output: format!("{name}.attn.c_proj"),
@@ -61,14 +61,21 @@ impl Gpt2 {
             causal: true,
             dropout: self.dropout,
         };
-        let normed = layer_norm(pass, &format!("{name}.ln_1"), x.clone(), EPSILON);
-        let seen = attend(pass, &attention, normed, shape);
-        let x = x + exact(dropout(pass, seen, self.dropout));
-        let normed = layer_norm(pass, &format!("{name}.ln_2"), x.clone(), EPSILON);
-        let inner = linear(pass, &format!("{name}.mlp.c_fc"), normed);
+        let seen = attend(pass, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.ln_2")).add(pass, stream.residual, seen);
+        let inner = linear(pass, &format!("{name}.mlp.c_fc"), stream.normed);
         let inner = gelu_tanh(pass, inner);
         let added = linear(pass, &format!("{name}.mlp.c_proj"), inner);
-        x + exact(dropout(pass, added, self.dropout))
+        self.residual(&self.norm_before(layer + 1)).add(pass, stream.residual, added)
+    }
+
+    /// The norm in front of a layer, or of the head.
+    fn norm_before(&self, layer: usize) -> String {
+        if layer < self.layers { format!("transformer.h.{layer}.ln_1") } else { "transformer.ln_f".to_owned() }
+    }
+
+    fn residual<'a>(&self, norm: &'a str) -> Residual<'a> {
+        Residual { norm, epsilon: EPSILON, post: false, dropout: self.dropout }
     }
 }
 
@@ -107,12 +114,13 @@ impl Model for Gpt2 {
         let shape = tokens.dims();
         let x = embed(pass, "transformer.wte", tokens);
         let x = add_positions(pass, "transformer.wpe", x, shape);
-        let mut x = dropout(pass, x, self.dropout);
+        let residual = dropout(pass, x, self.dropout);
+        let normed = layer_norm(pass, &self.norm_before(0), residual.clone(), EPSILON);
+        let mut stream = Stream { residual, normed: pass.round(normed) };
         for layer in 0..self.layers {
-            x = self.layer(pass, &format!("transformer.h.{layer}"), x, shape);
+            stream = self.layer(pass, layer, stream, shape);
         }
-        let x = layer_norm(pass, "transformer.ln_f", x, EPSILON);
-        unembed(pass, "transformer.wte", None, x)
+        unembed(pass, "transformer.wte", None, stream.normed)
     }
 
     fn answers_tokens(&self) -> bool {

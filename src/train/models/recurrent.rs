@@ -3,7 +3,7 @@
 //! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
 
 use super::{Input, Model};
-use crate::train::layers::{Cell, embed, linear, recurrent, recurrent_flops, recurrent_layouts};
+use crate::train::layers::{Cell, embed, linear, recurrent_flops, recurrent_layouts, recurrent_stack};
 use crate::train::number::wide;
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
@@ -83,10 +83,8 @@ impl Model for Recurrent {
         let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
         let [rows, width] = tokens.dims();
         // Times first, so that what is used at one time lies together.
-        let mut x = embed(pass, "embedding", tokens.transpose());
-        for layer in 0..self.layers {
-            x = recurrent(pass, self.name(), layer, self.cell, x, width);
-        }
+        let x = embed(pass, "embedding", tokens.transpose());
+        let x = recurrent_stack(pass, self.name(), self.layers, self.cell, x, width);
         let x = x.reshape([width, rows, self.hidden]).swap_dims(0, 1).reshape([rows * width, self.hidden]);
         linear(pass, "linear", x)
     }

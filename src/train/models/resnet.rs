@@ -5,14 +5,13 @@
 
 use super::{Input, Model};
 use crate::train::layers::{
-    Window, batch_norm, convolution_flops, convolution_layout, convolve, linear, max_pool, mean_pixel, norm_layouts,
-    norm_statistics,
+    After, Window, batch_norm, convolution_flops, convolution_layout, convolve, linear, max_pool, mean_pixel,
+    norm_layouts, norm_statistics,
 };
 use crate::train::number::wide;
 use crate::train::parameters::Layout;
 use crate::train::pass::Pass;
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 
 /// Channels of an image.
 const COLOURS: usize = 3;
@@ -96,7 +95,7 @@ impl Model for Resnet {
 
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
         let Input::Images(images) = input else { panic!("a residual network answers to images") };
-        let x = relu(self.stem().apply(pass, images));
+        let x = self.stem().apply(pass, images, After::relu());
         let x = self.bottlenecks().iter().fold(max_pool(pass, x, 3, HALVE), |x, block| block.apply(pass, x));
         linear(pass, "fc", mean_pixel(x))
     }
@@ -120,7 +119,7 @@ impl Model for Resnet {
     }
 }
 
-/// A convolution without a bias, and its batch normalisation.
+/// A convolution without a bias, and its batch normalisation with what follows.
 struct Unit {
     convolution: String,
     norm: String,
@@ -130,9 +129,9 @@ struct Unit {
 }
 
 impl Unit {
-    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>, after: After) -> Tensor<4> {
         let x = convolve(pass, &self.convolution, x, self.window);
-        batch_norm(pass, &self.norm, x)
+        batch_norm(pass, &self.norm, x, after)
     }
 
     /// Operations for an image of this side, and the side of its answer.
@@ -180,14 +179,13 @@ impl Bottleneck {
 
     fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
         let [narrow, middle, widen] = self.path();
-        let y = relu(narrow.apply(pass, x.clone()));
-        let y = relu(middle.apply(pass, y));
-        let y = widen.apply(pass, y);
+        let y = narrow.apply(pass, x.clone(), After::relu());
+        let y = middle.apply(pass, y, After::relu());
         let x = match self.shortcut() {
-            Some(projection) => projection.apply(pass, x),
+            Some(projection) => projection.apply(pass, x, After::default()),
             None => x,
         };
-        relu(y + x)
+        widen.apply(pass, y, After { residual: Some(x), relu: true })
     }
 }
 

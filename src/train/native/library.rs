@@ -1,7 +1,7 @@
 //! The functions of cuBLASLt and of the CUDA driver that are called by hand, loaded at run time: a machine without them has the other path.
 
 use libloading::Library;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// Anything of a library that is only held and handed back.
@@ -99,8 +99,8 @@ functions! {
         context_of = c"cuStreamGetCtx" (Opaque, *mut Opaque);
         /// `cuStreamWaitEvent(stream, event, flags)`.
         wait = c"cuStreamWaitEvent" (Opaque, Opaque, c_uint);
-        /// `cuMemcpyDtoDAsync(to, from, bytes, stream)`.
-        copy = c"cuMemcpyDtoDAsync_v2" (u64, u64, usize, Opaque);
+        /// `cuMemsetD8Async(to, byte, how often, stream)`.
+        fill = c"cuMemsetD8Async" (u64, c_uchar, usize, Opaque);
         /// `cuEventCreate(event, flags)`.
         event = c"cuEventCreate" (*mut Opaque, c_uint);
         /// `cuEventRecord(event, stream)`.

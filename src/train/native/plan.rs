@@ -23,6 +23,14 @@ pub enum Format {
 }
 
 impl Format {
+    /// Of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
     /// `cudaDataType`.
     fn code(self) -> c_int {
         match self {
@@ -56,12 +64,45 @@ pub struct Kind {
     pub aligned: [u32; 3],
 }
 
+/// A vector that takes part in a product, in the format of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vector {
+    /// What it is.
+    pub role: Role,
+    /// What its address is a multiple of, in bytes.
+    pub aligned: u32,
+    /// Values from that of one product to that of the next.
+    pub apart: i64,
+}
+
+/// What a vector is to a product. Our second factor is the library's first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It is added to each of our rows, before the product is rounded.
+    Bias,
+    /// It gets the sums of our first factor over what both factors have in common: a value for each of our rows.
+    SumsOfFirst,
+    /// It gets those of our second factor: a value for each of our columns.
+    SumsOfSecond,
+}
+
+impl Role {
+    /// `cublasLtEpilogue_t`: BIAS, BGRADB and BGRADA.
+    fn code(self) -> u32 {
+        match self {
+            Self::Bias => 4,
+            Self::SumsOfFirst => 512,
+            Self::SumsOfSecond => 256,
+        }
+    }
+}
+
 /// A product that is ready to run.
 pub struct Plan {
     /// Of the library, for the card.
     pub handle: Opaque,
-    /// What is computed.
-    pub operation: Opaque,
+    /// What is computed. The address of a vector is a part of it, so that it is for one call at a time.
+    operation: Mutex<Opaque>,
     /// Of the first operand.
     pub first: Opaque,
     /// Of the second.
@@ -74,7 +115,25 @@ pub struct Plan {
     pub workspace: usize,
 }
 
-// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made; cuBLASLt lets several threads use one handle.
+impl Plan {
+    /// Calls the library with the description of the product, in which the vector is at this address for as long as the call takes: the library reads it before it answers.
+    pub fn described(
+        &self,
+        lt: &Lt,
+        vector: Option<u64>,
+        call: impl FnOnce(Opaque) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let operation = self.operation.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(vector) = vector {
+            // CUBLASLT_MATMUL_DESC_BIAS_POINTER.
+            set(lt.set_operation, *operation, 8, &vector)?;
+        }
+        call(*operation)
+    }
+}
+
+// SAFETY: the descriptors are plain memory of the library, which nobody frees; after the plan was made only that of the operation is written to, by whom has its lock. cuBLASLt lets
+// several threads use one handle.
 #[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
 unsafe impl Send for Plan {}
 // SAFETY: as above.
@@ -84,7 +143,7 @@ unsafe impl Sync for Plan {}
 #[derive(Default)]
 struct Plans {
     /// None for what the library has no kernel for.
-    plans: HashMap<Kind, Option<&'static Plan>>,
+    plans: HashMap<(Kind, Option<Vector>), Option<&'static Plan>>,
     /// A handle as a number, so that the table can be shared.
     handles: HashMap<usize, usize>,
 }
@@ -93,42 +152,33 @@ struct Plans {
 ///
 /// Plans are never freed: a run has as many kinds as its model has shapes.
 pub fn plan(kind: Kind) -> Option<&'static Plan> {
+    plan_with(kind, None)
+}
+
+/// [`plan`] for a product with a vector.
+pub fn plan_with(kind: Kind, vector: Option<Vector>) -> Option<&'static Plan> {
     static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
     let mut plans = PLANS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(plan) = plans.plans.get(&kind) {
+    if let Some(plan) = plans.plans.get(&(kind, vector)) {
         return *plan;
     }
-    let plan = match make(&mut plans.handles, kind) {
+    let plan = match make(&mut plans.handles, kind, vector) {
         Ok(plan) => Some(&*Box::leak(Box::new(plan))),
         Err(fault) => {
-            log::debug!("cuBLASLt does not take {kind:?}: {fault}");
+            log::debug!("cuBLASLt does not take {kind:?} with {vector:?}: {fault}");
             None
         }
     };
-    plans.plans.insert(kind, plan);
+    plans.plans.insert((kind, vector), plan);
     plan
 }
 
-fn make(handles: &mut HashMap<usize, usize>, kind: Kind) -> Result<Plan, Fault> {
+fn make(handles: &mut HashMap<usize, usize>, kind: Kind, vector: Option<Vector>) -> Result<Plan, Fault> {
     let (lt, driver) = (lt().ok_or(Fault::Absent)?, driver().ok_or(Fault::Absent)?);
     // The thread that makes plans is none of those that Burn's runtime talks to the card from.
     enter(driver, kind.device)?;
     let handle = handle(lt, handles, kind.device)?;
-    let compute = match (kind.factors, kind.rounded) {
-        (Format::F32, true) => 77, // CUBLAS_COMPUTE_32F_FAST_TF32
-        _ => 68,                   // CUBLAS_COMPUTE_32F
-    };
-    let operation = made(|new| {
-        // SAFETY: `new` can be written to.
-        #[expect(unsafe_code, reason = "a function of cuBLASLt")]
-        unsafe {
-            (lt.operation)(new, compute, Format::F32.code())
-        }
-    })?;
-    // CUBLASLT_MATMUL_DESC_TRANSA and _TRANSB; CUBLAS_OP_T is 1.
-    for (attribute, matrix) in [(3, kind.first), (4, kind.second)] {
-        set(lt.set_operation, operation, attribute, &c_int::from(matrix.transposed))?;
-    }
+    let operation = operation(lt, kind, vector)?;
     let first = layout(lt, kind.factors, kind.first, kind.count)?;
     let second = layout(lt, kind.factors, kind.second, kind.count)?;
     let product = layout(lt, kind.result, kind.product, kind.count)?;
@@ -166,7 +216,37 @@ fn make(handles: &mut HashMap<usize, usize>, kind: Kind) -> Result<Plan, Fault> 
     };
     told("cublasLtMatmulAlgoGetHeuristic", status)?;
     told("cublasLtMatmulAlgoGetHeuristic", if count == 0 { -1 } else { found.state })?;
+    let operation = Mutex::new(operation);
     Ok(Plan { handle, operation, first, second, product, algorithm: found.algorithm, workspace: found.workspace })
+}
+
+/// The description of what is computed.
+fn operation(lt: &Lt, kind: Kind, vector: Option<Vector>) -> Result<Opaque, Fault> {
+    let compute = match (kind.factors, kind.rounded) {
+        (Format::F32, true) => 77, // CUBLAS_COMPUTE_32F_FAST_TF32
+        _ => 68,                   // CUBLAS_COMPUTE_32F
+    };
+    let operation = made(|new| {
+        // SAFETY: `new` can be written to.
+        #[expect(unsafe_code, reason = "a function of cuBLASLt")]
+        unsafe {
+            (lt.operation)(new, compute, Format::F32.code())
+        }
+    })?;
+    // CUBLASLT_MATMUL_DESC_TRANSA and _TRANSB; CUBLAS_OP_T is 1.
+    for (attribute, matrix) in [(3, kind.first), (4, kind.second)] {
+        set(lt.set_operation, operation, attribute, &c_int::from(matrix.transposed))?;
+    }
+    if let Some(vector) = vector {
+        // CUBLASLT_MATMUL_DESC_EPILOGUE, then _BIAS_POINTER: the search for a kernel reads nothing there and looks only at what the address is a multiple of.
+        set(lt.set_operation, operation, 7, &vector.role.code())?;
+        set(lt.set_operation, operation, 8, &u64::from(vector.aligned))?;
+        if kind.count > 1 {
+            // CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE.
+            set(lt.set_operation, operation, 10, &vector.apart)?;
+        }
+    }
+    Ok(operation)
 }
 
 /// Makes the card's primary context, the one of Burn's runtime, that of this thread.

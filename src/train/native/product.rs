@@ -3,39 +3,96 @@
 use super::layout::{alignment, matrices};
 use super::library::{Opaque, lt};
 use super::operation::Cube;
-use super::plan::{Kind, Plan, plan};
+use super::plan::{Kind, Plan, Role, Vector, plan, plan_with};
 use super::submit::{bound, pointer, report, submit};
 use super::{Fault, Options, format, told};
-use burn::backend::DType;
+use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul as by_burn};
 use burn_cubecl::kernel::{cast, into_contiguous};
-use burn_cubecl::ops::numeric::empty_device_dtype;
+use burn_cubecl::ops::numeric::{add, empty_device_dtype};
 use std::ptr::from_ref;
 
 /// The product of tensors whose shapes fit. What cuBLASLt cannot do is done by Burn.
 pub fn matmul(factors: Vec<Cube>, dtype: DType, options: Options) -> Vec<Cube> {
-    let Ok([mut lhs, mut rhs]) = <[Cube; 2]>::try_from(factors) else { unreachable!("a product has two factors") };
-    let axes = lhs.meta.num_dims();
-    for (tensor, transposed) in [(&mut lhs, options.transpose_lhs), (&mut rhs, options.transpose_rhs)] {
-        if transposed {
-            tensor.meta.swap(axes - 2, axes - 1);
-        }
+    let Ok([lhs, rhs]) = <[Cube; 2]>::try_from(factors) else { unreachable!("a product has two factors") };
+    vec![Task::new(lhs, rhs, dtype, options).run()]
+}
+
+/// The product of matrices in this format, and to each of its rows added a bias [columns] in the same format, which is contiguous.
+pub fn matmul_bias(lhs: Cube, rhs: Cube, bias: &Cube, dtype: DType, options: Options) -> Cube {
+    let task = Task::new(lhs, rhs, dtype, options);
+    let vector = Vector { role: Role::Bias, aligned: begins(bias), apart: 0 };
+    match task.kind.and_then(|kind| plan_with(kind, Some(vector))) {
+        Some(plan) => task.queue(plan, Some(bias)),
+        None => add(task.run(), shaped(bias, [1, bias.meta.num_elements()])),
     }
-    let mut shape = lhs.meta.shape().clone();
-    shape[axes - 1] = rhs.meta.shape()[axes - 1];
-    let out = empty_device_dtype(lhs.client.clone(), lhs.device.clone(), shape, dtype);
-    // What does not lie as the library reads it is brought together first: less work than a product by anyone else.
-    for tensor in [&mut lhs, &mut rhs] {
-        if matrices(tensor.meta.shape(), tensor.meta.strides()).is_none() {
-            *tensor = into_contiguous(tensor.clone());
-        }
-    }
-    match kind(&lhs, &rhs, &out, options).and_then(plan) {
+}
+
+/// The product of matrices in this format; and in the same format sums of one of the factors, where cuBLASLt can have them from the product.
+pub fn matmul_sums(lhs: Cube, rhs: Cube, of: Role, dtype: DType, options: Options) -> (Cube, Option<Cube>) {
+    let task = Task::new(lhs, rhs, dtype, options);
+    let axis = task.out.meta.num_dims() - if of == Role::SumsOfFirst { 2 } else { 1 };
+    let len = task.out.meta.shape()[axis];
+    let vector = Vector { role: of, aligned: alignment(0), apart: 0 };
+    match task.kind.and_then(|kind| plan_with(kind, Some(vector))) {
         Some(plan) => {
-            queue(&lhs, &rhs, &out, plan);
-            vec![out]
+            let sums = empty_device_dtype(task.out.client.clone(), task.out.device.clone(), Shape::from([len]), dtype);
+            (task.queue(plan, Some(&sums)), Some(sums))
         }
-        None => vec![slowly(lhs, rhs, out)],
+        None => (task.run(), None),
+    }
+}
+
+/// The values of a contiguous tensor in another shape, or the first of them.
+pub fn shaped(tensor: &Cube, shape: impl Into<Shape>) -> Cube {
+    let (client, device) = (tensor.client.clone(), tensor.device.clone());
+    Cube::new_contiguous(client, device, shape.into(), tensor.handle.clone(), tensor.dtype)
+}
+
+/// The bytes to which a tensor's address is aligned.
+pub fn begins(tensor: &Cube) -> u32 {
+    alignment(tensor.handle.offset_start.unwrap_or(0))
+}
+
+/// A product that is to be computed.
+struct Task {
+    lhs: Cube,
+    rhs: Cube,
+    out: Cube,
+    kind: Option<Kind>,
+}
+
+impl Task {
+    fn new(mut lhs: Cube, mut rhs: Cube, dtype: DType, options: Options) -> Self {
+        let axes = lhs.meta.num_dims();
+        for (tensor, transposed) in [(&mut lhs, options.transpose_lhs), (&mut rhs, options.transpose_rhs)] {
+            if transposed {
+                tensor.meta.swap(axes - 2, axes - 1);
+            }
+        }
+        let mut shape = lhs.meta.shape().clone();
+        shape[axes - 1] = rhs.meta.shape()[axes - 1];
+        let out = empty_device_dtype(lhs.client.clone(), lhs.device.clone(), shape, dtype);
+        // What does not lie as the library reads it is brought together first: less work than a product by anyone else.
+        for tensor in [&mut lhs, &mut rhs] {
+            if matrices(tensor.meta.shape(), tensor.meta.strides()).is_none() {
+                *tensor = into_contiguous(tensor.clone());
+            }
+        }
+        let kind = kind(&lhs, &rhs, &out, options);
+        Self { lhs, rhs, out, kind }
+    }
+
+    fn run(self) -> Cube {
+        match self.kind.and_then(plan) {
+            Some(plan) => self.queue(plan, None),
+            None => slowly(self.lhs, self.rhs, self.out),
+        }
+    }
+
+    fn queue(self, plan: &'static Plan, vector: Option<&Cube>) -> Cube {
+        queue([&self.lhs, &self.rhs, &self.out], vector, plan);
+        self.out
     }
 }
 
@@ -65,24 +122,36 @@ fn kind(lhs: &Cube, rhs: &Cube, out: &Cube, options: Options) -> Option<Kind> {
         factors: format(lhs.dtype)?,
         result: format(out.dtype)?,
         rounded: options.tf32,
-        aligned: [rhs, lhs, out].map(|tensor| alignment(tensor.handle.offset_start.unwrap_or(0))),
+        aligned: [rhs, lhs, out].map(begins),
     })
 }
 
-/// Sends a product to the thread that talks to the card, behind all that was sent there from this thread.
-fn queue(lhs: &Cube, rhs: &Cube, out: &Cube, plan: &'static Plan) {
+/// Sends a product to the thread that talks to the card, behind all that was sent there from this thread: of two factors into its place, with the vector of the plan.
+pub fn queue([lhs, rhs, out]: [&Cube; 3], vector: Option<&Cube>, plan: &'static Plan) {
     let mut buffers = vec![bound(&rhs.handle), bound(&lhs.handle), bound(&out.handle)];
-    if plan.workspace > 0 {
+    let aside = (plan.workspace > 0).then(|| {
         buffers.push(out.client.empty(plan.workspace).binding());
-    }
+        buffers.len() - 1
+    });
+    let beside = vector.map(|vector| {
+        buffers.push(bound(&vector.handle));
+        buffers.len() - 1
+    });
     submit(&out.device, buffers, move |places, stream| {
-        multiply(plan, [0, 1, 2, 3].map(|place| places.get(place).copied().unwrap_or(0)), stream)
+        let place = |number: Option<usize>| number.and_then(|number| places.get(number)).copied();
+        let [first, second, product] = [0, 1, 2].map(|number| place(Some(number)).unwrap_or(0));
+        multiply_with(plan, [first, second, product, place(aside).unwrap_or(0)], place(beside), stream)
     });
 }
 
 /// Queues a product, on the thread that talks to the card. The operands lie at these addresses in the order of the plan, behind them the memory that the plan needs beside
 /// them, zero for none.
 pub fn multiply(plan: &Plan, places: [u64; 4], stream: Opaque) -> Result<(), Fault> {
+    multiply_with(plan, places, None, stream)
+}
+
+/// [`multiply`] for a plan that has a vector, which lies at this address.
+fn multiply_with(plan: &Plan, places: [u64; 4], vector: Option<u64>, stream: Opaque) -> Result<(), Fault> {
     let lt = lt().ok_or(Fault::Absent)?;
     let [first, second, product, workspace] = places.map(|place| pointer(Some(&place)));
     let (first, second, product, workspace) = (first?, second?, product?, workspace?);
@@ -90,10 +159,10 @@ pub fn multiply(plan: &Plan, places: [u64; 4], stream: Opaque) -> Result<(), Fau
     // SAFETY: the plan was made for operands that lie like these on this card, whose buffers are kept until the work is queued, behind which nothing
     // that the runtime does with them can come; the scalars are on the host and read at once.
     #[expect(unsafe_code, reason = "a function of cuBLASLt")]
-    let status = unsafe {
+    let call = |operation| unsafe {
         (lt.multiply)(
             plan.handle,
-            plan.operation,
+            operation,
             from_ref(&one).cast(),
             first,
             plan.first,
@@ -110,5 +179,5 @@ pub fn multiply(plan: &Plan, places: [u64; 4], stream: Opaque) -> Result<(), Fau
             stream,
         )
     };
-    told("cublasLtMatmul", status)
+    plan.described(lt, vector, |operation| told("cublasLtMatmul", call(operation)))
 }

@@ -1,7 +1,7 @@
 //! One time of a gated recurrent unit: h = (1 − z)·n + z·h₋₁, where r, z = σ of the gates, and n = tanh(what the inputs give + r · what h₋₁ gives, with its bias).
 
+use super::layer::{Gates, parts};
 use super::lstm::rest;
-use super::{Gates, parts};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 

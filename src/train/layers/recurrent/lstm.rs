@@ -1,6 +1,6 @@
 //! One time of long short-term memory: c = f·c₋₁ + i·g and h = o·tanh c, where i, f, o = σ and g = tanh of the gates.
 
-use super::{Gates, parts};
+use super::layer::{Gates, parts};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 

@@ -1,25 +1,20 @@
 //! Recurrent layers: long short-term memory (Hochreiter and Schmidhuber 1997) and gated recurrent units (Cho et al. 2014), as PyTorch defines them.
 //!
-//! A layer is one product for the inputs of all times and one for each time; its backward pass is written by hand, off the tape, in as many products. On the
-//! tape each time's slice of the inputs would leave a gradient of the size of all of them, and each time's product a gradient of the size of the weights. On a CUDA
-//! device each of both loops over time is one operation (`native`).
+//! A stack is one operation of cuDNN where that is there (`stack`), and else one layer after the other (`layer`).
 
 mod gru;
+mod layer;
 mod lstm;
-
-#[cfg(test)]
 #[cfg(feature = "cuda")]
-mod tests;
+mod stack;
 
-use super::product::{Product, product};
 use crate::train::number::{real_len, single, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
-use crate::train::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels as native;
+use crate::train::native::kernels::Unit;
 
 /// Which cell a layer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +31,14 @@ impl Cell {
         match self {
             Self::Lstm => 4,
             Self::Gru => 3,
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn unit(self) -> Unit {
+        match self {
+            Self::Lstm => Unit::Lstm,
+            Self::Gru => Unit::Gru,
         }
     }
 }
@@ -59,178 +62,22 @@ pub fn recurrent_flops(width: u64, cell: Cell, [inputs, hidden]: [u64; 2]) -> u6
     2 * width * wide(cell.gates()) * hidden * (inputs + hidden)
 }
 
-/// Layer `layer` of a stack: x [width·rows, inputs], all rows of the first time first, to [width·rows, hidden] in the same order, in float32. Every row starts from a state of
-/// zeros. Products are in the number format of the pass, gates and states in float32.
-pub fn recurrent(pass: &Pass<'_>, name: &str, layer: usize, cell: Cell, x: Tensor<2>, width: usize) -> Tensor<2> {
-    let called = |part: &str| format!("{name}.{part}_l{layer}");
-    let [of_input, of_hidden] = ["weight_ih", "weight_hh"].map(|part| pass.exact::<2>(&called(part)));
-    let biases = ["bias_ih", "bias_hh"].map(|part| pass.exact::<1>(&called(part)));
-    let weights = Weights {
-        precision: pass.precision,
-        input: pass.round(pass.off_tape(of_input.clone())),
-        hidden: pass.round(pass.off_tape(of_hidden.clone())),
-        biases: biases.clone().map(|bias| pass.off_tape(bias).unsqueeze()),
-    };
-    let format = x.dtype();
-    let inputs = pass.round(pass.off_tape(x.clone()));
-    let (answer, course) = weights.forward(cell, inputs.clone(), width, pass.taped());
-    let [bias_input, bias_hidden] = biases;
-    let on_tape = || [x.into(), of_input.into(), of_hidden.into(), bias_input.into(), bias_hidden.into()];
-    pass.recorded(on_tape, answer, move |gradient, [of_x, ..]| {
-        let (Gates { input, hidden }, before) = weights.backward(gradient, course);
-        let sum = |gates: &Tensor<2>| exact(gates.clone()).sum_dim(0).reshape([gates.dims()[1]]);
-        let biases = [sum(&input), sum(&hidden)].map(|sum| Some(sum.into()));
-        let Weights { precision, input: weight, .. } = weights;
-        let how = Product::of(precision).exact();
-        let of = |x: Tensor<2>, gates: Tensor<2>| Some(product(x, gates, how.first_transposed()).into());
-        let (of_input, of_hidden) = (of(inputs, input.clone()), of(before, hidden));
-        let of_x = of_x.then(|| product(input, weight, how.second_transposed()).cast(format).into());
-        let [bias_input, bias_hidden] = biases;
-        [of_x, of_input, of_hidden, bias_input, bias_hidden]
-    })
-}
-
-/// The parameters of a layer, off the tape.
-struct Weights {
-    precision: Precision,
-    input: Tensor<2>,
-    hidden: Tensor<2>,
-    biases: [Tensor<2>; 2],
-}
-
-/// What the gates get from the inputs and from the state before, or the gradients of these.
-struct Gates {
-    input: Tensor<2>,
-    hidden: Tensor<2>,
-}
-
-/// What the backward pass needs of one time.
-enum Step {
-    Lstm(Box<lstm::Step>),
-    Gru(Box<gru::Step>),
-}
-
-/// What the backward pass needs of all times.
-enum Course {
-    /// The states before each, and the rest; nothing where there is no backward.
-    Steps(Vec<Tensor<2>>, Vec<Step>),
-    /// Of a loop that ran as a whole.
+/// So many layers on top of each other: x [width·rows, inputs], all rows of the first time first, to the states of the highest layer [width·rows, hidden] in the same order. Every row starts
+/// from states of zeros, and nothing is dropped between the layers.
+///
+/// The answer is in float32 or in the number format of the pass. By cuDNN products, states and answers of all layers are in the number format of the pass, as in PyTorch, and sums in
+/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of the pass, gates and states in float32.
+pub fn recurrent_stack(
+    pass: &Pass<'_>,
+    name: &str,
+    layers: usize,
+    cell: Cell,
+    x: Tensor<2>,
+    width: usize,
+) -> Tensor<2> {
     #[cfg(feature = "cuda")]
-    Whole(Box<native::Course>),
-}
-
-impl Weights {
-    /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
-    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, Course) {
-        let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
-        #[cfg(feature = "cuda")]
-        let inputs = {
-            let unit = match cell {
-                Cell::Lstm => native::Unit::Lstm,
-                Cell::Gru => native::Unit::Gru,
-            };
-            let how = native::Recurrence { unit, width, tf32: self.precision == Precision::Fp32, taped };
-            match native::recurrent(how, inputs, &self.hidden, &self.biases) {
-                Ok((states, course)) => {
-                    let none = Course::Steps(Vec::new(), Vec::new());
-                    return (states, course.map_or(none, |course| Course::Whole(Box::new(course))));
-                }
-                Err(inputs) => inputs,
-            }
-        };
-        let (mut states, steps) = self.forward_each(cell, inputs, width, taped);
-        let answer = Tensor::cat(states[1..].to_vec(), 0);
-        states.pop();
-        (answer, Course::Steps(states, steps))
+    if let Some(answer) = stack::stack(pass, name, layers, cell, &x, width) {
+        return answer;
     }
-
-    /// The gradients of the gates at all times, [width·rows, gates·hidden], and the states before, [width·rows, hidden], both in the number format of the products.
-    fn backward(&self, gradient: Tensor<2>, course: Course) -> (Gates, Tensor<2>) {
-        match course {
-            Course::Steps(before, steps) => {
-                (self.backward_each(gradient, steps), self.precision.round(Tensor::cat(before, 0)))
-            }
-            #[cfg(feature = "cuda")]
-            Course::Whole(course) => {
-                let before = course.before.clone();
-                let [input, hidden] = native::recurrent_back(&exact(gradient), &self.hidden, *course);
-                (Gates { input, hidden }, before)
-            }
-        }
-    }
-
-    /// The states [rows, hidden] before the first time and after each, from what the inputs give to the gates, and what the backward pass needs where there is one.
-    fn forward_each(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Vec<Tensor<2>>, Vec<Step>) {
-        let rows = inputs.dims()[0] / width;
-        let start = Tensor::zeros([rows, self.hidden.dims()[0]], &inputs.device());
-        let (mut memory, mut states, mut steps) = (start.clone(), vec![start.clone()], Vec::with_capacity(width));
-        let mut state = start;
-        for time in 0..width {
-            let [of_input, of_hidden] = self.biases.clone();
-            let gates = Gates {
-                input: exact(inputs.clone().narrow(0, time * rows, rows)) + of_input,
-                hidden: product(state.clone(), self.hidden.clone(), Product::of(self.precision).exact()) + of_hidden,
-            };
-            let step;
-            (state, step) = match cell {
-                Cell::Lstm => {
-                    let (state, next, step) = lstm::forward(gates, memory);
-                    memory = next;
-                    (state, Step::Lstm(Box::new(step)))
-                }
-                Cell::Gru => {
-                    let (state, step) = gru::forward(gates, state);
-                    (state, Step::Gru(Box::new(step)))
-                }
-            };
-            states.push(state.clone());
-            if taped {
-                steps.push(step);
-            }
-        }
-        (states, steps)
-    }
-
-    fn backward_each(&self, gradient: Tensor<2>, steps: Vec<Step>) -> Gates {
-        let width = steps.len();
-        let [all, hidden] = gradient.dims();
-        let rows = all / width;
-        let mut of_state = Tensor::zeros([rows, hidden], &gradient.device());
-        let mut of_memory = of_state.clone();
-        let (mut inputs, mut hiddens) = (Vec::with_capacity(width), Vec::with_capacity(width));
-        for (time, step) in steps.into_iter().enumerate().rev() {
-            let of_answer = gradient.clone().narrow(0, time * rows, rows) + of_state;
-            let (gates, direct) = match step {
-                Step::Lstm(step) => {
-                    let (gates, before) = lstm::backward(*step, of_answer, of_memory);
-                    of_memory = before;
-                    (gates, None)
-                }
-                Step::Gru(step) => {
-                    let (gates, direct) = gru::backward(*step, of_answer);
-                    (gates, Some(direct))
-                }
-            };
-            let [input, hidden] = [gates.input, gates.hidden].map(|gates| self.precision.round(gates));
-            let through =
-                product(hidden.clone(), self.hidden.clone(), Product::of(self.precision).second_transposed().exact());
-            of_state = match direct {
-                Some(direct) => direct + through,
-                None => through,
-            };
-            inputs.push(input);
-            hiddens.push(hidden);
-        }
-        let [input, hidden] = [inputs, hiddens].map(|mut gates| {
-            gates.reverse();
-            Tensor::cat(gates, 0)
-        });
-        Gates { input, hidden }
-    }
-}
-
-/// Splits [rows, parts·hidden] into its parts.
-fn parts<const N: usize>(gates: &Tensor<2>) -> [Tensor<2>; N] {
-    let hidden = gates.dims()[1] / N;
-    std::array::from_fn(|part| gates.clone().narrow(1, part * hidden, hidden))
+    (0..layers).fold(x, |x, number| layer::layer(pass, name, number, cell, x, width))
 }

@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 const NCHW: c_int = 0;
 
 /// `cudnnDataType_t`.
-fn code(format: Format) -> c_int {
+pub fn code(format: Format) -> c_int {
     match format {
         Format::F32 => 0,
         Format::F16 => 2,
@@ -136,19 +136,8 @@ pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize;
     Ok(pooling)
 }
 
-/// One value for each channel of a tensor, as batch normalisation has them.
-pub fn statistics(dnn: &Dnn, images: Opaque, mode: c_int) -> Result<Opaque, Fault> {
-    // SAFETY: `new` can be written to.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let statistics = made("cudnnCreateTensorDescriptor", |new| unsafe { (dnn.tensor)(new) })?;
-    // SAFETY: both descriptors were made by the library.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let status = unsafe { (dnn.set_statistics)(statistics, images, mode) };
-    told("cudnnDeriveBNTensorDescriptor", status)?;
-    Ok(statistics)
-}
-
-fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
+/// Lengths as cuDNN counts.
+pub fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
     let mut lengths = [0; N];
     for (length, axis) in lengths.iter_mut().zip(shape) {
         *length = c_int::try_from(axis).map_err(|_| Fault::Runtime("a tensor is too long for cuDNN".to_owned()))?;
@@ -156,7 +145,8 @@ fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
     Ok(lengths)
 }
 
-fn made(what: &'static str, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
+/// A descriptor that a function of cuDNN makes.
+pub fn made(what: &'static str, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
     let mut new = null_mut();
     told(what, make(&raw mut new))?;
     Ok(new)

@@ -22,6 +22,20 @@ thread_local! {
     static HANDLES: RefCell<HashMap<(usize, Opaque), Opaque>> = RefCell::default();
 }
 
+/// Where any number of buffers are on the card, as kernels of ours take addresses.
+pub struct Addresses {
+    /// What is read.
+    pub inputs: Vec<u64>,
+    /// What is written.
+    pub outputs: Vec<u64>,
+    /// What is used in between; zero where no bytes were asked for.
+    pub beside: Vec<u64>,
+    /// The ordinal of the card.
+    pub card: usize,
+    /// `cudaStream_t`.
+    pub stream: Opaque,
+}
+
 /// Where the buffers of some work are on the card.
 #[derive(Clone, Copy)]
 pub struct Places<const N: usize, const M: usize> {
@@ -31,15 +45,14 @@ pub struct Places<const N: usize, const M: usize> {
     pub outputs: [Opaque; M],
     /// What is used in between; null where nothing was asked for.
     pub workspace: Opaque,
-    /// `cudaStream_t`.
-    pub stream: Opaque,
 }
 
 impl<const N: usize, const M: usize> Places<N, M> {
-    fn of(places: &[u64], stream: Opaque) -> Result<Self, Fault> {
-        let mut all =
-            Self { inputs: [null_mut(); N], outputs: [null_mut(); M], workspace: pointer(places.get(N + M))?, stream };
-        for (place, address) in all.inputs.iter_mut().chain(&mut all.outputs).zip(places) {
+    fn of(addresses: &Addresses) -> Result<Self, Fault> {
+        let Addresses { inputs, outputs, beside, .. } = addresses;
+        let workspace = pointer(beside.first())?;
+        let mut all = Self { inputs: [null_mut(); N], outputs: [null_mut(); M], workspace };
+        for (place, address) in all.inputs.iter_mut().chain(&mut all.outputs).zip(inputs.iter().chain(outputs)) {
             *place = pointer(Some(address))?;
         }
         Ok(all)
@@ -53,32 +66,48 @@ pub fn queue<const N: usize, const M: usize>(
     workspace: usize,
     work: impl FnOnce(&Dnn, Opaque, Places<N, M>) -> Result<(), Fault> + Send + 'static,
 ) -> [Cube; M] {
-    let inputs = inputs.map(packed);
+    let made = queue_all(inputs.into(), outputs.into(), [workspace], |dnn, handle, addresses| {
+        work(dnn, handle, Places::of(&addresses)?)
+    });
+    match made.try_into() {
+        Ok(made) => made,
+        Err(_) => unreachable!("as many outputs as were promised"),
+    }
+}
+
+/// [`queue`] for numbers of tensors that are not known beforehand, with pieces of memory of so many bytes beside them.
+pub fn queue_all<const B: usize>(
+    inputs: Vec<Cube>,
+    outputs: Vec<Promise>,
+    beside: [usize; B],
+    work: impl FnOnce(&Dnn, Opaque, Addresses) -> Result<(), Fault> + Send + 'static,
+) -> Vec<Cube> {
+    let inputs: Vec<Cube> = inputs.into_iter().map(packed).collect();
     let [first, ..] = inputs.as_slice() else { unreachable!("an operation has operands") };
     let (client, device) = (first.client.clone(), first.device.clone());
-    let outputs =
-        outputs.map(|(shape, dtype)| empty_device_contiguous_dtype(client.clone(), device.clone(), shape, dtype));
-    let card = device.index;
+    let new = |(shape, dtype)| empty_device_contiguous_dtype(client.clone(), device.clone(), shape, dtype);
+    let outputs: Vec<Cube> = outputs.into_iter().map(new).collect();
+    let (card, read, written) = (device.index, inputs.len(), outputs.len());
     let mut buffers: Vec<_> = inputs.iter().chain(&outputs).map(|tensor| bound(&tensor.handle)).collect();
-    if workspace > 0 {
-        buffers.push(client.empty(workspace).binding());
-    }
+    buffers.extend(beside.into_iter().filter(|bytes| *bytes > 0).map(|bytes| client.empty(bytes).binding()));
     submit(&device, buffers, move |places, stream| {
         let dnn = dnn().ok_or(Fault::Absent)?;
-        work(dnn, ready(dnn, card, stream)?, Places::of(places, stream)?)
+        let mut places = places.iter().copied();
+        let inputs = places.by_ref().take(read).collect();
+        let outputs = places.by_ref().take(written).collect();
+        let beside = beside.map(|bytes| if bytes > 0 { places.next().unwrap_or(0) } else { 0 }).into();
+        work(dnn, ready(dnn, card, stream)?, Addresses { inputs, outputs, beside, card, stream })
     });
     outputs
 }
 
-/// Copies float32 values of one buffer to another.
-pub fn copy(from: Opaque, to: Opaque, values: usize, stream: Opaque) -> Result<(), Fault> {
+/// Fills so many bytes of a buffer with zeros.
+pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
-    let [from, to] = [from, to].map(|place| u64::try_from(place.expose_provenance()));
-    let (Ok(from), Ok(to)) = (from, to) else { return Err(Fault::Absent) };
-    // SAFETY: both buffers have room for so many values and are kept until this is queued.
+    // SAFETY: the buffer has room for so many bytes and is kept until this is queued.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    let status = unsafe { (driver.copy)(to, from, 4 * values, stream) };
-    told("cuMemcpyDtoDAsync", status)
+    let status = unsafe { (driver.fill)(place, 0, bytes, stream) };
+    told("cuMemsetD8Async", status)
 }
 
 /// The tensor as cuDNN is told that it lies.

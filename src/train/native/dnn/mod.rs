@@ -1,21 +1,23 @@
-//! Convolutions, batch normalisation and max pooling by cuDNN, on the very buffers of Burn's tensors.
+//! Convolutions, max pooling and recurrent layers by cuDNN, on the very buffers of Burn's tensors.
 //!
 //! All is decided from shapes and formats before anything is asked of the card: what cuDNN has no kernel for comes back as it was given, and the caller
-//! has Burn compute it. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and results lie like that in memory.
+//! has it computed otherwise. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and results lie like that in memory.
 //! What lies otherwise, or begins at an odd address, is copied first.
 
 mod convolution;
 mod descriptors;
 mod job;
 mod library;
-mod norm;
 mod pool;
+mod recurrent;
 #[cfg(test)]
 mod tests;
 
 pub use convolution::{Convolution, convolve, of_input, of_weight, possible};
-pub use norm::{normalise, normalise_back};
 pub use pool::{Pool, pool_max, pool_max_back};
+#[cfg(test)]
+pub use recurrent::places;
+pub use recurrent::{Recurrent, Stack};
 
 use super::operation::Primitive;
 use burn::backend::{Cuda, DispatchDevice};

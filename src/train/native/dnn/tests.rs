@@ -135,61 +135,9 @@ fn tensors_that_lie_otherwise_on_gpu() {
         // An addition makes new buffers, so that the axes do lie in another order.
         let last = (given::<4>(spread([3, 9, 7, 8], 1), format) + 1.0).permute([0, 3, 1, 2]);
         assert!(convolutions(last.clone(), w.clone(), how([2, 2], [1, 1]), close), "channels last");
-        assert!(pools(last.clone(), Pool { size: [2, 2], stride: [2, 2], padding: [0, 0] }, close));
-        norms(last, close);
+        assert!(pools(last, Pool { size: [2, 2], stride: [2, 2], padding: [0, 0] }, close));
         let part = (given::<4>(spread([3, 8, 9, 7], 1), format) + 1.0).slice([1..3, 0..8, 0..9, 0..7]);
-        assert!(convolutions(part.clone(), w.clone(), how([2, 2], [1, 1]), close), "the end of a batch");
-        norms(part, close);
-        let odd = (given::<4>(spread([4, 1, 3, 3], 1), format) + 1.0).slice([1..4, 0..1, 0..3, 0..3]);
-        norms(odd, close);
-    }
-    assert_eq!(fault(), None);
-}
-
-/// As [`convolutions`].
-fn norms(x: Tensor<4>, tolerance: f32) {
-    let (what, epsilon) = (format!("{:?} {:?}", x.dtype(), x.dims()), 1e-5);
-    let channels = x.dims()[1];
-    let per_channel = |seed| given::<1>(spread([channels], seed), FloatDType::F32) + 1.5;
-    let (gain, bias) = (per_channel(4), per_channel(5));
-    let dy = given::<4>(spread(x.dims(), 6), x.dtype().into());
-    let (tape_x, tape_gain, tape_bias) = (taped(&x), taped(&gain), taped(&bias));
-    let means = |tensor: Tensor<4>| tensor.mean_dim(0).mean_dim(2).mean_dim(3);
-    let their_mean = means(tape_x.clone());
-    let centred = tape_x.clone() - their_mean.clone();
-    let their_inverse = (means(centred.clone().powi_scalar(2)) + epsilon).sqrt().recip();
-    let wide = |tensor: Tensor<1>| tensor.reshape([1, channels, 1, 1]);
-    let their_y = centred * their_inverse.clone() * wide(tape_gain.clone()) + wide(tape_bias.clone());
-    let grads = (their_y.clone() * taped(&dy)).sum().backward();
-
-    let running = [Tensor::<1>::zeros([channels], &x.device()), Tensor::<1>::ones([channels], &x.device())];
-    let Some((y, statistics, moved)) = normalise(&x, [&gain, &bias], running.each_ref(), epsilon, 0.1) else {
-        panic!("{what}: refused")
-    };
-    let count = f64::from(u32::try_from(x.shape().num_elements() / channels).unwrap());
-    let variance =
-        (their_inverse.clone().inner().reshape([channels]).recip().powi_scalar(2) - epsilon) * (count / (count - 1.0));
-    let [moved_mean, moved_variance] = moved;
-    same(&format!("{what} running mean"), moved_mean, their_mean.clone().inner().reshape([channels]) * 0.1, 1e-5);
-    same(&format!("{what} running variance"), moved_variance, variance * 0.1 + 0.9, 1e-4);
-    assert_eq!(running.map(read), [vec![0.0; channels], vec![1.0; channels]], "what there was stays");
-    same(&format!("{what} mean"), statistics.mean.clone(), their_mean.inner().reshape([channels]), 1e-5);
-    same(&format!("{what} inverse"), statistics.inverse.clone(), their_inverse.inner().reshape([channels]), 1e-4);
-    same(&format!("{what} y"), y, their_y.inner(), tolerance.max(1e-4));
-    let Ok((dx, of_gain, of_bias)) = normalise_back(x, dy, gain, statistics) else { panic!("{what}: refused") };
-    same(&format!("{what} dx"), dx, tape_x.grad(&grads).unwrap(), tolerance.max(1e-4));
-    same(&format!("{what} dgain"), of_gain, tape_gain.grad(&grads).unwrap(), 1e-4);
-    same(&format!("{what} dbias"), of_bias, tape_bias.grad(&grads).unwrap(), 1e-4);
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn batches_are_normalised_on_gpu() {
-    let _alone = alone();
-    for shape in [[3, 5, 9, 7], [3, 64, 14, 13], [1, 3, 1, 5], [17, 8, 1, 1], [32, 16, 28, 28]] {
-        for format in FORMATS {
-            norms(given::<4>(spread(shape, 1), format) * 2.0 + 0.5, tolerance(format, 1e-4));
-        }
+        assert!(convolutions(part, w.clone(), how([2, 2], [1, 1]), close), "the end of a batch");
     }
     assert_eq!(fault(), None);
 }
@@ -254,14 +202,11 @@ fn all_is_the_same_twice_on_gpu() {
         let (x, w) = (given::<4>(spread([16, 32, 28, 28], 1), format), given::<4>(spread([64, 32, 3, 3], 2), format));
         let dy = given::<4>(spread([16, 64, 14, 14], 3), format);
         let how = Convolution { stride: [2, 2], padding: [1, 1], tf32: true };
-        let (gain, bias) = (given::<1>(spread([32], 4), FloatDType::F32), given::<1>(spread([32], 5), FloatDType::F32));
         let once = || {
             let y = convolve(x.clone(), w.clone(), how).unwrap();
             let dx = of_input(dy.clone(), w.clone(), x.dims(), how).unwrap();
             let dw = of_weight(x.clone(), dy.clone(), w.dims(), how).unwrap();
-            let (z, statistics, _) = normalise(&x, [&gain, &bias], [&gain, &bias], 1e-5, 0.1).unwrap();
-            let (dz, of_gain, of_bias) = normalise_back(x.clone(), z.clone(), gain.clone(), statistics).unwrap();
-            [read(y), read(dx), read(dw), read(z), read(dz), read(of_gain), read(of_bias)]
+            [read(y), read(dx), read(dw)]
         };
         let first = once();
         for _ in 0..5 {
@@ -295,12 +240,11 @@ fn an_answer_lies_as_in_the_header() {
 #[ignore = "needs cuDNN"]
 fn descriptors_are_taken_by_cudnn() {
     use super::super::plan::Format;
-    use super::descriptors::{convolution, filter, pooling, statistics, tensor};
+    use super::descriptors::{convolution, filter, pooling, tensor};
     let dnn = library::dnn().unwrap();
     for format in [Format::F32, Format::F16, Format::Bf16] {
-        let images = tensor(dnn, format, [3, 5, 9, 7]).unwrap();
+        tensor(dnn, format, [3, 5, 9, 7]).unwrap();
         filter(dnn, format, [6, 5, 3, 3]).unwrap();
-        statistics(dnn, images, 1).unwrap();
     }
     for math in [0, 1, 3] {
         convolution(dnn, [2, 2], [3, 3], math).unwrap();
@@ -328,7 +272,5 @@ fn the_host_gets_its_tensors_back() {
     let Err(x) = pool_max(x, Pool { size: [2, 2], stride: [2, 2], padding: [0, 0] }) else {
         panic!("no CUDA device is asked for")
     };
-    let channels = || Tensor::<1>::ones([2], &device);
-    let channels = [channels(), channels()];
-    assert!(normalise(&x, channels.each_ref(), channels.each_ref(), 1e-5, 0.1).is_none());
+    assert_eq!(x.dims(), [1, 2, 5, 5]);
 }

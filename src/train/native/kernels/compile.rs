@@ -1,6 +1,7 @@
 //! The texts of the kernels, compiled for a card by NVIDIA's run-time compiler: each once in a process, when it is first asked for.
 
 use super::super::library::{Opaque, functions, open};
+use super::super::plan::Format;
 use super::super::{Fault, told};
 use libloading::Library;
 use std::collections::HashMap;
@@ -76,19 +77,40 @@ pub enum Program {
     Embedding,
     /// Losses.
     Loss,
-    /// Normalisation.
+    /// Normalisation, alone and with the sum that it is of.
     Norm,
     /// The softmax of attention.
     Attention,
     /// Times of recurrent layers.
     Recurrent,
+    /// Batch normalisation of images in this format.
+    BatchNorm(Format),
+    /// What goes with the products of affine maps.
+    Affine,
+    /// Functions of each value.
+    Activation,
+    /// Transposition.
+    Transpose,
 }
 
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 7] =
-        [Self::Update, Self::Dropout, Self::Embedding, Self::Loss, Self::Norm, Self::Attention, Self::Recurrent];
+    pub const ALL: [Self; 13] = [
+        Self::Update,
+        Self::Dropout,
+        Self::Embedding,
+        Self::Loss,
+        Self::Norm,
+        Self::Attention,
+        Self::Recurrent,
+        Self::BatchNorm(Format::F32),
+        Self::BatchNorm(Format::F16),
+        Self::BatchNorm(Format::Bf16),
+        Self::Affine,
+        Self::Activation,
+        Self::Transpose,
+    ];
 
     fn text(self) -> String {
         let own = match self {
@@ -96,11 +118,22 @@ impl Program {
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),
-            Self::Norm => include_str!("norm.cu"),
+            Self::Norm => concat!(include_str!("norm.cu"), include_str!("join.cu")),
             Self::Attention => include_str!("attention.cu"),
             Self::Recurrent => include_str!("recurrent.cu"),
+            Self::BatchNorm(_) => concat!(include_str!("batch_norm.cu"), include_str!("batch_norm_back.cu")),
+            Self::Affine => include_str!("affine.cu"),
+            Self::Activation => include_str!("activation.cu"),
+            Self::Transpose => include_str!("transpose.cu"),
         };
-        [include_str!("common.cu"), own].concat()
+        // For one format at a time: all three take three times as long to compile.
+        let format = match self {
+            Self::BatchNorm(Format::F32) => "typedef F32 Format;\n#define PACK 4\n",
+            Self::BatchNorm(Format::F16) => "typedef F16 Format;\n#define PACK 8\n",
+            Self::BatchNorm(Format::Bf16) => "typedef Bf16 Format;\n#define PACK 8\n",
+            _ => "",
+        };
+        [include_str!("common.cu"), format, own].concat()
     }
 }
 

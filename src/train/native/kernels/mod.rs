@@ -3,25 +3,39 @@
 //! Each function answers what the tensor operations of its description do, or gives the tensors back where there is no compiler, on another device, on a tape and
 //! for other formats. Results are the same every time.
 
+mod activation;
+pub mod affine;
 mod attention;
+mod batch_norm;
+mod beside;
 mod compile;
 mod dropout;
 mod embedding;
+pub mod join;
 mod loss;
 mod norm;
 mod recurrent;
 mod run;
+mod transpose;
 mod update;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;
 
+#[cfg(test)]
+use timing::{fault_free, timed};
+
+pub use activation::{Curve, curve, curve_back};
 pub use attention::{Look, attention_softmax, attention_softmax_back};
+pub use batch_norm::{BatchGradients, BatchNorm, BatchNormed, batch_norm, batch_norm_answer, batch_norm_back};
 pub use dropout::drop;
 pub use embedding::embedding_back;
 pub use loss::{cross_entropy, cross_entropy_back};
 pub use norm::{Normed, layer_norm, layer_norm_back};
 pub use recurrent::{Course, Recurrence, Unit, recurrent, recurrent_back};
+pub use transpose::{Transposition, transpose, transposes};
 pub use update::{Decay, State, Step, Updated, update};
 
 use super::Fault;

@@ -16,13 +16,23 @@ use std::ffi::CStr;
 /// Values of a state that a block has.
 const THREADS: u32 = 128;
 
-/// A cell, as PyTorch defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A cell, as PyTorch and cuDNN define it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Long short-term memory: the gates i, f, g, o.
     Lstm,
     /// Gated recurrent unit: the gates r, z, n, with a bias inside of the product with r.
     Gru,
+}
+
+impl Unit {
+    /// Width of its gates over that of its state.
+    pub fn gates(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+        }
+    }
 }
 
 /// How a layer goes through time.
@@ -152,7 +162,7 @@ impl Layer {
 
     /// Width of the gates.
     fn gates(&self) -> usize {
-        self.hidden * if self.unit == Unit::Lstm { 4 } else { 3 }
+        self.hidden * self.unit.gates()
     }
 
     /// How the product of one time is computed: of states [rows, hidden] and the weight, or of gradients of gates [rows, gates·hidden] and the transposed weight, which begins so far into

@@ -46,7 +46,7 @@ pub fn queue(
 ) {
     let index = like.device.index;
     submit(&like.device, buffers.iter().map(|handle| bound(handle)).collect(), move |places, stream| {
-        work(places, &Launcher { module: module(program, index)?, stream })
+        work(places, &Launcher::of(program, index, stream)?)
     });
 }
 
@@ -82,6 +82,11 @@ pub struct Launcher {
 }
 
 impl Launcher {
+    /// Of a program on the card whose context is current, into one of its streams.
+    pub fn of(program: Program, card: usize, stream: Opaque) -> Result<Self, Fault> {
+        Ok(Self { module: module(program, card)?, stream })
+    }
+
     /// Launches a kernel. Its arguments have to be those of its text.
     pub fn launch(
         &self,

@@ -4,6 +4,7 @@ use super::super::operation::{Cube, Primitive, Promise, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
 use super::{Fault, count, own, primitive, ready, room, same_device, single, tensor};
+use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
@@ -102,7 +103,7 @@ pub fn update(step: Step, decays: &[Decay], factor: f32, state: State) -> Result
     let promised: Vec<Promise> = inputs
         .chunks(2 + remembers)
         .flat_map(|of| of.iter().enumerate().filter(|(place, _)| *place != 1).map(|(_, input)| input))
-        .map(|input| (input.shape.clone(), DType::F32))
+        .map(|input| (input.shape(), DType::F32))
         .collect();
     // Only what the step does not touch is kept: nobody else may have what is to be overwritten.
     let State { parameters, gradients, memory } = state;

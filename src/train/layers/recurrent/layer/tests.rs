@@ -1,6 +1,8 @@
+use super::super::recurrent_layouts;
 use super::*;
 use crate::train::native::fault;
-use crate::train::parameters::{Index, initial};
+use crate::train::number::{real_len, single};
+use crate::train::parameters::{Index, Layout, Start, initial};
 use crate::train::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 
@@ -58,10 +60,10 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
         };
         if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
     };
-    let plain = recurrent(&pass(&flat, false), "rnn", 0, cell, x.clone(), width);
+    let plain = layer(&pass(&flat, false), "rnn", 0, cell, x.clone(), width);
     let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
     let x = Tensor::from_inner(x).require_grad();
-    let answer = recurrent(&pass(&leaves, true), "rnn", 0, cell, x.clone(), width);
+    let answer = layer(&pass(&leaves, true), "rnn", 0, cell, x.clone(), width);
     let mut tape = (answer.clone() * Tensor::from_inner(slope)).sum().backward();
     let mut found =
         vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];

@@ -1,0 +1,200 @@
+use super::*;
+use crate::train::parameters::{Index, Layout, Start, initial};
+use crate::train::pass::Material;
+use burn::tensor::{Device, TensorData};
+
+/// Inputs and outputs of each map.
+const SHAPE: [usize; 2] = [5, 7];
+const ROWS: usize = 3;
+
+/// Numbers between -1 and 1 that every format holds, of a seed.
+fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
+    let values = initial(&[Layout::new("values", &shape, Start::Uniform(1.0))], seed).remove(0);
+    Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex())
+        .cast(FloatDType::BF16)
+        .cast(FloatDType::F16)
+        .cast(FloatDType::F32)
+}
+
+fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
+    Tensor::from_data(tensor.clone().into_data(), (device, tensor.dtype()))
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
+}
+
+#[track_caller]
+fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
+    for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
+    }
+}
+
+/// The parameters of maps `0`, `1` and so on, one of them a table of 61 vectors.
+fn layouts() -> Vec<Layout> {
+    let start = Start::Uniform(1.0);
+    let map = |name: usize| {
+        [Layout::new(format!("{name}.weight"), &SHAPE, start), Layout::new(format!("{name}.bias"), &[SHAPE[1]], start)]
+    };
+    let mut layouts: Vec<Layout> = (0..3).flat_map(map).collect();
+    layouts.push(Layout::new("table.weight", &[61, SHAPE[0]], start));
+    layouts.push(Layout::new("table.bias", &[61], start));
+    layouts
+}
+
+/// What is computed of x and the parameters.
+type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
+
+/// The answer to [`ROWS`] rows of x in this format, and the gradients of x and of every parameter; those of what is not used are empty.
+fn computed(function: Function, format: FloatDType, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
+    let (layouts, none) = (layouts(), Index::default());
+    let index = Index::new(&layouts);
+    let leaf = |values: Tensor<1>| Tensor::from_inner(moved(&values, device)).require_grad();
+    let parameters: Vec<Tensor<1>> =
+        (0..).zip(&layouts).map(|(seed, layout)| leaf(values(seed, [layout.len()]))).collect();
+    let x = Tensor::from_inner(moved(&values(100, [ROWS, SHAPE[0]]).cast(format), device)).require_grad();
+    let material = Material {
+        index: &index,
+        parameters: &parameters,
+        statistics: &none,
+        running: &mut [],
+        precision,
+        device: device.clone(),
+    };
+    let y = function(&Pass::on_tape(material), x.clone());
+    let slope = Tensor::from_inner(moved(&values(101, y.dims()), device));
+    let mut tape = (exact(y.clone()) * slope).backward();
+    let of_x = x.grad_remove(&mut tape).expect("on the tape");
+    assert_eq!(of_x.dtype(), DType::from(format), "of x");
+    let mut found = vec![read(y.inner()), read(of_x)];
+    found.extend(parameters.iter().map(|parameter| {
+        let gradient = parameter.grad_remove(&mut tape);
+        assert!(gradient.as_ref().is_none_or(|gradient| gradient.dtype() == DType::F32));
+        gradient.map(read).unwrap_or_default()
+    }));
+    found
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|name| name.to_string()).collect()
+}
+
+/// The same by Burn's operations in float32, from numbers that every format holds.
+fn by_burn(pass: &Pass<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
+    let answers = names(maps).into_iter().map(|name| {
+        let bias = pass.exact::<1>(&format!("{name}.bias"));
+        exact(x.clone()).matmul(pass.exact(&format!("{name}.weight"))) + bias.unsqueeze()
+    });
+    Tensor::cat(answers.collect(), 1)
+}
+
+/// Each of the functions with what it should be, in float32.
+fn functions() -> [(&'static str, Function, Function); 5] {
+    [
+        ("one", |pass, x| linear(pass, "0", x), |pass, x| by_burn(pass, x, 1)),
+        ("two", |pass, x| linear_joined(pass, &names(2), x), |pass, x| by_burn(pass, x, 2)),
+        ("three", |pass, x| linear_joined(pass, &names(3), x), |pass, x| by_burn(pass, x, 3)),
+        (
+            "a table",
+            |pass, x| {
+                let maps = Maps {
+                    shape: [61, SHAPE[0]],
+                    weights: vec![pass.flat("table.weight").0],
+                    biases: vec![pass.flat("table.bias").0],
+                    table: true,
+                    columns: 64,
+                };
+                maps.apply(pass, x)
+            },
+            |pass, x| {
+                let table = exact(x).matmul(pass.exact::<2>("table.weight").transpose());
+                let answers = table + pass.exact::<1>("table.bias").unsqueeze();
+                let nothing = pass.constant(Tensor::zeros([ROWS, 3], pass.device()));
+                Tensor::cat(vec![answers, nothing], 1)
+            },
+        ),
+        (
+            "without a bias",
+            |pass, x| {
+                let weights = vec![pass.flat("1.weight").0];
+                Maps { shape: SHAPE, weights, biases: Vec::new(), table: false, columns: SHAPE[1] }.apply(pass, x)
+            },
+            |pass, x| exact(x).matmul(pass.exact("1.weight")),
+        ),
+    ]
+}
+
+fn agree(device: &Device) {
+    let formats = [(Precision::Fp32, 2e-6), (Precision::Fp16, 2e-3), (Precision::Bf16, 1.2e-2)];
+    for (what, ours, theirs) in functions() {
+        let theirs = computed(theirs, FloatDType::F32, Precision::Fp32, &Device::flex());
+        for (precision, tolerance) in formats {
+            // TF32 rounds nothing of what bfloat16 and binary16 both hold.
+            for format in [FloatDType::F32, precision.format()] {
+                let found = computed(ours, format, precision, device);
+                assert_eq!(found, computed(ours, format, precision, device), "{what}: other bits");
+                for (part, (ours, theirs)) in found.iter().zip(&theirs).enumerate() {
+                    near(&format!("{what} in {precision:?} of {format:?}, part {part}"), ours, theirs, tolerance);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn maps_have_the_answers_and_gradients_of_burns_operations() {
+    agree(&Device::flex());
+}
+
+#[test]
+#[cfg(feature = "cuda")]
+#[ignore = "needs a GPU"]
+fn maps_on_gpu_have_them_too() {
+    agree(&Device::cuda(0));
+    assert_eq!(crate::train::native::fault(), None);
+}
+
+#[test]
+fn gradients_of_a_bias_are_summed_in_float32() {
+    // From 256 on, bfloat16 has no odd numbers: a sum of ones would stay there.
+    let (rows, device) = (1001, Device::flex());
+    let leaf = |tensor: Tensor<1>| Tensor::from_inner(tensor).require_grad();
+    let layouts =
+        [Layout::new("0.weight", &[1, 1], Start::Constant(1.0)), Layout::new("0.bias", &[1], Start::Constant(1.0))];
+    let parameters = [(); 2].map(|()| leaf(Tensor::ones([1], &device)));
+    let (index, none) = (Index::new(&layouts), Index::default());
+    let material = Material {
+        index: &index,
+        parameters: &parameters,
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Bf16,
+        device: device.clone(),
+    };
+    let pass = Pass::on_tape(material);
+    let x = pass.constant(Tensor::ones([rows, 1], &device));
+    let mut tape = linear(&pass, "0", x).backward();
+    let [_, bias] = parameters;
+    assert_eq!(read(bias.grad_remove(&mut tape).expect("used")), [1001.0]);
+}
+
+#[test]
+#[should_panic(expected = "2 maps side by side, and 1 have a bias")]
+fn a_bias_for_some_maps_is_a_fault() {
+    let device = Device::flex();
+    let (index, none) = (Index::default(), Index::default());
+    let material = Material {
+        index: &index,
+        parameters: &[],
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Fp32,
+        device: device.clone(),
+    };
+    let one = Tensor::ones([1], &device);
+    let maps = Maps { shape: [1, 1], weights: vec![one.clone(); 2], biases: vec![one], table: false, columns: 2 };
+    maps.apply(&Pass::to_answer(material), Tensor::ones([1, 1], &device));
+}

@@ -1,0 +1,208 @@
+use super::*;
+use crate::train::parameters::{Index, initial};
+use crate::train::pass::Material;
+use crate::train::precision::Precision;
+use burn::tensor::{Device, FloatDType, TensorData};
+
+/// What follows, and whether it is a training step.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    dims: [usize; 4],
+    residual: bool,
+    relu: bool,
+    trains: bool,
+}
+
+fn cases(dims: [usize; 4], trains: bool) -> impl Iterator<Item = Case> {
+    let follow = [(false, false), (false, true), (true, false), (true, true)];
+    follow.into_iter().map(move |(residual, relu)| Case { dims, residual, relu, trains })
+}
+
+fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
+    let drawn = initial(&[Layout::new("values", &[len], Start::Uniform(bound))], seed).remove(0);
+    drawn.into_iter().map(|value| middle + value).collect()
+}
+
+/// All that goes in: images, gain, bias, residual, the gradient of the answer, running mean and running variance.
+fn given(case: Case) -> [Vec<f32>; 7] {
+    let (all, channels) = (case.dims.iter().product(), case.dims[1]);
+    [
+        uniform(1, all, 0.5, 2.0),
+        uniform(2, channels, 1.0, 0.5),
+        uniform(3, channels, 0.0, 0.5),
+        uniform(4, all, 0.0, 1.0),
+        uniform(5, all, 0.0, 1.0),
+        uniform(6, channels, 0.0, 1.0),
+        uniform(7, channels, 1.0, 0.5),
+    ]
+}
+
+/// The formula in double precision: the answer before the rectifier, and the new running statistics.
+fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>; 7]) -> [Vec<f64>; 3] {
+    let [_, channels, height, width] = case.dims;
+    let of = |n: usize| n / (height * width) % channels;
+    let (mut y, mut means, mut variances) = (vec![0.0; x.len()], Vec::new(), Vec::new());
+    for channel in 0..channels {
+        let places: Vec<usize> = (0..x.len()).filter(|n| of(*n) == channel).collect();
+        let count = real_len(places.len());
+        let mean_of = |value: &dyn Fn(usize) -> f64| places.iter().map(|n| value(*n)).sum::<f64>() / count;
+        let batch_mean = mean_of(&|n| x[n]);
+        let batch_variance = mean_of(&|n| (x[n] - batch_mean).powi(2));
+        let (by, spread) = if case.trains { (batch_mean, batch_variance) } else { (mean[channel], variance[channel]) };
+        for n in places {
+            let normed = (x[n] - by) / (spread + BATCH_EPSILON).sqrt() * gain[channel] + bias[channel];
+            y[n] = normed + if case.residual { residual[n] } else { 0.0 };
+        }
+        let moved = |old: f64, new: f64| if case.trains { 0.9 * old + 0.1 * new } else { old };
+        means.push(moved(mean[channel], batch_mean));
+        variances.push(moved(variance[channel], batch_variance * count / (count - 1.0)));
+    }
+    [y, means, variances]
+}
+
+/// By the layer: the answer, the running statistics, and on a tape the gradients of images, gain, bias and residual.
+fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> Vec<(&'static str, Vec<f32>)> {
+    let [x, gain, bias, residual, dy, mean, variance] = given(case);
+    let (layouts, statistics) = (norm_layouts("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
+    let flat = |values: &Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
+    let images = |values: &Vec<f32>| precision.round(flat(values)).reshape(case.dims);
+    let leaf = |tensor: Tensor<1>| if taped { Tensor::from_inner(tensor).require_grad() } else { tensor };
+    let leaf4 = |tensor: Tensor<4>| if taped { Tensor::from_inner(tensor).require_grad() } else { tensor };
+    let parameters = [&gain, &bias].map(|values| leaf(flat(values)));
+    let (x, residual) = (leaf4(images(&x)), case.residual.then(|| leaf4(images(&residual))));
+    let mut running = [flat(&mean), flat(&variance)];
+    let material = Material {
+        index: &Index::new(&layouts),
+        parameters: &parameters,
+        statistics: &Index::new(&statistics),
+        running: &mut running,
+        precision,
+        device: device.clone(),
+    };
+    let mut pass = match (case.trains, taped) {
+        (true, _) => Pass::to_train(material, 1, 1),
+        (false, true) => Pass::on_tape(material),
+        (false, false) => Pass::to_answer(material),
+    };
+    let after = After { residual: residual.clone(), relu: case.relu };
+    let y = batch_norm(&mut pass, "bn", x.clone(), after);
+    assert_eq!(y.dtype(), x.dtype(), "the format stays");
+    let slope = pass.constant(images(&dy));
+    let mut found = vec![("y", read(pass.off_tape(y.clone())))];
+    let [mean, variance] = running;
+    found.extend([("running mean", read(mean)), ("running variance", read(variance))]);
+    if taped {
+        let all = case.dims.iter().product();
+        let mut tape = exact(y * slope).reshape([1, all]).sum_dim(1).backward();
+        let [gain, bias] = parameters.map(|leaf| leaf.grad_remove(&mut tape).map(read).expect("used"));
+        let x = x.grad_remove(&mut tape).map(read).expect("used");
+        let residual = residual.map(|residual| residual.grad_remove(&mut tape).map(read).expect("used"));
+        found.extend([("dx", x), ("dgain", gain), ("dbias", bias)]);
+        found.extend(residual.map(|residual| ("dresidual", residual)));
+    }
+    found
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
+}
+
+/// The largest difference, relative to the largest value.
+fn off(ours: &[f32], theirs: &[f64]) -> f64 {
+    assert_eq!(ours.len(), theirs.len());
+    let largest = theirs.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));
+    let apart = |(a, b): (&f32, &f64)| if a.is_nan() { f64::INFINITY } else { (f64::from(*a) - b).abs() };
+    ours.iter().zip(theirs).map(apart).fold(0.0, f64::max) / largest
+}
+
+fn doubled(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+#[test]
+fn answers_and_statistics_are_those_of_the_formula() {
+    for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
+        let [before, mean, variance] = formula(case, &given(case).map(|values| doubled(&values)));
+        let y = before.into_iter().map(|value| if case.relu { value.max(0.0) } else { value }).collect();
+        let taped = by_layer(case, &Device::flex(), Precision::Fp32, true);
+        let plain = if case.trains { None } else { Some(by_layer(case, &Device::flex(), Precision::Fp32, false)) };
+        for found in [Some(taped), plain].into_iter().flatten() {
+            for ((what, ours), theirs) in found.iter().zip([&y, &mean, &variance]) {
+                assert!(off(ours, theirs) < 1e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_differences_of_the_formula() {
+    const STEP: f64 = 1e-6;
+    for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
+        let inputs = given(case).map(|values| doubled(&values));
+        let [before, ..] = formula(case, &inputs);
+        assert!(before.iter().all(|value| value.abs() > 1e-4), "none at the rectifier's bend");
+        let loss = |inputs: &[Vec<f64>; 7]| -> f64 {
+            let [y, ..] = formula(case, inputs);
+            let y = y.into_iter().map(|value| if case.relu { value.max(0.0) } else { value });
+            y.zip(&inputs[4]).map(|(y, slope)| y * slope).sum()
+        };
+        let found = by_layer(case, &Device::flex(), Precision::Fp32, true);
+        for (input, what) in [(0, "dx"), (1, "dgain"), (2, "dbias"), (3, "dresidual")] {
+            let Some((_, ours)) = found.iter().find(|(name, _)| *name == what) else {
+                assert!(what == "dresidual" && !case.residual);
+                continue;
+            };
+            let difference = |n: usize| {
+                let moved = |by: f64| {
+                    let mut inputs = inputs.clone();
+                    inputs[input][n] += by;
+                    loss(&inputs)
+                };
+                (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
+            };
+            let theirs: Vec<f64> = (0..ours.len()).map(difference).collect();
+            assert!(off(ours, &theirs) < 2e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
+        }
+    }
+}
+
+#[test]
+fn half_precision_is_rounded_once() {
+    for case in cases([3, 4, 3, 2], true) {
+        let rounded = given(case).map(|values| {
+            let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
+            doubled(&read(Precision::Bf16.round(values)))
+        });
+        let [x, _, _, residual, dy, ..] = rounded;
+        let [_, gain, bias, _, _, mean, variance] = given(case).map(|values| doubled(&values));
+        let [before, ..] = formula(case, &[x, gain, bias, residual, dy, mean, variance]);
+        let found = by_layer(case, &Device::flex(), Precision::Bf16, true);
+        for (ours, value) in found[0].1.iter().zip(before) {
+            let value = if case.relu { value.max(0.0) } else { value };
+            // Half a unit of eight significant bits, and what float32 adds.
+            assert!((f64::from(*ours) - value).abs() <= value.abs() / 256.0 + 1e-6, "{case:?}: {ours}, not {value}");
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs a GPU"]
+fn the_layer_is_that_of_the_cpu_on_gpu() {
+    use crate::train::native::fault;
+    for dims in [[2, 3, 5, 7], [6, 16, 7, 7], [3, 8, 14, 14], [5, 4, 12, 12]] {
+        for case in [true, false].into_iter().flat_map(|trains| cases(dims, trains)) {
+            for (precision, close) in [(Precision::Fp32, 1e-5), (Precision::Fp16, 2e-3), (Precision::Bf16, 1.6e-2)] {
+                for taped in if case.trains { vec![true] } else { vec![true, false] } {
+                    let theirs = by_layer(case, &Device::flex(), precision, taped);
+                    let ours = by_layer(case, &Device::cuda(0), precision, taped);
+                    assert_eq!(fault(), None, "{case:?}");
+                    for ((what, ours), (_, theirs)) in ours.iter().zip(&theirs) {
+                        let apart = off(ours, &doubled(theirs));
+                        assert!(apart < close, "{what} of {case:?} in {precision:?}, taped {taped}: {apart:.1e} off");
+                    }
+                }
+            }
+        }
+    }
+}

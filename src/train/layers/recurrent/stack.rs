@@ -1,0 +1,59 @@
+//! A stack of layers as one operation of cuDNN, and one of the tape.
+
+#[cfg(test)]
+mod tests;
+
+use super::Cell;
+use crate::train::native::dnn::{Recurrent, Stack};
+use crate::train::pass::Pass;
+use crate::train::precision::Precision;
+use crate::train::tape::{MOST, Plain};
+use burn::tensor::Tensor;
+use std::iter::once;
+
+/// `recurrent_stack`; none where cuDNN does not do it.
+pub(super) fn stack(
+    pass: &Pass<'_>,
+    name: &str,
+    layers: usize,
+    cell: Cell,
+    x: &Tensor<2>,
+    width: usize,
+) -> Option<Tensor<2>> {
+    stack_in(pass, name, layers, cell, x, (width, pass.precision == Precision::Fp32))
+}
+
+/// [`stack`]; factors in float32 may be rounded to TF32 or not.
+fn stack_in(
+    pass: &Pass<'_>,
+    name: &str,
+    layers: usize,
+    cell: Cell,
+    x: &Tensor<2>,
+    (width, tf32): (usize, bool),
+) -> Option<Tensor<2>> {
+    let given = pass.off_tape(x.clone());
+    let how = Stack { unit: cell.unit(), layers, width, format: pass.precision.format(), tf32 };
+    let parameters = parameters(pass, name, layers);
+    let values: Vec<Tensor<1>> = parameters.iter().map(|parameter| pass.off_tape(parameter.clone())).collect();
+    // On the tape is x beside them.
+    let recurrent = if parameters.len() < MOST { Recurrent::of(how, &given, &values) } else { None }?;
+    let (answer, kept) = recurrent.forward(given, &values, pass.taped());
+    let Some(kept) = kept else { return Some(answer) };
+    let format = x.dtype();
+    let on_tape = || once(x.clone().into()).chain(parameters.into_iter().map(Into::into)).collect();
+    Some(pass.recorded_all(on_tape, answer, move |gradient, wanted| {
+        let (of_x, of_parameters) = kept.backward(gradient);
+        let of_x = if of_x.dtype() == format { of_x } else { of_x.cast(format) };
+        let all = once(Plain::from(of_x)).chain(of_parameters.into_iter().map(Plain::from));
+        all.zip(wanted).map(|(gradient, wanted)| wanted.then_some(gradient)).collect()
+    }))
+}
+
+/// Of each layer, from the lowest on, `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`, flat.
+fn parameters(pass: &Pass<'_>, name: &str, layers: usize) -> Vec<Tensor<1>> {
+    let of_layer = |layer| {
+        ["weight_ih", "weight_hh", "bias_ih", "bias_hh"].map(|part| pass.flat(&format!("{name}.{part}_l{layer}")).0)
+    };
+    (0..layers).flat_map(of_layer).collect()
+}

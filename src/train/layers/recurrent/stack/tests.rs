@@ -1,0 +1,317 @@
+use super::super::{recurrent_layouts, recurrent_stack};
+use super::*;
+use crate::train::native::dnn::places;
+use crate::train::native::fault;
+use crate::train::number::{real_len, single};
+use crate::train::parameters::{Index, Layout, Start, initial};
+use crate::train::pass::Material;
+use burn::tensor::{Device, FloatDType, TensorData};
+use std::time::Instant;
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    cell: Cell,
+    layers: usize,
+    rows: usize,
+    width: usize,
+    inputs: usize,
+    hidden: usize,
+}
+
+const REAL: Case = Case { cell: Cell::Lstm, layers: 2, rows: 32, width: 128, inputs: 256, hidden: 512 };
+const ODD: Case = Case { cell: Cell::Lstm, layers: 2, rows: 3, width: 5, inputs: 10, hidden: 12 };
+
+/// Random numbers that the format holds, so that all devices and formats begin with the same.
+fn values(seed: u64, length: usize, bound: f32, format: FloatDType) -> Vec<f32> {
+    let values = initial(&[Layout::new("values", &[length], Start::Uniform(bound))], seed).remove(0);
+    let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
+    read(values.cast(format))
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
+}
+
+fn on<const D: usize>(device: &Device, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+/// The largest difference, relative to the largest value.
+fn off(ours: &[f32], theirs: &[f32]) -> f32 {
+    assert_eq!(ours.len(), theirs.len());
+    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
+    let apart = |(a, b): (&f32, &f32)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() };
+    ours.iter().zip(theirs).map(apart).fold(0.0, f32::max) / largest
+}
+
+impl Case {
+    fn layouts(&self) -> Vec<Layout> {
+        let of_layer = |layer| {
+            let inputs = if layer == 0 { self.inputs } else { self.hidden };
+            recurrent_layouts("rnn", layer, self.cell, [inputs, self.hidden])
+        };
+        (0..self.layers).flat_map(of_layer).collect()
+    }
+
+    /// The parameters, the inputs and the gradient of the answer.
+    fn given(&self, format: FloatDType) -> (Vec<Vec<f32>>, Vec<f32>, Vec<f32>) {
+        let bound = single(1.0 / real_len(self.hidden).sqrt());
+        let layouts = self.layouts();
+        let parameters = (0..).zip(&layouts).map(|(seed, layout)| values(seed, layout.len(), bound, format)).collect();
+        let all = self.width * self.rows;
+        (parameters, values(100, all * self.inputs, 1.0, format), values(101, all * self.hidden, 1.0, format))
+    }
+
+    /// The answer without a tape, the answer, and the gradients of the inputs and of all parameters, by `stack`.
+    fn computed(
+        &self,
+        device: &Device,
+        (format, precision): (FloatDType, Precision),
+        stack: impl Fn(&Pass<'_>, Tensor<2>) -> Tensor<2>,
+    ) -> Vec<(String, Vec<f32>)> {
+        let (layouts, all) = (self.layouts(), self.width * self.rows);
+        let (parameters, x, slope) = self.given(format);
+        let flat: Vec<Tensor<1>> = parameters
+            .into_iter()
+            .map(|values| {
+                let length = values.len();
+                on(device, values, [length])
+            })
+            .collect();
+        let (x, slope) = (on(device, x, [all, self.inputs]), on(device, slope, [all, self.hidden]));
+        let (index, none) = (Index::new(&layouts), Index::default());
+        let pass = |parameters, taped| {
+            let material = Material {
+                index: &index,
+                parameters,
+                statistics: &none,
+                running: &mut [],
+                precision,
+                device: device.clone(),
+            };
+            if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+        };
+        let plain = stack(&pass(&flat, false), x.clone());
+        let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
+        let x = Tensor::from_inner(x).require_grad();
+        let answer = stack(&pass(&leaves, true), x.clone());
+        let exact = answer.clone().cast(FloatDType::F32);
+        let mut tape = (exact * Tensor::from_inner(slope)).sum().backward();
+        let mut found =
+            vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];
+        found.push(("x".to_owned(), read(x.grad_remove(&mut tape).expect("on the tape"))));
+        for (layout, leaf) in layouts.iter().zip(&leaves) {
+            found.push((layout.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
+        }
+        found
+    }
+
+    /// By cuDNN.
+    fn on_card(&self, precision: Precision, tf32: bool) -> Vec<(String, Vec<f32>)> {
+        let Self { cell, layers, width, .. } = *self;
+        let found = self.computed(&Device::cuda(0), (precision.format(), precision), |pass, x| {
+            let answer = stack_in(pass, "rnn", layers, cell, &x, (width, tf32));
+            answer.unwrap_or_else(|| panic!("cuDNN does not take {self:?} in {precision:?}"))
+        });
+        assert_eq!(fault(), None, "{self:?} {precision:?}");
+        found
+    }
+
+    /// By the host, in float32, from numbers that the format holds.
+    fn on_host(&self, format: FloatDType) -> Vec<(String, Vec<f32>)> {
+        self.computed(&Device::flex(), (format, Precision::Fp32), |pass, x| {
+            recurrent_stack(pass, "rnn", self.layers, self.cell, x, self.width)
+        })
+    }
+
+    /// How far cuDNN's results are from the host's, the worst of them.
+    fn compare(&self) {
+        let modes = [
+            (Precision::Fp32, false, 1e-4),
+            (Precision::Fp32, true, 6e-3),
+            // States, memory and gradients are rounded at each time anew.
+            (Precision::Fp16, true, 1.5e-2),
+            (Precision::Bf16, true, 1e-1),
+        ];
+        for (precision, tf32, tolerance) in modes {
+            let (ours, theirs) = (self.on_card(precision, tf32), self.on_host(precision.format()));
+            let mut worst = (0.0_f32, "");
+            for ((what, ours), (_, theirs)) in ours.iter().zip(&theirs) {
+                let off = off(ours, theirs);
+                assert!(off <= tolerance, "{what} of {self:?} {precision:?}, TF32 {tf32}: {off:e} off");
+                worst = if off > worst.0 { (off, what) } else { worst };
+            }
+            println!("{self:?} {precision:?}, TF32 {tf32}: {:.1e} off at most ({})", worst.0, worst.1);
+        }
+    }
+}
+
+/// A stack as cuDNN's documentation has it, in float64: each gate has a matrix for what is below and one for the state before, whose rows are features of the state, and a bias for each.
+fn published(case: &Case, weights: &[f64], x: &[f32]) -> Vec<f64> {
+    let Case { cell, layers, rows, width, inputs, hidden } = *case;
+    let places = places(cell.unit(), layers, [inputs, hidden]);
+    let mut below: Vec<Vec<f64>> =
+        x.chunks(inputs).map(|row| row.iter().map(|value| f64::from(*value)).collect()).collect();
+    for of_layer in places.chunks(4) {
+        let [of_input, of_state, bias_input, bias_state] = of_layer else { panic!("four to a layer") };
+        let gate = |number: usize, feature: usize, from: &[f64], weight: usize, bias: usize| -> f64 {
+            let row = weight + (number * hidden + feature) * from.len();
+            let product: f64 =
+                weights[row..row + from.len()].iter().zip(from).map(|(weight, value)| weight * value).sum();
+            product + weights[bias + number * hidden + feature]
+        };
+        let sigmoid = |value: f64| 1.0 / (1.0 + (-value).exp());
+        let mut states = vec![vec![0.0; hidden]; rows];
+        let mut memories = states.clone();
+        let mut above = Vec::new();
+        for time in 0..width {
+            for row in 0..rows {
+                let (from, before) = (&below[time * rows + row], states[row].clone());
+                for feature in 0..hidden {
+                    let given = |number| gate(number, feature, from, of_input.start, bias_input.start);
+                    let kept = |number| gate(number, feature, &before, of_state.start, bias_state.start);
+                    let sum = |number| given(number) + kept(number);
+                    states[row][feature] = match cell {
+                        Cell::Lstm => {
+                            let [input, forget, output] = [0, 1, 3].map(|number| sigmoid(sum(number)));
+                            memories[row][feature] = forget * memories[row][feature] + input * sum(2).tanh();
+                            output * memories[row][feature].tanh()
+                        }
+                        Cell::Gru => {
+                            let [reset, update] = [0, 1].map(|number| sigmoid(sum(number)));
+                            let new = (given(2) + reset * kept(2)).tanh();
+                            (1.0 - update) * new + update * before[feature]
+                        }
+                    };
+                }
+                above.push(states[row].clone());
+            }
+        }
+        below = above;
+    }
+    below.concat()
+}
+
+#[test]
+fn weights_where_cudnn_has_them_are_those_of_its_equations() {
+    for cell in [Cell::Lstm, Cell::Gru] {
+        for layers in [1, 2, 3] {
+            let case = Case { cell, layers, ..ODD };
+            let (parameters, x, _) = case.given(FloatDType::F32);
+            let places = places(cell.unit(), layers, [case.inputs, case.hidden]);
+            let mut weights = vec![f64::NAN; parameters.iter().map(Vec::len).sum()];
+            for (place, parameter) in places.iter().zip(&parameters) {
+                for row in 0..place.rows {
+                    for column in 0..place.columns {
+                        weights[place.start + row * place.columns + column] =
+                            f64::from(parameter[column * place.rows + row]);
+                    }
+                }
+            }
+            let expected: Vec<f32> = published(&case, &weights, &x).into_iter().map(single).collect();
+            let found = case.on_host(FloatDType::F32);
+            for (what, found) in &found[..2] {
+                assert!(off(found, &expected) < 1e-5, "{what} of {case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_host_has_a_gradient_for_every_parameter_of_a_stack() {
+    for cell in [Cell::Lstm, Cell::Gru] {
+        let case = Case { cell, ..ODD };
+        let found = case.on_host(FloatDType::F32);
+        let lengths: Vec<usize> = found[3..].iter().map(|(_, gradient)| gradient.len()).collect();
+        assert_eq!(lengths, case.layouts().iter().map(Layout::len).collect::<Vec<_>>());
+        assert!(found.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)), "{cell:?}");
+        assert_eq!(found[0].1, found[1].1, "{cell:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn stacks_are_those_of_the_host_on_gpu() {
+    for cell in [Cell::Lstm, Cell::Gru] {
+        for layers in [1, 2] {
+            Case { cell, layers, ..ODD }.compare();
+        }
+        Case { cell, rows: 1, width: 1, hidden: 7, inputs: 1, ..ODD }.compare();
+        Case { cell, rows: 32, width: 17, hidden: 64, inputs: 40, layers: 3 }.compare();
+        Case { cell, ..REAL }.compare();
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn stacks_are_the_same_five_times_on_gpu() {
+    for cell in [Cell::Lstm, Cell::Gru] {
+        for case in [Case { cell, ..ODD }, Case { cell, ..REAL }] {
+            for (precision, tf32) in
+                [(Precision::Fp32, false), (Precision::Fp32, true), (Precision::Fp16, true), (Precision::Bf16, true)]
+            {
+                let first = case.on_card(precision, tf32);
+                for time in 1..5 {
+                    for ((what, first), (_, again)) in first.iter().zip(case.on_card(precision, tf32)) {
+                        assert!(*first == again, "{what} of {case:?} {precision:?}, TF32 {tf32}, time {time}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long a stack takes: `cargo test --release --lib -- --ignored --nocapture stacks_in_time_on_gpu`.
+#[test]
+#[ignore = "needs a GPU"]
+fn stacks_in_time_on_gpu() {
+    const TIMES: usize = 20;
+    let device = Device::cuda(0);
+    for (cell, rows) in [(Cell::Lstm, 32), (Cell::Lstm, 128), (Cell::Gru, 32), (Cell::Gru, 128)] {
+        for precision in [Precision::Fp32, Precision::Fp16, Precision::Bf16] {
+            let case = Case { cell, rows, ..REAL };
+            let (parameters, x, slope) = case.given(FloatDType::F32);
+            let all = case.width * rows;
+            let flat = |values: Vec<f32>| {
+                let length = values.len();
+                on(&device, values, [length])
+            };
+            let parameters: Vec<Tensor<1>> = parameters.into_iter().map(flat).collect();
+            let x = precision.round(on(&device, x, [all, case.inputs]));
+            let slope = precision.round(on(&device, slope, [all, case.hidden]));
+            let how = Stack {
+                unit: cell.unit(),
+                layers: case.layers,
+                width: case.width,
+                format: precision.format(),
+                tf32: precision == Precision::Fp32,
+            };
+            let recurrent = Recurrent::of(how, &x, &parameters).expect("taken by cuDNN");
+            // Milliseconds until all is asked for, and until all is done.
+            let timed = |work: &dyn Fn() -> Tensor<2>| {
+                let run = |times: usize| {
+                    let start = Instant::now();
+                    let last = (0..times).map(|_| work()).last().expect("some");
+                    let asked = start.elapsed().as_secs_f64();
+                    drop(read(last.narrow(0, 0, 1)));
+                    [asked, start.elapsed().as_secs_f64()]
+                };
+                run(3);
+                // What reading costs is in both.
+                let (more, less) = (run(2 * TIMES), run(TIMES));
+                [0, 1].map(|n| (more[n] - less[n]) / real_len(TIMES) * 1e3)
+            };
+            let answer = timed(&|| recurrent.forward(x.clone(), &parameters, false).0);
+            let forward = timed(&|| recurrent.forward(x.clone(), &parameters, true).0);
+            let both = timed(&|| {
+                let (_, kept) = recurrent.forward(x.clone(), &parameters, true);
+                kept.expect("for a backward").backward(slope.clone()).0
+            });
+            println!(
+                "{cell:?} {precision:?}, {rows} rows: answer {:.2} ms, forward {:.2} ms, both {:.2} ms ({:.2} ms to ask for)",
+                answer[1], forward[1], both[1], both[0]
+            );
+        }
+    }
+    assert_eq!(fault(), None);
+}

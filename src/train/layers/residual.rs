@@ -1,0 +1,87 @@
+//! What stands between the halves of a transformer's layers: what a half gives is added to a residual, and the sum is normalised.
+
+use super::dropout::dropped_on_tape;
+use super::norm::layer_norm;
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels::join;
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+#[cfg(feature = "cuda")]
+use crate::train::tape::computed;
+use burn::tensor::Tensor;
+
+/// How a residual and what is added to it go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Residual<'a> {
+    /// Of the layer normalisation.
+    pub norm: &'a str,
+    /// What is added to its variance.
+    pub epsilon: f64,
+    /// What goes on is what was normalised (Vaswani et al. 2017, "post-norm"); otherwise it is the sum, and what was normalised is for the next half alone ("pre-norm").
+    pub post: bool,
+    /// The share that is dropped of what is added.
+    pub dropout: f64,
+}
+
+/// What goes on after a half of a layer, both [rows, features].
+pub struct Stream {
+    /// To which the next half adds, in float32.
+    pub residual: Tensor<2>,
+    /// What the next half is a function of, in the number format of the pass.
+    pub normed: Tensor<2>,
+}
+
+impl Stream {
+    /// Of what is normalised already, float32.
+    pub fn new(pass: &Pass<'_>, residual: Tensor<2>) -> Self {
+        Self { normed: pass.round(residual.clone()), residual }
+    }
+}
+
+impl Residual<'_> {
+    /// Adds to x, float32, what a half of a layer gave, in the number format of the pass, and normalises the sum. All arithmetic is in float32.
+    ///
+    /// A loss has to depend on what was normalised.
+    pub fn add(&self, pass: &mut Pass<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {
+        let key = if self.dropout > 0.0 { pass.key() } else { None };
+        let pass = &*pass;
+        #[cfg(feature = "cuda")]
+        if let Some(stream) = self.by_kernel(pass, &x, &added, key) {
+            return stream;
+        }
+        let added = exact(added);
+        let added = match key {
+            Some(key) => dropped_on_tape(pass, added, key, self.dropout),
+            None => added,
+        };
+        let sum = x + added;
+        let normed = layer_norm(pass, self.norm, sum.clone(), self.epsilon);
+        Stream { residual: if self.post { normed.clone() } else { sum }, normed: pass.round(normed) }
+    }
+
+    /// In one pass over the values forward and one backward.
+    #[cfg(feature = "cuda")]
+    fn by_kernel(&self, pass: &Pass<'_>, x: &Tensor<2>, added: &Tensor<2>, key: Option<u32>) -> Option<Stream> {
+        let [gain, bias] = ["weight", "bias"].map(|part| pass.flat(&format!("{}.{part}", self.norm)).0);
+        let [scale, shift] = [&gain, &bias].map(|vector| pass.off_tape(vector.clone()));
+        let [given, more] = [x, added].map(|matrix| pass.off_tape(matrix.clone()));
+        let precision = pass.precision;
+        let share = if key.is_some() { self.dropout } else { 0.0 };
+        let how = join::Join { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
+        let format = added.dtype();
+        let more = pass.round(more);
+        let join::Joined { normed, stream, kept } = join::join(given, more, &scale, &shift, how).ok()?;
+        let on_tape = || [x.clone().into(), added.clone().into(), gain.into(), bias.into()];
+        let backward = move |(of_normed, of_stream): (Tensor<2>, Option<Tensor<2>>), _: [bool; 4]| {
+            let slopes = computed(join::join_back(precision.round(of_normed), of_stream.map(exact), kept));
+            let join::Slopes { x, added, gain, bias } = slopes;
+            let added = if added.dtype() == format { added } else { exact(added) };
+            [Some(x.into()), Some(added.into()), Some(gain.into()), Some(bias.into())]
+        };
+        let (normed, residual) = pass.recorded_twice(on_tape, (normed, stream), backward);
+        Some(Stream { residual, normed })
+    }
+}
+
+#[cfg(test)]
+mod tests;

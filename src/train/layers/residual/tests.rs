@@ -1,0 +1,169 @@
+use super::*;
+use crate::train::layers::dropout::dropped;
+use crate::train::layers::norm_layouts;
+use crate::train::number::real_len;
+use crate::train::parameters::{Index, Layout, Start, initial};
+use crate::train::pass::Material;
+use crate::train::precision::Precision;
+use burn::tensor::{Device, FloatDType, TensorData};
+
+const EPSILON: f64 = 1e-5;
+
+/// A residual and what is added to it, which every format holds, gain and bias, and slopes of both answers.
+struct Case {
+    shape: [usize; 2],
+    post: bool,
+    dropout: f64,
+    precision: Precision,
+    /// Whether the loss depends on what goes on.
+    whole: bool,
+}
+
+fn values(seed: u64, len: usize) -> Vec<f32> {
+    let values = initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0);
+    let rounded = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
+    read(rounded.cast(FloatDType::BF16).cast(FloatDType::F16))
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
+}
+
+fn material<'a>(index: &'a [Index; 2], parameters: &'a [Tensor<1>], device: &Device, case: &Case) -> Material<'a> {
+    let [index, statistics] = index;
+    let precision = case.precision;
+    Material { index, parameters, statistics, running: &mut [], precision, device: device.clone() }
+}
+
+impl Case {
+    fn given(&self) -> [Vec<f32>; 6] {
+        let [rows, features] = self.shape;
+        let lengths = [rows * features, rows * features, features, features, rows * features, rows * features];
+        let mut seed = 0;
+        lengths.map(|len| {
+            seed += 1;
+            values(seed, len)
+        })
+    }
+
+    /// What the layer computes: what goes on, what was normalised, and the gradients of the residual, of what was added, of gain and bias.
+    fn computed(&self, device: &Device) -> Vec<Vec<f32>> {
+        let Self { shape, post, dropout, precision, whole } = *self;
+        let [x, added, gain, bias, of_residual, of_normed] = self.given();
+        let matrix = |values: Vec<f32>| Tensor::<2>::from_data(TensorData::new(values, shape), device);
+        let leaf = |values: Vec<f32>| {
+            Tensor::from_inner(Tensor::<1>::from_data(TensorData::from(values.as_slice()), device)).require_grad()
+        };
+        let index = [Index::new(&norm_layouts("norm", shape[1])), Index::default()];
+        let parameters = [leaf(gain), leaf(bias)];
+        let mut pass = Pass::to_train(material(&index, &parameters, device, self), 5, 7);
+        let x = Tensor::from_inner(matrix(x)).require_grad();
+        let added = Tensor::from_inner(matrix(added).cast(precision.format())).require_grad();
+        let how = Residual { norm: "norm", epsilon: EPSILON, post, dropout };
+        let Stream { residual, normed } = how.add(&mut pass, x.clone(), added.clone());
+        assert_eq!(residual.dtype(), FloatDType::F32.into());
+        assert_eq!(normed.dtype(), precision.format().into());
+        let mut loss = exact(normed.clone()) * Tensor::from_inner(matrix(of_normed));
+        if whole {
+            loss = loss + residual.clone() * Tensor::from_inner(matrix(of_residual));
+        }
+        let mut tape = loss.backward();
+        let [of_x, of_added] = [&x, &added].map(|leaf| leaf.grad_remove(&mut tape).expect("used"));
+        assert_eq!(of_added.dtype(), added.dtype());
+        let mut found = vec![read(residual.inner()), read(normed.inner()), read(of_x), read(of_added)];
+        found.extend(parameters.iter().map(|leaf| read(leaf.grad_remove(&mut tape).expect("used"))));
+        found
+    }
+
+    /// What the values of x that are added are multiplied by.
+    fn mask(&self) -> Vec<f64> {
+        let [rows, features] = self.shape;
+        let ones = Tensor::<2>::ones([rows, features], &Device::flex());
+        let (index, parameters) = ([Index::default(), Index::default()], []);
+        let key = Pass::to_train(material(&index, &parameters, &Device::flex(), self), 5, 7).key();
+        let mask = if self.dropout > 0.0 { dropped(ones, key.expect("trains"), self.dropout) } else { ones };
+        read(mask).into_iter().map(f64::from).collect()
+    }
+
+    /// What goes on and what was normalised, in double precision by the definition.
+    fn defined(&self, [x, added, gain, bias]: &[Vec<f64>; 4], mask: &[f64]) -> [Vec<f64>; 2] {
+        let features = self.shape[1];
+        let sum: Vec<f64> = x.iter().zip(added).zip(mask).map(|((x, added), mask)| x + added * mask).collect();
+        let norm = |row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / real_len(features);
+            let variance = row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / real_len(features);
+            let hats = row.iter().map(move |value| (value - mean) / (variance + EPSILON).sqrt());
+            hats.zip(gain).zip(bias).map(|((hat, gain), bias)| hat * gain + bias).collect::<Vec<f64>>()
+        };
+        let normed: Vec<f64> = sum.chunks(features).flat_map(norm).collect();
+        [if self.post { normed.clone() } else { sum }, normed]
+    }
+}
+
+#[track_caller]
+fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
+    for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
+    }
+}
+
+#[test]
+fn answers_are_those_of_the_definition_and_gradients_their_differences() {
+    for (post, dropout, whole) in
+        [(true, 0.0, true), (false, 0.0, true), (true, 0.4, true), (false, 0.4, true), (false, 0.4, false)]
+    {
+        let case = Case { shape: [3, 5], post, dropout, precision: Precision::Fp32, whole };
+        let found = case.computed(&Device::flex());
+        let mask = case.mask();
+        assert_eq!(dropout > 0.0, mask.contains(&0.0));
+        let [x, added, gain, bias, of_residual, of_normed] =
+            case.given().map(|values| values.into_iter().map(f64::from).collect::<Vec<f64>>());
+        let given = [x, added, gain, bias];
+        let single = |values: Vec<f64>| values.into_iter().map(crate::train::number::single).collect::<Vec<f32>>();
+        let answers = case.defined(&given, &mask);
+        let what = format!("post {post}, dropout {dropout}");
+        for (ours, theirs) in found.iter().zip(answers) {
+            near(&what, ours, &single(theirs), 2e-6);
+        }
+        let loss = |given: &[Vec<f64>; 4]| {
+            let [residual, normed] = case.defined(given, &mask);
+            let sum = |values: Vec<f64>, slopes: &[f64]| values.iter().zip(slopes).map(|(a, b)| a * b).sum::<f64>();
+            sum(normed, &of_normed) + if whole { sum(residual, &of_residual) } else { 0.0 }
+        };
+        for (part, ours) in found[2..].iter().enumerate() {
+            let differences = (0..ours.len()).map(|place| {
+                let moved = |by: f64| {
+                    let mut given = given.clone();
+                    given[part][place] += by;
+                    loss(&given)
+                };
+                (moved(1e-5) - moved(-1e-5)) / 2e-5
+            });
+            near(&format!("{what}, gradient {part}"), ours, &single(differences.collect()), 2e-5);
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "cuda")]
+#[ignore = "needs a GPU"]
+fn residuals_on_gpu() {
+    let card = Device::cuda(0);
+    // The first and the last have no kernel.
+    for shape in [[3, 5], [3, 8], [5, 24], [130, 768], [9, 772], [33, 1024], [4096, 768], [5, 1028]] {
+        for (post, dropout, whole) in [(true, 0.1, true), (false, 0.1, true), (true, 0.0, false), (false, 0.0, false)] {
+            for (precision, tolerance) in [(Precision::Fp32, 2e-5), (Precision::Fp16, 1e-3), (Precision::Bf16, 8e-3)] {
+                let case = Case { shape, post, dropout, precision, whole };
+                let (ours, theirs) = (case.computed(&card), case.computed(&Device::flex()));
+                for (part, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                    let what = format!("{shape:?} in {precision:?}, post {post}, dropout {dropout}, part {part}");
+                    near(&what, ours, theirs, tolerance);
+                }
+                assert!(ours == case.computed(&card), "other bits");
+            }
+        }
+    }
+    assert_eq!(crate::train::native::fault(), None);
+}

@@ -1,0 +1,285 @@
+//! What cuDNN is told of a stack of recurrent layers, once for each kind, and the calls that compute it.
+
+use super::super::super::kernels::{Transposition, Unit, transpose};
+use super::super::super::library::Opaque;
+use super::super::super::plan::Format;
+use super::super::super::submit::pointer;
+use super::super::super::{Fault, told};
+use super::super::descriptors::{self, Plans, ask};
+use super::super::job::{Addresses, clear};
+use super::super::library::Dnn;
+use super::describe::{ANSWERING, Room, TRAINING, room, rows, stack, states};
+use super::weights::{self, Place};
+use burn::backend::DType;
+use burn::tensor::{FloatDType, Tensor};
+use std::ffi::c_int;
+use std::ptr::{null, null_mut};
+use std::sync::{LazyLock, Mutex};
+
+/// `CUDNN_WGRAD_MODE_ADD`, the only mode that cuDNN has made.
+const ADD: c_int = 0;
+
+/// All on which the calls depend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// The ordinal of the card.
+    pub card: usize,
+    /// The cell.
+    pub unit: Unit,
+    /// How many layers.
+    pub layers: usize,
+    /// The number format of products, inputs, answers and states.
+    pub format: Format,
+    /// Factors in float32 may be rounded to TF32.
+    pub tf32: bool,
+    /// How many rows.
+    pub rows: usize,
+    /// How many times.
+    pub width: usize,
+    /// Features of an input of the lowest layer.
+    pub inputs: usize,
+    /// Features of a state.
+    pub hidden: usize,
+}
+
+/// A stack that is ready to run.
+pub struct Plan {
+    kind: Kind,
+    recurrent: Opaque,
+    x: Opaque,
+    y: Opaque,
+    /// Of the states of all layers.
+    state: Opaque,
+    /// Of LSTM's memory.
+    memory: Opaque,
+    /// Where cuDNN has the parameters.
+    pub places: Vec<Place>,
+    /// Bytes of all of them.
+    pub weights: usize,
+    /// What a training step needs.
+    pub training: Room,
+    /// Bytes beside the tensors where no backward comes.
+    pub answering: usize,
+}
+
+// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made; a plan is of one card, which one thread talks to.
+#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
+unsafe impl Sync for Plan {}
+
+/// The plan for a kind of stack; none where cuDNN does not do it.
+pub fn plan(kind: Kind) -> Option<&'static Plan> {
+    static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
+    descriptors::plan(&PLANS, &kind, |dnn| make(dnn, kind))
+}
+
+fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
+    let x = rows(dnn, kind, kind.inputs)?;
+    let y = rows(dnn, kind, kind.hidden)?;
+    let state = states(dnn, kind)?;
+    let memory = if kind.unit == Unit::Lstm { state } else { null_mut() };
+    let places = kind.places();
+    ask(dnn, kind.card, |handle| {
+        let recurrent = stack(dnn, handle, kind)?;
+        let weights = weights::bytes(dnn, handle, recurrent, (kind.unit, kind.format), &places)?;
+        let training = room(dnn, handle, recurrent, x, TRAINING)?;
+        let answering = room(dnn, handle, recurrent, x, ANSWERING)?.workspace;
+        Ok(Plan { kind, recurrent, x, y, state, memory, places, weights, training, answering })
+    })
+}
+
+impl Kind {
+    /// Where cuDNN has the parameters.
+    pub fn places(self) -> Vec<Place> {
+        weights::places(self.unit, self.layers, [self.inputs, self.hidden])
+    }
+}
+
+impl Plan {
+    /// The number format of products, inputs, answers and states.
+    pub fn dtype(&self) -> DType {
+        self.float().into()
+    }
+
+    fn float(&self) -> FloatDType {
+        match self.kind.format {
+            Format::F32 => FloatDType::F32,
+            Format::F16 => FloatDType::F16,
+            Format::Bf16 => FloatDType::BF16,
+        }
+    }
+
+    /// In that format.
+    pub fn rounded(&self, tensor: Tensor<2>) -> Tensor<2> {
+        if tensor.dtype() == self.dtype() { tensor } else { tensor.cast(self.float()) }
+    }
+
+    /// The shape of the answer.
+    pub fn states(&self) -> [usize; 2] {
+        [self.kind.width * self.kind.rows, self.kind.hidden]
+    }
+
+    /// How many values hold the weights, and how many float32 values what else is kept for the backward.
+    pub fn kept(&self) -> [[usize; 1]; 2] {
+        [[self.weights / self.kind.format.bytes()], [self.training.reserve.div_ceil(4).max(1)]]
+    }
+
+    /// From x and the parameters to the answer, and the weights and what else is kept.
+    pub fn train(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
+        let [y, weights, reserve] = all(&at.outputs);
+        let [workspace] = all(&at.beside);
+        self.forward(dnn, handle, at, (TRAINING, self.training), [y, weights, workspace, reserve])
+    }
+
+    /// From x and the parameters to the answer.
+    pub fn answer(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
+        let [workspace, weights] = all(&at.beside);
+        let room = Room { workspace: self.answering, reserve: 0 };
+        self.forward(dnn, handle, at, (ANSWERING, room), [all::<1>(&at.outputs)[0], weights, workspace, 0])
+    }
+
+    fn forward(
+        &self,
+        dnn: &Dnn,
+        handle: Opaque,
+        at: &Addresses,
+        (mode, room): (c_int, Room),
+        [y, weights, workspace, reserve]: [u64; 4],
+    ) -> Result<(), Fault> {
+        let [x] = all(&at.inputs);
+        let parameters = at.inputs.get(1..).unwrap_or_default();
+        let packed: Option<Vec<_>> =
+            self.places.iter().zip(parameters).map(|(place, from)| self.packed(*place, *from, weights)).collect();
+        let packed = packed.ok_or(Fault::Absent)?;
+        transpose(at.card, at.stream, [Format::F32, self.kind.format], &packed)?;
+        let [x, y, weights, workspace, reserve] = pointers([x, y, weights, workspace, reserve])?;
+        // SAFETY: the plan was made for tensors of these shapes and formats on this card, which lie as it was told and are kept until the work is queued, as is memory of the sizes
+        // that were asked for. What is null is zeros, or is not asked for; all rows are equally long, which cuDNN knows from their descriptor.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe {
+            (dnn.recur)(
+                handle,
+                self.recurrent,
+                mode,
+                null(),
+                self.x,
+                x,
+                self.y,
+                y,
+                self.state,
+                null(),
+                null_mut(),
+                self.memory,
+                null(),
+                null_mut(),
+                self.weights,
+                weights,
+                room.workspace,
+                workspace,
+                room.reserve,
+                reserve,
+            )
+        };
+        told("cudnnRNNForward", status)
+    }
+
+    /// From x, the answer, its gradient, the weights and what else was kept to the gradients of x and of the parameters.
+    pub fn back(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
+        let [dx] = all(&at.outputs);
+        let [workspace, of_weights] = all(&at.beside);
+        let [x, y, dy, weights, reserve] = pointers(all(&at.inputs))?;
+        let [dx, workspace, gradient] = pointers([dx, workspace, of_weights])?;
+        let Room { workspace: working, reserve: kept } = self.training;
+        let (rnn, state, memory) = (self.recurrent, self.state, self.memory);
+        // SAFETY: as in the forward, whose weights and whose kept memory these are.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe {
+            (dnn.recur_of_input)(
+                handle,
+                rnn,
+                null(),
+                self.y,
+                y,
+                dy,
+                self.x,
+                dx,
+                state,
+                null(),
+                null(),
+                null_mut(),
+                memory,
+                null(),
+                null(),
+                null_mut(),
+                self.weights,
+                weights,
+                working,
+                workspace,
+                kept,
+                reserve,
+            )
+        };
+        told("cudnnRNNBackwardData_v8", status)?;
+        // cuDNN adds to what is there.
+        clear(of_weights, self.weights, at.stream)?;
+        // SAFETY: as above; it comes behind the gradient of the input, which it needs.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe {
+            (dnn.recur_of_weights)(
+                handle,
+                rnn,
+                ADD,
+                null(),
+                self.x,
+                x,
+                state,
+                null(),
+                self.y,
+                y,
+                self.weights,
+                gradient,
+                working,
+                workspace,
+                kept,
+                reserve,
+            )
+        };
+        told("cudnnRNNBackwardWeights_v8", status)?;
+        let parameters = at.outputs.get(1..).unwrap_or_default();
+        let unpacked: Option<Vec<_>> =
+            self.places.iter().zip(parameters).map(|(place, to)| self.unpacked(*place, of_weights, *to)).collect();
+        transpose(at.card, at.stream, [self.kind.format, Format::F32], &unpacked.ok_or(Fault::Absent)?)
+    }
+
+    /// From a parameter to its place among the weights.
+    fn packed(&self, place: Place, from: u64, weights: u64) -> Option<Transposition> {
+        let to = weights + u64::try_from(place.start * self.kind.format.bytes()).ok()?;
+        Some(Transposition {
+            from,
+            to,
+            rows: u32::try_from(place.columns).ok()?,
+            columns: u32::try_from(place.rows).ok()?,
+        })
+    }
+
+    /// The other way round, from the gradient of the weights.
+    fn unpacked(&self, place: Place, weights: u64, to: u64) -> Option<Transposition> {
+        let Transposition { from, to, rows, columns } = self.packed(place, to, weights)?;
+        Some(Transposition { from: to, to: from, rows: columns, columns: rows })
+    }
+}
+
+/// The first addresses; zero for what is not there.
+fn all<const N: usize>(places: &[u64]) -> [u64; N] {
+    std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
+}
+
+fn pointers<const N: usize>(places: [u64; N]) -> Result<[Opaque; N], Fault> {
+    let mut pointers = [null_mut(); N];
+    for (to, place) in pointers.iter_mut().zip(places) {
+        *to = pointer(Some(&place))?;
+    }
+    Ok(pointers)
+}

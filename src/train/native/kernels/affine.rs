@@ -1,0 +1,256 @@
+//! Affine maps as one operation forward and one backward: products of cuBLASLt that add the bias themselves and sum its gradient themselves.
+
+use super::super::operation::{Cube, Promise, register};
+use super::super::plan::Role;
+use super::super::product::{matmul, matmul_bias, matmul_sums, shaped};
+use super::super::{Options, available, format};
+use super::beside::{PARTS, lay, row_sums};
+use super::compile::Program;
+use super::{primitive, ready, same_device, tensor};
+use burn::backend::Shape;
+use burn::tensor::{DType, FloatDType, Tensor};
+use burn_cubecl::kernel::{into_contiguous, slice};
+
+/// What affine maps are besides their tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affine {
+    /// The shape of each weight.
+    pub shape: [usize; 2],
+    /// The weight is a table [out, in], one map alone. Otherwise weights are [in, out].
+    pub table: bool,
+    /// Columns of the answer: those of all maps side by side, and what is filled up with 0.
+    pub columns: usize,
+    /// Factors in float32 may be rounded to TF32.
+    pub tf32: bool,
+}
+
+/// What maps answer, and what their backward needs.
+pub struct Mapped {
+    /// [rows, columns], in the format of x.
+    pub y: Tensor<2>,
+    /// The rest.
+    pub kept: Kept,
+}
+
+/// What the backward of maps needs.
+pub struct Kept {
+    x: Tensor<2>,
+    /// All weights, flat.
+    weight: Tensor<1>,
+    sizes: Sizes,
+}
+
+/// Gradients of maps.
+pub struct Slopes {
+    /// Of x, where it was wanted.
+    pub x: Option<Tensor<2>>,
+    /// Of each weight, flat, float32, where they were wanted.
+    pub weights: Vec<Tensor<1>>,
+    /// Of each bias, float32, likewise.
+    pub biases: Vec<Tensor<1>>,
+}
+
+/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases in float32, which are rounded to the format of x. There is a
+/// bias for each weight or none. Sums are in float32 and rounded once.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn affine(x: Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Result<Mapped, Tensor<2>> {
+    let Some(sizes) = Sizes::of(&x, weights, biases, how) else { return Err(x) };
+    let given = [primitive(&x)].into_iter().chain(weights.iter().chain(biases).map(primitive));
+    let Some(given) = given.collect::<Option<Vec<_>>>() else { return Err(x) };
+    let mut promised = vec![(Shape::from([sizes.rows, sizes.columns]), sizes.dtype)];
+    if !sizes.plain() {
+        let [high, wide] = sizes.laid();
+        promised.push((Shape::from([high * wide]), sizes.dtype));
+    }
+    let mut made = register("affine", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
+    let Some(y) = made.next() else { unreachable!("as many outputs as were promised") };
+    let weight = made.next().map_or_else(|| weights[0].clone(), tensor);
+    Ok(Mapped { y: tensor(y), kept: Kept { x, weight, sizes } })
+}
+
+/// The gradients from that of the answer, in its format: of x in this format where one is given, and of weights and biases if they are wanted.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn affine_back(dy: Tensor<2>, kept: Kept, x: Option<FloatDType>, parameters: bool) -> Result<Slopes, Tensor<2>> {
+    let Kept { x: of, weight, sizes } = kept;
+    if dy.dims() != [sizes.rows, sizes.columns] || dy.dtype() != sizes.dtype || !same_device(&dy, &of) {
+        return Err(dy);
+    }
+    let given: Option<Vec<_>> = [primitive(&dy), primitive(&of), primitive(&weight)].into_iter().collect();
+    let Some(given) = given else { return Err(dy) };
+    let x = x.map(DType::from);
+    let made = register("affine_back", given, sizes.slopes(x, parameters), move |inputs| {
+        sizes.backward(inputs, x, parameters)
+    });
+    let mut made = made.into_iter();
+    let x = x.and_then(|_| made.next()).map(tensor);
+    let weights = made.by_ref().take(if parameters { sizes.parts } else { 0 }).map(tensor).collect();
+    Ok(Slopes { x, weights, biases: made.map(tensor).collect() })
+}
+
+/// The shape of maps, and how they are computed.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rows: usize,
+    /// In and out of one map.
+    inputs: usize,
+    outputs: usize,
+    /// Maps side by side.
+    parts: usize,
+    columns: usize,
+    biased: bool,
+    table: bool,
+    tf32: bool,
+    /// Of the products.
+    dtype: DType,
+}
+
+impl Sizes {
+    /// None where they cannot be computed here.
+    fn of(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Self> {
+        let Affine { shape, table, columns, tf32 } = how;
+        let ([rows, inputs], dtype, parts) = (x.dims(), x.dtype(), weights.len());
+        let [from, outputs] = if table { [shape[1], shape[0]] } else { shape };
+        let alike = |vectors: &[Tensor<1>], len| {
+            let fits = |vector: &Tensor<1>| vector.dims() == [len] && vector.dtype() == DType::F32;
+            vectors.iter().all(|vector| fits(vector) && same_device(vector, x))
+        };
+        let fit = from == inputs
+            && alike(weights, inputs * outputs)
+            && alike(biases, outputs)
+            && (biases.is_empty() || biases.len() == parts)
+            && (1..=if table { 1 } else { PARTS }).contains(&parts)
+            && columns >= parts * outputs
+            && ![rows, inputs, outputs].contains(&0)
+            && [rows, inputs, columns].iter().all(|len| i32::try_from(*len).is_ok());
+        let runs = fit && format(dtype).is_some() && ready(Program::Affine, x) && available();
+        runs.then_some(Self { rows, inputs, outputs, parts, columns, biased: !biases.is_empty(), table, tf32, dtype })
+    }
+
+    /// Whether the parameters can be used as they are.
+    fn plain(&self) -> bool {
+        self.dtype == DType::F32 && self.parts == 1 && self.columns == self.outputs
+    }
+
+    /// The shape of a weight.
+    fn weight(&self) -> [usize; 2] {
+        if self.table { [self.outputs, self.inputs] } else { [self.inputs, self.outputs] }
+    }
+
+    /// The shape of all weights together.
+    fn laid(&self) -> [usize; 2] {
+        if self.table { [self.columns, self.inputs] } else { [self.inputs, self.columns] }
+    }
+
+    fn options(&self, transpose_lhs: bool, transpose_rhs: bool) -> Options {
+        Options { transpose_lhs, transpose_rhs, tf32: self.tf32, exact: false }
+    }
+
+    /// The answer, and the weights as they were laid out for it, flat.
+    fn forward(self, inputs: Vec<Cube>) -> Vec<Cube> {
+        let mut inputs = inputs.into_iter();
+        let Some(x) = inputs.next() else { unreachable!("as many inputs as were registered") };
+        let parameters: Vec<Cube> = inputs.map(into_contiguous).collect();
+        let (weights, biases) = parameters.split_at(self.parts);
+        let (weight, bias) = if self.plain() {
+            (shaped(&weights[0], self.laid()), biases.first().cloned())
+        } else {
+            let bias = self.biased.then(|| laid(biases, [1, self.outputs], [1, self.columns], self.dtype));
+            (laid(weights, self.weight(), self.laid(), self.dtype), bias)
+        };
+        let options = self.options(false, self.table);
+        let y = match bias {
+            Some(bias) => matmul_bias(x, weight.clone(), &bias, self.dtype, options),
+            None => one(matmul(vec![x, weight.clone()], self.dtype, options)),
+        };
+        if self.plain() { vec![y] } else { vec![y, flat(&weight)] }
+    }
+
+    /// What [`backward`](Self::backward) gives.
+    fn slopes(&self, x: Option<DType>, parameters: bool) -> Vec<Promise> {
+        let mut promised: Vec<Promise> =
+            x.map(|dtype| (Shape::from([self.rows, self.inputs]), dtype)).into_iter().collect();
+        if parameters {
+            let weight = Shape::from([self.inputs * self.outputs]);
+            promised.extend((0..self.parts).map(|_| (weight.clone(), DType::F32)));
+            let biases = if self.biased { self.parts } else { 0 };
+            promised.extend((0..biases).map(|_| (Shape::from([self.outputs]), DType::F32)));
+        }
+        promised
+    }
+
+    /// The gradient of x in this format, those of weights and those of biases.
+    fn backward(self, inputs: Vec<Cube>, x: Option<DType>, parameters: bool) -> Vec<Cube> {
+        let [dy, of, weight] = super::taken(inputs);
+        let mut made = Vec::new();
+        if let Some(dtype) = x {
+            let weight = shaped(&weight, self.laid());
+            made.extend(matmul(vec![dy.clone(), weight], dtype, self.options(false, !self.table)));
+        }
+        if parameters {
+            let (weights, sums) = self.of_weights(&dy, of);
+            made.extend(weights.into_iter().map(|weight| flat(&into_contiguous(weight))));
+            if self.biased {
+                let sums = sums.unwrap_or_else(|| summed(&dy));
+                made.extend((0..self.parts).map(|part| self.of_bias(&sums, part)));
+            }
+        }
+        made
+    }
+
+    /// The gradient of each weight; and the sums of the gradient of the answer over its rows, if the products can have them.
+    fn of_weights(&self, dy: &Cube, x: Cube) -> (Vec<Cube>, Option<Cube>) {
+        let (lhs, rhs, role) =
+            if self.table { (dy.clone(), x, Role::SumsOfFirst) } else { (x, dy.clone(), Role::SumsOfSecond) };
+        let (all, sums) = if self.biased {
+            matmul_sums(lhs, rhs, role, DType::F32, self.options(true, false))
+        } else {
+            (one(matmul(vec![lhs, rhs], DType::F32, self.options(true, false))), None)
+        };
+        if self.parts == 1 && self.columns == self.outputs {
+            return (vec![all], sums);
+        }
+        let [high, wide] = self.weight();
+        let part = |part: usize| {
+            let range = part * self.outputs..(part + 1) * self.outputs;
+            slice(all.clone(), &if self.table { [range, 0..wide] } else { [0..high, range] })
+        };
+        ((0..self.parts).map(part).collect(), sums)
+    }
+
+    /// The gradient of the bias of one map.
+    fn of_bias(&self, sums: &Cube, part: usize) -> Cube {
+        if self.parts == 1 && self.columns == self.outputs {
+            return sums.clone();
+        }
+        slice(sums.clone(), std::slice::from_ref(&(part * self.outputs..(part + 1) * self.outputs)))
+    }
+}
+
+fn laid(sources: &[Cube], source: [usize; 2], shape: [usize; 2], dtype: DType) -> Cube {
+    match lay(sources, source, shape, dtype) {
+        Some(laid) => laid,
+        None => unreachable!("sizes were looked at before"),
+    }
+}
+
+/// The values of a contiguous tensor.
+fn flat(tensor: &Cube) -> Cube {
+    shaped(tensor, [tensor.meta.num_elements()])
+}
+
+fn summed(dy: &Cube) -> Cube {
+    match row_sums(dy) {
+        Some(sums) => sums,
+        None => unreachable!("sizes were looked at before"),
+    }
+}
+
+fn one(mut products: Vec<Cube>) -> Cube {
+    match products.pop() {
+        Some(product) => product,
+        None => unreachable!("two factors have a product"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+use super::super::super::fault;
+use super::super::super::matmul as by_product;
+use super::super::super::operation::exactly;
+use super::super::timed;
+use super::*;
+use burn::tensor::{Device, TensorData};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
+
+/// Failures are noted in one place for all threads.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(available(), "no cuBLASLt");
+    assert_eq!(fault(), None);
+    alone
+}
+
+fn card() -> Device {
+    Device::cuda(0)
+}
+
+/// Values between -1 and 1 with 15 digits, rounded to a format and back, on the host.
+fn spread<const D: usize>(shape: [usize; D], seed: u32, format: FloatDType) -> Tensor<D> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let values: Vec<f32> = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f32::from(u16::try_from(state >> 16).unwrap()) / 32768.0 - 1.0
+        })
+        .collect();
+    Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex()).cast(format).cast(FloatDType::F32)
+}
+
+fn moved<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
+    Tensor::from_data(tensor.clone().into_data(), (&card(), tensor.dtype()))
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.cast(FloatDType::F32).into_data().try_to_vec().unwrap()
+}
+
+#[track_caller]
+fn near<const D: usize>(what: &str, ours: Tensor<D>, theirs: Tensor<D>, tolerance: f32) {
+    assert_eq!(ours.dims(), theirs.dims(), "{what}");
+    let (ours, theirs) = (read(ours), read(theirs));
+    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
+    for (place, (a, b)) in ours.iter().zip(&theirs).enumerate() {
+        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
+    }
+    assert_eq!(fault(), None, "{what}");
+}
+
+/// What a rounding may move a value by, and sums in another order, relative to the largest.
+fn rounding(format: FloatDType) -> f32 {
+    match format {
+        FloatDType::F16 => 1.0e-3,
+        FloatDType::BF16 => 8.0e-3,
+        _ => SUMS,
+    }
+}
+
+/// What the order of a sum may move it by, and what tensor cores cut off of it.
+const SUMS: f32 = 5e-5;
+
+/// Maps of one shape.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+    parts: usize,
+    table: bool,
+    columns: usize,
+    biased: bool,
+}
+
+const PLAIN: Case = Case { rows: 0, inputs: 0, outputs: 0, parts: 1, table: false, columns: 0, biased: true };
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [rows, inputs, outputs] in [[3, 5, 7], [1, 1, 1], [1, 8, 3], [129, 24, 40], [4096, 768, 768]] {
+        for biased in [true, false] {
+            let plain = Case { rows, inputs, outputs, columns: outputs, biased, ..PLAIN };
+            cases.push(plain);
+            cases.extend([2, 3].map(|parts| Case { parts, columns: parts * outputs, ..plain }));
+            cases.push(Case { table: true, ..plain });
+            cases.push(Case { table: true, columns: (outputs + 1).next_multiple_of(64), ..plain });
+        }
+    }
+    cases.push(Case { rows: 4096, inputs: 768, outputs: 3072, columns: 3072, ..PLAIN });
+    cases
+}
+
+/// Everything that is computed of a case, by the card.
+struct Found {
+    y: Tensor<2>,
+    slopes: Slopes,
+}
+
+/// The shape of a weight.
+fn shape(case: Case) -> [usize; 2] {
+    if case.table { [case.outputs, case.inputs] } else { [case.inputs, case.outputs] }
+}
+
+fn flat(weight: &Tensor<2>) -> Tensor<1> {
+    weight.clone().flatten(0, 1)
+}
+
+fn by_card(case: Case, format: FloatDType, of_x: FloatDType, given: &Given) -> Found {
+    let weights: Vec<_> = given.weights.iter().map(|weight| moved(&flat(weight))).collect();
+    let biases: Vec<_> = given.biases.iter().map(moved).collect();
+    let how = Affine { shape: shape(case), table: case.table, columns: case.columns, tf32: false };
+    let x = moved(&given.x).cast(format);
+    let Ok(Mapped { y, kept }) = affine(x, &weights, &biases, how) else { panic!("{case:?} is refused") };
+    let dy = moved(&given.dy).cast(format);
+    let Ok(slopes) = affine_back(dy, kept, Some(of_x), true) else { panic!("{case:?} is refused backward") };
+    Found { y, slopes }
+}
+
+/// On the host, in float32, of numbers that the format holds.
+struct Given {
+    x: Tensor<2>,
+    weights: Vec<Tensor<2>>,
+    biases: Vec<Tensor<1>>,
+    dy: Tensor<2>,
+}
+
+impl Given {
+    fn of(case: Case, format: FloatDType) -> Self {
+        let Case { rows, inputs, outputs, parts, columns, biased, .. } = case;
+        let parts = 0..u32::try_from(parts).unwrap();
+        Self {
+            x: spread([rows, inputs], 1, format),
+            weights: parts.clone().map(|part| spread(shape(case), 10 + part, format)).collect(),
+            biases: parts.filter(|_| biased).map(|part| spread([outputs], 20 + part, format)).collect(),
+            dy: spread([rows, columns], 2, format),
+        }
+    }
+
+    /// The answer, and the gradients of x, of the weights and of the biases.
+    fn answers(&self, case: Case) -> Found {
+        let Case { rows, inputs, outputs, parts, table, columns, .. } = case;
+        let (mut ys, mut weights, mut biases) = (Vec::new(), Vec::new(), Vec::new());
+        let mut of_x = Tensor::zeros([rows, inputs], &Device::flex());
+        for part in 0..parts {
+            let weight = self.weights[part].clone();
+            let weight = if table { weight.transpose() } else { weight };
+            let y = self.x.clone().matmul(weight.clone());
+            ys.push(match self.biases.get(part) {
+                Some(bias) => y + bias.clone().unsqueeze(),
+                None => y,
+            });
+            let dy = self.dy.clone().narrow(1, part * outputs, outputs);
+            of_x = of_x + dy.clone().matmul(weight.transpose());
+            let of_weight = self.x.clone().transpose().matmul(dy.clone());
+            weights.push(flat(&if table { of_weight.transpose() } else { of_weight }));
+            if self.biases.get(part).is_some() {
+                biases.push(dy.sum_dim(0).reshape([outputs]));
+            }
+        }
+        if columns > parts * outputs {
+            ys.push(Tensor::zeros([rows, columns - parts * outputs], &Device::flex()));
+        }
+        Found { y: Tensor::cat(ys, 1), slopes: Slopes { x: Some(of_x), weights, biases } }
+    }
+}
+
+#[test]
+fn the_host_gets_its_tensor_back() {
+    let x = Tensor::<2>::ones([2, 3], &Device::flex());
+    let how = Affine { shape: [3, 4], table: false, columns: 4, tf32: false };
+    let Err(x) = affine(x, &[Tensor::ones([12], &Device::flex())], &[], how) else { panic!("no card is asked for") };
+    assert_eq!(x.dims(), [2, 3]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn maps_of_all_shapes_on_gpu() {
+    let _alone = alone();
+    for case in cases() {
+        for format in FORMATS {
+            let given = Given::of(case, format);
+            let theirs = given.answers(case);
+            for of_x in [FloatDType::F32, format] {
+                let what = |part: &str| format!("{part} in {format:?}, x in {of_x:?}, {case:?}");
+                let ours = by_card(case, format, of_x, &given);
+                near(&what("y"), ours.y, theirs.y.clone(), rounding(format));
+                let Slopes { x, weights, biases } = ours.slopes;
+                near(&what("dx"), x.unwrap(), theirs.slopes.x.clone().unwrap(), rounding(of_x));
+                assert_eq!(weights.len(), theirs.slopes.weights.len());
+                for (ours, theirs) in weights.into_iter().zip(&theirs.slopes.weights) {
+                    near(&what("dW"), ours, theirs.clone(), SUMS);
+                }
+                assert_eq!(biases.len(), theirs.slopes.biases.len());
+                for (ours, theirs) in biases.into_iter().zip(&theirs.slopes.biases) {
+                    near(&what("db"), ours, theirs.clone(), SUMS);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn maps_on_gpu_have_the_same_bits_every_time() {
+    let _alone = alone();
+    let case = Case { rows: 4096, inputs: 768, outputs: 768, parts: 3, columns: 2304, ..PLAIN };
+    for case in [case, Case { parts: 1, outputs: 3072, columns: 3072, ..case }] {
+        for format in FORMATS {
+            let given = Given::of(case, format);
+            let all = || {
+                let Found { y, slopes } = by_card(case, format, format, &given);
+                let mut all = vec![read(y), read(slopes.x.unwrap())];
+                all.extend(slopes.weights.into_iter().map(read));
+                all.extend(slopes.biases.into_iter().map(read));
+                all
+            };
+            let first = all();
+            for _ in 0..3 {
+                assert!(all() == first, "{format:?} {case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn maps_of_views_and_parts_of_gradients_on_gpu() {
+    let _alone = alone();
+    let case = Case { rows: 40, inputs: 24, outputs: 16, columns: 16, ..PLAIN };
+    let given = Given::of(case, FloatDType::F32);
+    let theirs = given.answers(case);
+    let how = Affine { shape: [24, 16], table: false, columns: 16, tf32: false };
+    // x and dy that were transposed without moving a value.
+    let turned = |tensor: &Tensor<2>| moved(&(tensor.clone().transpose() * 1.0)).transpose();
+    let map = |x| affine(x, &[moved(&flat(&given.weights[0]))], &[moved(&given.biases[0])], how).ok().unwrap();
+    let Mapped { y, kept } = map(turned(&given.x));
+    near("y", y, theirs.y, SUMS);
+    let slopes = affine_back(turned(&given.dy), kept, None, true).ok().unwrap();
+    assert!(slopes.x.is_none());
+    near("dW", slopes.weights[0].clone(), theirs.slopes.weights[0].clone(), SUMS);
+    near("db", slopes.biases[0].clone(), theirs.slopes.biases[0].clone(), SUMS);
+    let slopes = affine_back(moved(&given.dy), map(moved(&given.x)).kept, Some(FloatDType::F32), false).ok().unwrap();
+    assert!(slopes.weights.is_empty() && slopes.biases.is_empty());
+    near("dx", slopes.x.unwrap(), theirs.slopes.x.unwrap(), SUMS);
+}
+
+/// Sums over rows by the kernel that is there for when no product can have them.
+fn sums_by_kernel(x: &Tensor<2>) -> Tensor<1> {
+    let promised = vec![(Shape::from([x.dims()[1]]), DType::F32)];
+    let work = |inputs: Vec<Cube>| inputs.into_iter().map(|x| summed(&into_contiguous(x))).collect();
+    let [sums] = exactly(register("row_sums", vec![primitive(x).unwrap()], promised, work));
+    tensor(sums)
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn sums_over_rows_on_gpu() {
+    let _alone = alone();
+    for format in FORMATS {
+        for shape in [[1, 1], [3, 7], [8, 8], [129, 40], [1000, 1023], [4096, 2304], [20_000, 8]] {
+            let x = spread(shape, 5, format);
+            let on_card = moved(&x).cast(format);
+            let theirs = x.sum_dim(0).reshape([shape[1]]);
+            near(&format!("{format:?} {shape:?}"), sums_by_kernel(&on_card), theirs, SUMS);
+            assert!(read(sums_by_kernel(&on_card)) == read(sums_by_kernel(&on_card)), "{format:?} {shape:?}");
+        }
+    }
+}
+
+/// The gradient of a weight and the sums of dy, by cuBLASLt alone or by a product and the kernel; and whether it was cuBLASLt alone.
+fn weight_gradient(x: &Tensor<2>, dy: &Tensor<2>, tf32: bool, alone: bool) -> (Tensor<1>, Arc<AtomicBool>) {
+    let shape = Shape::from([x.dims()[1], dy.dims()[1]]);
+    let promised = vec![(shape, DType::F32), (Shape::from([dy.dims()[1]]), DType::F32)];
+    let told = Arc::new(AtomicBool::new(false));
+    let by = Arc::clone(&told);
+    let options = Options { transpose_lhs: true, tf32, ..Options::default() };
+    let work = move |inputs: Vec<Cube>| {
+        let [x, dy] = super::super::taken(inputs);
+        let (product, sums) = if alone {
+            matmul_sums(x, dy.clone(), Role::SumsOfSecond, DType::F32, options)
+        } else {
+            (one(matmul(vec![x, dy.clone()], DType::F32, options)), None)
+        };
+        by.store(sums.is_some(), Ordering::Relaxed);
+        vec![product, sums.unwrap_or_else(|| summed(&dy))]
+    };
+    let given = vec![primitive(x).unwrap(), primitive(dy).unwrap()];
+    let [_, sums] = exactly(register("weight_gradient", given, promised, work));
+    (tensor(sums), told)
+}
+
+#[test]
+#[ignore = "needs a GPU, prints times"]
+fn times_of_a_map_on_gpu() {
+    let _alone = alone();
+    let [rows, inputs, outputs] = [4096, 768, 3072];
+    for format in [FloatDType::BF16, FloatDType::F32] {
+        let tf32 = format == FloatDType::F32;
+        let x = moved(&spread([rows, inputs], 1, format)).cast(format);
+        let dy = moved(&spread([rows, outputs], 2, format)).cast(format);
+        let (weight, bias) = (moved(&spread([inputs, outputs], 3, format)), moved(&spread([outputs], 4, format)));
+        let plain = Options { tf32, ..Default::default() };
+        let product = |a: Tensor<2>, b: Tensor<2>, how| by_product(a, b, how).ok().unwrap();
+        let rounded = |weight: &Tensor<2>| weight.clone().cast(format);
+        let before_forward = || product(x.clone(), rounded(&weight), plain) + bias.clone().cast(format).unsqueeze();
+        let before_backward = |weight: &Tensor<2>| {
+            let of_x = product(dy.clone(), weight.clone(), Options { transpose_rhs: true, ..plain });
+            let how = Options { transpose_lhs: true, exact: true, ..plain };
+            (of_x, product(x.clone(), dy.clone(), how), dy.clone().sum_dim(0).cast(FloatDType::F32))
+        };
+        let how = Affine { shape: [inputs, outputs], table: false, columns: outputs, tf32 };
+        let flat = flat(&weight);
+        let map = || affine(x.clone(), std::slice::from_ref(&flat), std::slice::from_ref(&bias), how).ok().unwrap();
+        let Mapped { kept, .. } = map();
+        let kept = || Kept { x: kept.x.clone(), weight: kept.weight.clone(), sizes: kept.sizes };
+        let half = rounded(&weight);
+        let before = [timed(before_forward), timed(|| before_backward(&half))];
+        let after = [timed(map), timed(|| affine_back(dy.clone(), kept(), Some(format), true).ok().unwrap())];
+        println!(
+            "[{rows}, {inputs}]x[{inputs}, {outputs}] in {format:?}, forward and backward: {before:.0?} µs before, {after:.0?} µs now"
+        );
+        let of_weight = [true, false].map(|alone| timed(|| weight_gradient(&x, &dy, tf32, alone).0));
+        let (sums, by_library) = weight_gradient(&x, &dy, tf32, true);
+        let _ = read(sums);
+        let by_library = by_library.load(Ordering::Relaxed);
+        println!(
+            "  gradients of weight and bias: {of_weight:.0?} µs by one product (by cuBLASLt: {by_library}), and by a product and a kernel"
+        );
+        assert_eq!(fault(), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! Batch normalisation of images with what follows it in residual networks, and its backward: one operation each.
+
+use super::super::operation::{Cube, Primitive, Promise, exactly, register};
+use super::super::plan::Format;
+use super::super::{Fault, format};
+use super::compile::Program;
+use super::run::{Argument, Launcher, pair, queue};
+use super::{count, fresh, own, primitive, ready, same_device, single, tensor};
+use burn::backend::Shape;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use cubecl::server::Handle;
+use std::ffi::CStr;
+
+/// As in the kernels: threads of a block at most, and where packs have values of two channels; packs that a thread reads at a time.
+const THREADS: u32 = 512;
+const SPLIT_THREADS: u32 = 256;
+const AHEAD: u32 = 4;
+/// Packs that a thread can keep, and where they have values of two channels.
+const KEPT: u32 = 8;
+const KEPT_SPLIT: u32 = 4;
+/// Blocks that keep the largest cards busy: some for each place, so that the last ones do not count.
+const BLOCKS: u32 = 2048;
+/// Bytes of a pack.
+const PACK: u32 = 16;
+
+/// How images are normalised, and what follows.
+pub struct BatchNorm<'a> {
+    /// Gain, bias, running mean and running variance, a float32 value for each channel.
+    pub channels: [&'a Tensor<1>; 4],
+    /// What is added to a variance.
+    pub epsilon: f64,
+    /// What is added to the normalised images, in their shape and format.
+    pub residual: Option<&'a Tensor<4>>,
+    /// Nothing below zero is let through.
+    pub relu: bool,
+}
+
+/// What a training step gets.
+pub struct BatchNormed {
+    /// The answer, in the format of the images.
+    pub y: Tensor<4>,
+    /// The new running mean and variance.
+    pub running: [Tensor<1>; 2],
+    /// What the backward needs.
+    pub kept: Kept,
+}
+
+/// What the backward needs of the forward.
+pub struct Kept {
+    x: Tensor<4>,
+    /// Where it tells what relu let through: without a residual that is computed once more.
+    y: Option<Tensor<4>>,
+    gain: Tensor<1>,
+    bias: Tensor<1>,
+    /// The mean, what its rounding left, and the inverse deviation of each channel: [3, channels].
+    saved: Tensor<2>,
+    images: Images,
+}
+
+/// The gradients of what a batch normalisation was computed from.
+pub struct BatchGradients {
+    /// Of the images.
+    pub x: Tensor<4>,
+    /// Of the gain.
+    pub gain: Tensor<1>,
+    /// Of the bias.
+    pub bias: Tensor<1>,
+    /// Of the residual, where there was one.
+    pub residual: Option<Tensor<4>>,
+}
+
+/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: relu((x − mean)·inverse·gain + bias + residual), where
+/// inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
+/// value less than there are.
+///
+/// None where the kernels cannot be run.
+pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<BatchNormed> {
+    let (images, given) = Images::of(x, norm)?;
+    let vector = |many| (Shape::from([many, images.shape[1]]), DType::F32);
+    let running = (Shape::from([images.shape[1]]), DType::F32);
+    let promised: Vec<Promise> = vec![images.like(), vector(3), running.clone(), running];
+    let made = register("batch_norm", given, promised, move |inputs| images.forward(Some(share), inputs));
+    let [y, saved, mean, variance] = exactly(made);
+    let y: Tensor<4> = tensor(y);
+    let [gain, bias, ..] = norm.channels.map(Clone::clone);
+    let shown = (images.relu && images.residual).then(|| y.clone());
+    let kept = Kept { x: x.clone(), y: shown, gain, bias, saved: tensor(saved), images };
+    Some(BatchNormed { y, running: [tensor(mean), tensor(variance)], kept })
+}
+
+/// The same with the running statistics, which stay as they are.
+pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4>> {
+    let (images, given) = Images::of(x, norm)?;
+    let promised = vec![images.like()];
+    let [y] = exactly(register("batch_norm_answer", given, promised, move |inputs| images.forward(None, inputs)));
+    Some(tensor(y))
+}
+
+/// The gradients, from that of the answer, which has the shape and format of the images.
+pub fn batch_norm_back(dy: Tensor<4>, kept: Kept) -> BatchGradients {
+    let Kept { x, y, gain, bias, saved, images } = kept;
+    let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(&dy, &x);
+    assert!(
+        fits,
+        "a gradient of {:?} in {:?} for an answer of {:?} in {:?}",
+        dy.dims(),
+        dy.dtype(),
+        x.dims(),
+        x.dtype()
+    );
+    let given = [primitive(&dy), primitive(&x), primitive(&gain), primitive(&bias), primitive(&saved)];
+    let given: Option<Vec<_>> = given.into_iter().chain(y.as_ref().map(primitive)).collect();
+    let Some(given) = given else { unreachable!("the forward ran on this device") };
+    let vector = (Shape::from([images.shape[1]]), DType::F32);
+    let mut promised: Vec<Promise> = vec![images.like(), vector.clone(), vector];
+    promised.extend(y.as_ref().map(|_| images.like()));
+    // Without relu it is that of the answer.
+    let passed = (images.residual && !images.relu).then(|| dy.clone());
+    drop((dy, x, y, gain, bias, saved));
+    let mut made = register("batch_norm_back", given, promised, move |inputs| images.backward(inputs)).into_iter();
+    match (made.next(), made.next(), made.next(), made.next()) {
+        (Some(x), Some(gain), Some(bias), residual) => BatchGradients {
+            x: tensor(x),
+            gain: tensor(gain),
+            bias: tensor(bias),
+            residual: residual.map(tensor).or(passed),
+        },
+        _ => unreachable!("gradients were promised"),
+    }
+}
+
+/// What the kernels are told besides their tensors, and where these lie.
+#[derive(Clone, Copy)]
+struct Images {
+    shape: [usize; 4],
+    dtype: DType,
+    format: Format,
+    /// Rows, channels, and values of a channel in a row, as kernels count.
+    counted: [u32; 3],
+    epsilon: f32,
+    residual: bool,
+    relu: bool,
+}
+
+impl Images {
+    /// With the inputs of the operation; none where the kernels cannot be run.
+    fn of(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<(Self, Vec<Primitive>)> {
+        let (shape, dtype) = (x.dims(), x.dtype());
+        let [rows, channels, height, width] = shape;
+        let counted = [count(rows)?, count(channels)?, count(height.checked_mul(width)?)?];
+        let vector = |vector: &&Tensor<1>| {
+            vector.dims() == [channels] && vector.dtype() == DType::F32 && same_device(*vector, x)
+        };
+        let like = |other: &Tensor<4>| other.dims() == shape && other.dtype() == dtype && same_device(other, x);
+        let fit = countable(counted) && norm.channels.iter().all(vector) && norm.residual.is_none_or(like);
+        let format = format(dtype)?;
+        if !fit || !ready(Program::BatchNorm(format), x) {
+            return None;
+        }
+        let given = std::iter::once(primitive(x)).chain(norm.channels.map(primitive));
+        let given: Option<Vec<_>> = given.chain(norm.residual.map(primitive)).collect();
+        let (residual, relu) = (norm.residual.is_some(), norm.relu);
+        Some((Self { shape, dtype, format, counted, epsilon: single(norm.epsilon), residual, relu }, given?))
+    }
+
+    fn like(&self) -> Promise {
+        (Shape::from(self.shape), self.dtype)
+    }
+
+    /// The answer; and where running statistics move by a share what the backward needs of each channel, and the new ones.
+    fn forward(self, share: Option<f64>, inputs: Vec<Cube>) -> Vec<Cube> {
+        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+        let [x, gain, bias, mean, variance, residual @ ..] = inputs.as_slice() else {
+            unreachable!("as many inputs as were registered")
+        };
+        let residual = residual.first();
+        let blocks = self.blocks(share.is_some(), [Some(x), residual]);
+        let channels = self.shape[1];
+        let mut made = vec![fresh(x, self.shape, self.dtype)];
+        if share.is_some() {
+            made.push(fresh(x, [3, channels], DType::F32));
+            made.extend([(); 2].map(|()| fresh(x, [channels], DType::F32)));
+        }
+        let parts = (share.is_some() && !blocks.whole).then(|| fresh(x, blocks.room(3), DType::F32));
+        let [saved, new_mean, new_variance] = [1, 2, 3].map(|place| made.get(place));
+        // As in the kernels' structure.
+        let of_channels = [gain, bias, mean, variance].map(Some);
+        let outputs = [parts.as_ref(), saved, new_mean, new_variance];
+        let tensors: Vec<_> = [Some(x), residual, made.first()].into_iter().chain(of_channels).chain(outputs).collect();
+        let part = single(share.unwrap_or(0.0));
+        let kept = single(1.0 - share.unwrap_or(0.0));
+        self.queue(x, &tensors, move |mut words, card| {
+            words.extend(blocks.words);
+            words.extend([pair(self.epsilon.to_bits(), kept.to_bits()), pair(part.to_bits(), self.relu.into())]);
+            words.push(pair(blocks.packed.into(), 0));
+            if blocks.whole {
+                return blocks.launch(card, [c"batch_whole", c"batch_whole_split"], &words);
+            }
+            if share.is_some() {
+                blocks.launch(card, [c"batch_sums", c"batch_sums_split"], &words)?;
+            }
+            blocks.launch(card, [c"batch_apply", c"batch_apply_split"], &words)
+        });
+        made
+    }
+
+    /// The gradients of the images, the gain and the bias; and that of the residual where relu follows it.
+    fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
+        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+        let [dy, x, gain, bias, saved, y @ ..] = inputs.as_slice() else {
+            unreachable!("as many inputs as were registered")
+        };
+        let y = y.first();
+        let blocks = self.blocks(true, [Some(dy), Some(x), y]);
+        let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
+        let unlike = || fresh(x, self.shape, self.dtype);
+        // Every value is read by the thread that writes in its place, before.
+        let (dresidual, in_dy) = if y.is_some() { (Some(in_dy.unwrap_or_else(unlike)), None) } else { (None, in_dy) };
+        let dx = in_x.or(in_dy).unwrap_or_else(unlike);
+        let [dgain, dbias] = [(); 2].map(|()| fresh(x, [self.shape[1]], DType::F32));
+        let parts = (!blocks.whole).then(|| fresh(x, blocks.room(2), DType::F32));
+        let tensors = [
+            Some(dy),
+            Some(x),
+            y,
+            Some(&dx),
+            dresidual.as_ref(),
+            Some(gain),
+            Some(bias),
+            Some(saved),
+            parts.as_ref(),
+            Some(&dgain),
+            Some(&dbias),
+        ];
+        let shut = dresidual.is_some();
+        self.queue(x, &tensors, move |mut words, card| {
+            words.extend(blocks.words);
+            words.push(pair(self.relu.into(), blocks.packed.into()));
+            if blocks.whole {
+                return blocks.launch(card, [c"batch_back_whole", c"batch_back_whole_split"], &words);
+            }
+            blocks.launch(card, [c"batch_back_sums", c"batch_back_sums_split"], &words)?;
+            if shut {
+                // What relu does to the slopes is in the residual's by now.
+                (words[0], words[2], words[4]) = (words[4], 0, 0);
+                if let Some(last) = words.last_mut() {
+                    *last = pair(0, blocks.packed.into());
+                }
+            }
+            blocks.launch(card, [c"batch_back_apply", c"batch_back_apply_split"], &words)
+        });
+        [dx, dgain, dbias].into_iter().chain(dresidual).collect()
+    }
+
+    /// How the work is divided, for tensors that begin where they do.
+    fn blocks<const N: usize>(&self, sums: bool, tensors: [Option<&Cube>; N]) -> Blocks {
+        let begins = |tensor: &Cube| tensor.handle.offset_start.unwrap_or(0);
+        let aligned = tensors.into_iter().flatten().all(|tensor| begins(tensor).is_multiple_of(PACK.into()));
+        Blocks::of(self.counted, if self.format == Format::F32 { PACK / 4 } else { PACK / 2 }, aligned, sums)
+    }
+
+    /// [`queue`] with the addresses of tensors, zero for those that are not there.
+    fn queue(
+        &self,
+        like: &Cube,
+        tensors: &[Option<&Cube>],
+        work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
+    ) {
+        let there: Vec<bool> = tensors.iter().map(Option::is_some).collect();
+        let buffers: Vec<&Handle> = tensors.iter().flatten().map(|tensor| &tensor.handle).collect();
+        queue(Program::BatchNorm(self.format), like, &buffers, move |places, card| {
+            let mut places = places.iter().copied();
+            let mut address = |there| if there { places.next() } else { None };
+            work(there.into_iter().map(|there| address(there).unwrap_or(0)).collect(), card)
+        });
+    }
+}
+
+/// Whether kernels can count all of it.
+fn countable([rows, channels, plane]: [u32; 3]) -> bool {
+    // The second axis of a grid has no more blocks.
+    let groups = channels <= u32::from(u16::MAX);
+    rows > 0
+        && channels > 0
+        && plane > 0
+        && groups
+        && rows.checked_mul(plane).is_some()
+        && channels.checked_mul(plane).is_some()
+}
+
+/// How images are divided among blocks and their threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Blocks {
+    /// The shape as the kernels have it.
+    words: [u64; 5],
+    /// Values are read in packs, which may have some of two channels.
+    packed: bool,
+    split: bool,
+    /// A block has all values of its channels, and keeps them.
+    whole: bool,
+    channels: usize,
+    parts: u32,
+    groups: u32,
+    threads: u32,
+}
+
+impl Blocks {
+    /// For so many rows, channels and values of a channel in a row, and values of a pack. Without sums over a channel nothing has to be kept.
+    fn of([rows, channels, plane]: [u32; 3], lanes: u32, aligned: bool, sums: bool) -> Self {
+        // As many channels as are a whole number of packs.
+        let group = lanes >> plane.trailing_zeros().min(lanes.trailing_zeros());
+        let fits = group == 1
+            || (channels.is_multiple_of(group) && plane >= lanes && plane / (lanes / group) <= SPLIT_THREADS);
+        let packed = aligned && fits;
+        let (group, lanes) = if packed { (group, lanes) } else { (1, 1) };
+        let (split, tile, groups) = (group > 1, plane / (lanes / group), channels / group);
+        let across = tile.div_ceil(THREADS);
+        let wide = tile.div_ceil(across);
+        let kept = if split { KEPT_SPLIT } else { KEPT };
+        let whole = sums && across == 1 && rows <= kept * (THREADS / tile);
+        let deep = (if split && !whole { SPLIT_THREADS } else { THREADS } / wide).min(rows);
+        let wanted = BLOCKS.div_ceil(groups * across);
+        let tall = if whole { rows } else { rows.div_ceil(wanted).max(AHEAD * deep).next_multiple_of(deep) };
+        let parts = across * rows.div_ceil(tall);
+        let words = [pair(rows, channels), pair(plane, group), pair(tile, wide), pair(across, deep), pair(tall, parts)];
+        let threads = (wide * deep).next_multiple_of(32);
+        let channels = usize::try_from(channels).unwrap_or(usize::MAX);
+        Self { words, packed, split, whole, channels, parts, groups, threads }
+    }
+
+    /// The shape of sums of all parts, so many of each channel.
+    fn room(&self, sums: usize) -> [usize; 3] {
+        [sums, self.channels, usize::try_from(self.parts).unwrap_or(usize::MAX)]
+    }
+
+    /// Launches a kernel, or that for packs with values of two channels.
+    fn launch(&self, card: &Launcher, [name, split]: [&'static CStr; 2], words: &[u64]) -> Result<(), Fault> {
+        let name = if self.split { split } else { name };
+        card.launch(name, [self.parts, self.groups], [self.threads, 1], &[Argument::Words(words)])
+    }
+}

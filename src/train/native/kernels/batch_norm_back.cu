@@ -1,0 +1,188 @@
+// The gradients of batch normalisation and of what follows it.
+
+struct Backward {
+    // y is given where it tells what relu let through; else that is computed once more.
+    const Raw *dy, *x, *y;
+    Raw *dx, *dresidual;
+    const float *gain, *bias, *saved;
+    // Sums [2, channels, parts].
+    float *parts, *dgain, *dbias;
+    Shape shape;
+    u32 relu, packed;
+};
+
+// What the forward normalised the group's channels with.
+template <int S>
+INLINE void recall(const Backward &of, Desk<S> &desk, u32 group) {
+    if (threadIdx.x < of.shape.group) {
+        u32 all = of.shape.channels, place = group * of.shape.group + threadIdx.x;
+        float mean = of.saved[place], rest = of.saved[all + place], inverse = of.saved[2 * all + place];
+        prepare(desk, threadIdx.x, mean, rest, inverse, of.gain + place, of.bias + place);
+    }
+    __syncthreads();
+}
+
+// Takes away the slopes that relu did not let through. Where y is given, those of the residual are then known.
+template <int V, int S, int U>
+INLINE void shut(
+    const Backward &of, Pack<Format, V> *slopes, const Pack<Format, V> *packs, const By<S> &by, const Place &at, u32 done
+) {
+    if (!of.relu) return;
+    if (of.y) {
+        Pack<Format, V> made[U];
+        fetch(made, of.y, at, done);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (done + u < at.left) {
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    if (Format::get(made[u].raw[i]) <= 0.0f) slopes[u].raw[i] = 0;
+                keep(of.dresidual, slopes[u], at, done + u);
+            }
+    } else {
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (done + u < at.left)
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    if (by.norm(packs[u].raw[i], i) <= 0.0f) slopes[u].raw[i] = 0;
+    }
+}
+
+// The sums of slopes, and of slopes times what x is above the mean's first part. The last packs that were read stay.
+template <int V, int S, int U, bool WHOLE>
+INLINE void weigh(
+    const Backward &of, Pack<Format, V> (&slopes)[U], Pack<Format, V> (&packs)[U], Desk<S> &desk, const Place &at
+) {
+    By<S> by = By<S>::of(desk, at);
+    float sums[2][S] = {};
+    for (u32 done = 0; done < at.left; done += U) {
+        fetch(slopes, of.dy, at, done);
+        fetch(packs, of.x, at, done);
+#pragma unroll
+        for (int u = 0; u < U; u += AHEAD_OF_EACH)
+            shut<V, S, AHEAD_OF_EACH>(of, slopes + u, packs + u, by, at, done + u);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (done + u < at.left)
+#pragma unroll
+                for (int i = 0; i < V; i++) {
+                    float slope = Format::get(slopes[u].raw[i]);
+                    sums[0][i % S] += slope;
+                    sums[1][i % S] = __fmaf_rn(slope, Format::get(packs[u].raw[i]) - by.mean[i % S], sums[1][i % S]);
+                }
+        if (WHOLE) break;
+    }
+    total<V>(sums, desk.totals, desk, at, of.shape);
+}
+
+// Ends the sums of one of the group's channels: dx = (x - vectors[0])·vectors[3] + dy·vectors[1] + vectors[4].
+template <int S>
+INLINE void conclude(const Backward &of, Desk<S> &desk, u32 group, u32 channel, float sum, float along, bool writes) {
+    u32 all = of.shape.channels, place = group * of.shape.group + channel;
+    float rest = of.saved[all + place], inverse = of.saved[2 * all + place], scale = desk.vectors[1][channel];
+    float count = values_of_all(of.shape), dgain = inverse * (along - rest * sum);
+    float steep = -(scale * inverse * (dgain / count));
+    desk.vectors[3][channel] = steep;
+    desk.vectors[4][channel] = -(scale * (sum / count)) - steep * rest;
+    if (!writes) return;
+    of.dgain[place] = dgain;
+    of.dbias[place] = sum;
+}
+
+template <int V, int S, int U>
+INLINE void slope(
+    const Backward &of, const Pack<Format, V> (&slopes)[U], const Pack<Format, V> (&packs)[U], const By<S> &by,
+    const Desk<S> &desk, const Place &at, u32 done
+) {
+    float steep[S], level[S];
+    pick(steep, desk.vectors[3], at);
+    pick(level, desk.vectors[4], at);
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (done + u < at.left) {
+            Pack<Format, V> made;
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                float straight = __fmaf_rn(Format::get(slopes[u].raw[i]), by.scale[i % S], level[i % S]);
+                float apart = Format::get(packs[u].raw[i]) - by.mean[i % S];
+                made.raw[i] = Format::put(__fmaf_rn(apart, steep[i % S], straight));
+            }
+            keep(of.dx, made, at, done + u);
+        }
+}
+
+// The sums of a part of the values, and the gradient of the residual where relu comes after it.
+template <int V, int S>
+INLINE void back_sums(const Backward &of) {
+    __shared__ Desk<S> desk;
+    const Shape &shape = of.shape;
+    u32 part = blockIdx.x, group = blockIdx.y;
+    recall(of, desk, group);
+    Place at = place<V>(shape, part, group);
+    Pack<Format, V> slopes[AHEAD_OF_EACH], packs[AHEAD_OF_EACH];
+    weigh<V, S, AHEAD_OF_EACH, false>(of, slopes, packs, desk, at);
+    if (threadIdx.x < shape.group) {
+        u64 channel = group * shape.group + threadIdx.x, all = u64(shape.channels) * shape.parts;
+#pragma unroll
+        for (int n = 0; n < 2; n++) of.parts[n * all + channel * shape.parts + part] = desk.totals[n][threadIdx.x];
+    }
+}
+
+// The gradient of x from the sums of the parts.
+template <int V, int S>
+INLINE void back_apply(const Backward &of) {
+    __shared__ Desk<S> desk;
+    const Shape &shape = of.shape;
+    u32 part = gridDim.x - 1 - blockIdx.x, group = gridDim.y - 1 - blockIdx.y, lane = threadIdx.x % 32;
+    Place at = place<V>(shape, part, group);
+    Pack<Format, V> slopes[AHEAD_OF_EACH], packs[AHEAD_OF_EACH];
+    fetch(slopes, of.dy, at, 0);
+    fetch(packs, of.x, at, 0);
+    recall(of, desk, group);
+    for (u32 channel = threadIdx.x / 32; channel < shape.group; channel += blockDim.x / 32) {
+        const float *sums = of.parts + u64(group * shape.group + channel) * shape.parts;
+        const float *alongs = sums + u64(shape.channels) * shape.parts;
+        float sum = 0.0f, along = 0.0f;
+        for (u32 i = lane; i < shape.parts; i += 32) {
+            sum += sums[i];
+            along += alongs[i];
+        }
+        sum = warp_sum(sum);
+        along = warp_sum(along);
+        if (lane == 0) conclude(of, desk, group, channel, sum, along, part == 0);
+    }
+    __syncthreads();
+    By<S> by = By<S>::of(desk, at);
+    for (u32 done = 0; done < at.left; done += AHEAD_OF_EACH) {
+        if (done > 0) {
+            fetch(slopes, of.dy, at, done);
+            fetch(packs, of.x, at, done);
+        }
+        shut<V, S, AHEAD_OF_EACH>(of, slopes, packs, by, at, done);
+        slope(of, slopes, packs, by, desk, at, done);
+    }
+}
+
+// All gradients at once, where a block has all values of its group and its threads can keep them.
+template <int V, int S, int U>
+INLINE void back_whole(const Backward &of) {
+    __shared__ Desk<S> desk;
+    recall(of, desk, blockIdx.y);
+    Place at = place<V>(of.shape, 0, blockIdx.y);
+    Pack<Format, V> slopes[U], packs[U];
+    weigh<V, S, U, true>(of, slopes, packs, desk, at);
+    if (threadIdx.x < of.shape.group) {
+        u32 channel = threadIdx.x;
+        conclude(of, desk, blockIdx.y, channel, desk.totals[0][channel], desk.totals[1][channel], true);
+    }
+    __syncthreads();
+    slope(of, slopes, packs, By<S>::of(desk, at), desk, at, 0);
+}
+
+KERNEL(THREADS, 2) batch_back_sums(Backward of) { of.packed ? back_sums<PACK, 1>(of) : back_sums<1, 1>(of); }
+KERNEL(SPLIT_THREADS, 2) batch_back_sums_split(Backward of) { back_sums<PACK, PACK>(of); }
+KERNEL(THREADS, 2) batch_back_apply(Backward of) { of.packed ? back_apply<PACK, 1>(of) : back_apply<1, 1>(of); }
+KERNEL(SPLIT_THREADS, 2) batch_back_apply_split(Backward of) { back_apply<PACK, PACK>(of); }
+KERNEL(THREADS, 1) batch_back_whole(Backward of) { of.packed ? back_whole<PACK, 1, KEPT>(of) : back_whole<1, 1, KEPT>(of); }
+KERNEL(THREADS, 1) batch_back_whole_split(Backward of) { back_whole<PACK, PACK, KEPT_SPLIT>(of); }

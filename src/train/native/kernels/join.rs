@@ -1,0 +1,216 @@
+//! What stands between the layers of a transformer, in one pass over the values: a residual, what is added to it, and the layer normalisation.
+
+use super::super::operation::{Cube, exactly, register};
+use super::super::product::begins;
+use super::compile::Program;
+use super::run::{Argument, pair, queue};
+use super::{count, fresh, of_format, primitive, ready, room, same_device, single, taken, tensor};
+use burn::backend::Shape;
+use burn::tensor::{DType, Tensor};
+use std::ffi::CStr;
+
+/// Rows of a block at a time, a warp each, as in the kernel.
+const WARPS: u32 = 4;
+/// Blocks of the backward at most, each of which has a part of the gradients of gain and bias.
+const BLOCKS: u32 = 256;
+/// Features of a row at most: more would not stay in a warp's registers.
+const FEATURES: usize = 1024;
+/// What addresses are multiples of.
+const PACK: u32 = 16;
+
+/// How a residual goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Join {
+    /// What goes on is what was normalised; otherwise the sum.
+    pub post: bool,
+    /// What is added to a variance.
+    pub epsilon: f64,
+    /// Of the dropout.
+    pub key: u32,
+    /// What is dropped of what is added; none at 0.
+    pub share: f64,
+}
+
+/// What comes of a residual.
+pub struct Joined {
+    /// The normalised sum, in the format of what was added.
+    pub normed: Tensor<2>,
+    /// What goes on, in float32.
+    pub stream: Tensor<2>,
+    /// What the backward needs.
+    pub kept: Kept,
+}
+
+/// What the backward of [`join`] needs.
+pub struct Kept {
+    sum: Tensor<2>,
+    gain: Tensor<1>,
+    mean: Tensor<1>,
+    inverse: Tensor<1>,
+    sizes: Sizes,
+}
+
+/// Gradients of a residual, of what was added to it, in its format, and of gain and bias.
+pub struct Slopes {
+    /// Of the residual, float32.
+    pub x: Tensor<2>,
+    /// Of what was added.
+    pub added: Tensor<2>,
+    /// Of the gain, float32.
+    pub gain: Tensor<1>,
+    /// Of the bias, float32.
+    pub bias: Tensor<1>,
+}
+
+/// The sum of a residual x [rows, features] in float32 and of what is added to it, of which a share is dropped as [`drop`](super::drop) does; and its layer normalisation. All arithmetic is in
+/// float32, and each answer is rounded once.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn join(
+    x: Tensor<2>,
+    added: Tensor<2>,
+    gain: &Tensor<1>,
+    bias: &Tensor<1>,
+    how: Join,
+) -> Result<Joined, (Tensor<2>, Tensor<2>)> {
+    let vectors = [gain, bias].into_iter().all(|vector| vector.dims()[0] == x.dims()[1]);
+    let alike = [gain, bias].into_iter().all(|vector| vector.dtype() == DType::F32 && same_device(vector, &x));
+    let Some(sizes) = Sizes::of(&x, &added, how).filter(|_| vectors && alike) else { return Err((x, added)) };
+    let given = [primitive(&x), primitive(&added), primitive(gain), primitive(bias)];
+    let Some(given) = given.into_iter().collect::<Option<Vec<_>>>() else { return Err((x, added)) };
+    drop((x, added));
+    let Sizes { rows, features, dtype, .. } = sizes;
+    let (matrix, row) = (Shape::from([rows, features]), (Shape::from([rows]), DType::F32));
+    let mut promised = vec![(matrix.clone(), dtype), (matrix.clone(), DType::F32), row.clone(), row];
+    if sizes.writes_exact() {
+        promised.push((matrix, DType::F32));
+    }
+    let mut made = register("join", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
+    let exact = if sizes.writes_exact() { made.next_back().map(tensor) } else { None };
+    let [normed, sum, mean, inverse] = exactly(made.collect());
+    let (normed, sum) = (tensor(normed), tensor(sum));
+    let stream = exact.unwrap_or_else(|| Tensor::clone(if how.post { &normed } else { &sum }));
+    let kept = Kept { sum, gain: gain.clone(), mean: tensor(mean), inverse: tensor(inverse), sizes };
+    Ok(Joined { normed, stream, kept })
+}
+
+/// The gradients from those of what was normalised, in its format, and of what goes on, in float32, where there is one.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn join_back(of_normed: Tensor<2>, of_stream: Option<Tensor<2>>, kept: Kept) -> Result<Slopes, Tensor<2>> {
+    let Kept { sum, gain, mean, inverse, sizes } = kept;
+    let Sizes { rows, features, dtype, .. } = sizes;
+    let fits = |tensor: &Tensor<2>, format| {
+        tensor.dims() == [rows, features] && tensor.dtype() == format && same_device(tensor, &sum)
+    };
+    if !fits(&of_normed, dtype) || !of_stream.as_ref().is_none_or(|stream| fits(stream, DType::F32)) {
+        return Err(of_normed);
+    }
+    let mut given =
+        vec![primitive(&sum), primitive(&of_normed), primitive(&gain), primitive(&mean), primitive(&inverse)];
+    given.extend(of_stream.as_ref().map(primitive));
+    let Some(given) = given.into_iter().collect::<Option<Vec<_>>>() else { return Err(of_normed) };
+    drop((sum, of_normed, of_stream));
+    let (matrix, vector) = (Shape::from([rows, features]), (Shape::from([features]), DType::F32));
+    let promised = vec![(matrix.clone(), DType::F32), (matrix, dtype), vector.clone(), vector];
+    let [x, added, gain, bias] = exactly(register("join_back", given, promised, move |inputs| sizes.backward(inputs)));
+    Ok(Slopes { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
+}
+
+/// The shape of a residual, and what happens to it.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rows: usize,
+    features: usize,
+    high: u32,
+    wide: u32,
+    /// Of what is added and of what was normalised.
+    dtype: DType,
+    how: Join,
+    /// Forward and backward.
+    names: [&'static CStr; 2],
+}
+
+impl Sizes {
+    /// None where the kernels cannot be run.
+    fn of(x: &Tensor<2>, added: &Tensor<2>, how: Join) -> Option<Self> {
+        let ([rows, features], dtype) = (x.dims(), added.dtype());
+        let (high, wide) = (count(rows)?, count(features)?);
+        let names = [
+            of_format(dtype, [c"join_f32", c"join_f16", c"join_bf16"])?,
+            of_format(dtype, [c"join_back_f32", c"join_back_f16", c"join_back_bf16"])?,
+        ];
+        // Dropout counts values with 32 bits.
+        let counted = rows > 0 && count(rows * features).is_some();
+        let packed = features > 0 && features.is_multiple_of(4) && features <= FEATURES;
+        let alike = added.dims() == x.dims() && x.dtype() == DType::F32 && same_device(added, x);
+        let runs = counted && packed && alike && ready(Program::Norm, x);
+        runs.then_some(Self { rows, features, high, wide, dtype, how, names })
+    }
+
+    /// Whether what goes on is something that is not written anyway.
+    fn writes_exact(&self) -> bool {
+        self.how.post && self.dtype != DType::F32
+    }
+
+    fn drop(&self) -> [u64; 2] {
+        let Join { key, share, .. } = self.how;
+        let (threshold, factor) = (single(share * 16_777_216.0), single(1.0 / (1.0 - share)));
+        [pair((share > 0.0).into(), key), pair(threshold.to_bits(), factor.to_bits())]
+    }
+
+    /// What was normalised, the sum, mean and inverse deviation of each row, and perhaps what goes on.
+    fn forward(self, inputs: Vec<Cube>) -> Vec<Cube> {
+        let [x, added, gain, bias] = taken(inputs).map(packed);
+        let shape = [self.rows, self.features];
+        let (sum, normed) = (room(&x), room(&added));
+        let [mean, inverse] = [(); 2].map(|()| fresh(&x, [self.rows], DType::F32));
+        let exact = self.writes_exact().then(|| fresh(&x, shape, DType::F32));
+        let mut buffers =
+            [&x, &added, &gain, &bias, &sum, &normed, &mean, &inverse].map(|tensor| &tensor.handle).to_vec();
+        buffers.extend(exact.as_ref().map(|exact| &exact.handle));
+        queue(Program::Norm, &x, &buffers, move |places, card| {
+            let order = [0, 1, 2, 3, 4, 5, 8, 6, 7];
+            let places = order.map(|number: usize| Argument::Address(places.get(number).copied().unwrap_or(0)));
+            let drop = self.drop();
+            let shape = [Argument::U32(self.high), Argument::U32(self.wide)];
+            let rest = [Argument::F32(single(self.how.epsilon)), Argument::Words(&drop)];
+            let arguments: Vec<_> = places.into_iter().chain(shape).chain(rest).collect();
+            card.launch(self.names[0], [self.high.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
+        });
+        [normed, sum, mean, inverse].into_iter().chain(exact).collect()
+    }
+
+    /// The gradients of the residual, of what was added, of gain and bias.
+    fn backward(self, mut inputs: Vec<Cube>) -> Vec<Cube> {
+        let of_stream = if inputs.len() > 5 { inputs.pop() } else { None };
+        let of_stream = of_stream.map(|stream| packed(burn_cubecl::kernel::into_contiguous(stream)));
+        let [sum, of_normed, gain, mean, inverse] = taken(inputs).map(packed);
+        let (of_x, of_added) = (room(of_stream.as_ref().unwrap_or(&sum)), room(&of_normed));
+        let [of_gain, of_bias] = [(); 2].map(|()| fresh(&sum, [self.features], DType::F32));
+        let blocks = self.high.div_ceil(WARPS).min(BLOCKS);
+        let parts = usize::try_from(blocks).map_or(self.rows, |blocks| blocks);
+        let parts = fresh(&sum, [2, parts, self.features], DType::F32);
+        let buffers = [&sum, &of_normed, &gain, &mean, &inverse, &of_x, &of_added, &parts, &of_gain, &of_bias];
+        let mut buffers = buffers.map(|tensor| &tensor.handle).to_vec();
+        buffers.extend(of_stream.as_ref().map(|stream| &stream.handle));
+        queue(Program::Norm, &sum, &buffers, move |places, card| {
+            let order = [0, 1, 10, 2, 3, 4, 5, 6, 7];
+            let given = order.map(|number: usize| Argument::Address(places.get(number).copied().unwrap_or(0)));
+            let drop = self.drop();
+            let shape = [self.high, self.wide, self.how.post.into()].map(Argument::U32);
+            let arguments: Vec<_> = given.into_iter().chain(shape).chain([Argument::Words(&drop)]).collect();
+            card.launch(self.names[1], [blocks, 1], [32 * WARPS, 1], &arguments)?;
+            let [parts, of_gain, of_bias] = [7, 8, 9].map(|number| Argument::Address(places[number]));
+            let arguments = [parts, of_gain, of_bias, Argument::U32(blocks), Argument::U32(self.wide)];
+            card.launch(c"norm_total", [self.wide.div_ceil(32), 2], [32, 8], &arguments)
+        });
+        vec![of_x, of_added, of_gain, of_bias]
+    }
+}
+
+/// A contiguous tensor as the kernels read it.
+fn packed(tensor: Cube) -> Cube {
+    if begins(&tensor) < PACK { tensor.copy() } else { tensor }
+}
+
+#[cfg(test)]
+mod tests;
