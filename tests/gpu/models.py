@@ -11,7 +11,7 @@ Usage: models.py OUT STAGE...
                            the reference implementations, with TF32 and without; on_gpu: each operation of ours against the CPU
     warm CELL,...          trains all of these at once, ten steps each: compiles and tunes, measures nothing
     cells CELL,...         trains one after the other and prints a row for each
-    manifests FILE,...     runs manifests, all at once, and tells what they reached
+    manifests FILE,...     runs manifests, JOBS at once (all if not given), and tells what they reached
     export                 brings the kernels along in OUT
 
 A CELL is MODEL:BATCH:PRECISION[:STEPS]. Changes no setting of the card.
@@ -181,7 +181,7 @@ def stage_manifests(paths, out):
             log.write(f"\n== {path}\n{said}\n")
         say(f"{path} after {time.monotonic() - begin:.0f} s\n{said[-700:]}")
 
-    with ThreadPoolExecutor(max_workers=16) as pool:
+    with ThreadPoolExecutor(max_workers=int(os.environ.get("JOBS", "16"))) as pool:
         list(pool.map(one, paths))
     command = [str(WORK / "ledger"), "ls", "--json"]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)["attempts"]
