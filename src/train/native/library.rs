@@ -1,5 +1,6 @@
 //! The functions of cuBLASLt and of the CUDA driver that are called by hand, loaded at run time: a machine without them has the other path.
 
+use super::told;
 use libloading::Library;
 use std::ffi::{c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
@@ -85,6 +86,8 @@ functions! {
 functions! {
     /// Of `cuda.h`. Each answers a `CUresult`.
     Driver {
+        /// `cuInit(flags)`.
+        init = c"cuInit" (c_uint);
         /// `cuDeviceGet(device, ordinal)`.
         device = c"cuDeviceGet" (*mut c_int, c_int);
         /// `cuDevicePrimaryCtxRetain(context, device)`.
@@ -120,10 +123,16 @@ pub fn lt() -> Option<&'static Lt> {
     LT.get_or_init(|| names.iter().find_map(|name| open(name, Lt::of))).as_ref()
 }
 
-/// The CUDA driver, loaded at the first call.
+/// The CUDA driver, loaded and begun at the first call: that may be before the runtime's first.
 pub fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    DRIVER.get_or_init(|| open("libcuda.so.1", Driver::of)).as_ref()
+    let begun = |driver: &Driver| {
+        // SAFETY: it takes no memory, and may be called again and again.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        let status = unsafe { (driver.init)(0) };
+        told("cuInit", status).is_ok()
+    };
+    DRIVER.get_or_init(|| open("libcuda.so.1", Driver::of).filter(begun)).as_ref()
 }
 
 pub(super) fn open<T>(name: &str, of: impl FnOnce(Library) -> Result<T, libloading::Error>) -> Option<T> {

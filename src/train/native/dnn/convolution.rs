@@ -3,18 +3,18 @@
 use super::super::library::Opaque;
 use super::super::operation::{Cube, custom};
 use super::super::plan::Format;
-use super::super::{Fault, format, told};
-use super::descriptors::{self, Plans, ask, convolution, filter, set_math, tensor};
+use super::super::{Fault, format};
+use super::descriptors::{self, Plans, ask, code};
+use super::execution::{self, Demand, Target, note, tensor};
+use super::graph::{CONVOLUTION, CONVOLVE, Graph, OF_INPUT, OF_WEIGHT, Object, Value, graph, longs};
 use super::job::{Places, queue};
-use super::library::{Convolve, Dnn, Find, Found, Size};
+use super::library::Dnn;
 use super::{card, countable, fitting, primitive};
 use burn::backend::{Cuda, DType};
 use burn::tensor::Tensor;
-use std::ffi::c_int;
-use std::ptr::from_ref;
 use std::sync::{LazyLock, Mutex};
 
-/// Bytes beside the operands that an algorithm may take.
+/// Bytes beside the operands that a plan may take.
 ///
 /// In half formats images are brought into another order on the way, which takes as much memory as they have.
 const WORKSPACE: usize = 4 << 30;
@@ -53,23 +53,11 @@ struct Kind {
     how: Convolution,
 }
 
-/// A convolution that is ready to run.
+/// A convolution that is ready to run. Its operands are images, weights and result, or the gradients of these.
 struct Plan {
     part: Part,
-    first: Opaque,
-    second: Opaque,
-    result: Opaque,
-    convolution: Opaque,
-    algorithm: c_int,
-    workspace: usize,
+    plan: execution::Plan<3>,
 }
-
-// SAFETY: the descriptors are plain memory of the library, which nobody writes to or frees after the plan was made.
-#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
-unsafe impl Send for Plan {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
-unsafe impl Sync for Plan {}
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
 
@@ -166,87 +154,77 @@ fn compute(
 }
 
 fn launch(operands: [Cube; 2], plan: &'static Plan, shape: [usize; 4], dtype: DType) -> [Cube; 1] {
-    queue(operands, [(shape.into(), dtype)], plan.workspace, |dnn, handle, places| plan.run(dnn, handle, places))
-}
-
-/// The functions of a part, which take their operands in the order of its plan.
-fn functions(dnn: &Dnn, part: Part) -> (Find, Size, Convolve) {
-    match part {
-        Part::Result => (dnn.find_forward, dnn.size_forward, dnn.forward),
-        Part::OfInput => (dnn.find_input, dnn.size_input, dnn.of_input),
-        Part::OfWeight => (dnn.find_weight, dnn.size_weight, dnn.of_weight),
-    }
+    queue(operands, [(shape.into(), dtype)], plan.plan.workspace, |_, handle, places| plan.run(handle, places))
 }
 
 fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
-    let input = tensor(dnn, kind.format, kind.input)?;
-    let weight = filter(dnn, kind.format, kind.weight)?;
-    let output = tensor(dnn, kind.format, kind.output)?;
-    let (first, second, result) = match kind.part {
-        Part::Result => (input, weight, output),
-        Part::OfInput => (weight, output, input),
-        Part::OfWeight => (input, output, weight),
+    let graph = graph().ok_or(Fault::Absent)?;
+    ask(dnn, kind.card, |handle| planned(graph, kind, &Target::handle(handle), 0))
+}
+
+/// The first plan that will do, or one of those behind it.
+fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>, passed_over: usize) -> Result<Plan, Fault> {
+    let mut parts = Vec::with_capacity(7);
+    for (place, shape) in [kind.input, kind.weight, kind.output].into_iter().enumerate() {
+        parts.push(tensor(graph, place, code(kind.format), shape)?);
+    }
+    parts.push(windows(graph, kind.how)?);
+    let operation = operation(graph, kind.part, &parts)?;
+    // What is to be exact must not become less so, and nothing may differ from one run to the next.
+    let mut forbidden = vec![note::NONDETERMINISTIC, note::DOWN_CONVERT_INPUTS, note::REDUCED_PRECISION_REDUCTION];
+    if kind.format == Format::F32 && !kind.how.tf32 {
+        forbidden.push(note::TENSOR_CORE);
+    }
+    let demand = Demand { forbidden: &forbidden, workspace: WORKSPACE, passed_over };
+    Ok(Plan { part: kind.part, plan: execution::plan(graph, operation, parts, target, &demand)? })
+}
+
+/// A convolution whose sums are in float32.
+fn windows(graph: &'static Graph, how: Convolution) -> Result<Object, Fault> {
+    let (stride, padding) = (longs(how.stride)?, longs(how.padding)?);
+    let attributes = [
+        (100, Value::Format(code(Format::F32))), // CUDNN_ATTR_CONVOLUTION_COMP_TYPE
+        (101, Value::Convolution(1)), // CUDNN_ATTR_CONVOLUTION_CONV_MODE: CUDNN_CROSS_CORRELATION, the weights are not turned round
+        (102, Value::Integers(&[1, 1])), // CUDNN_ATTR_CONVOLUTION_DILATIONS
+        (103, Value::Integers(&stride)), // CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES
+        (104, Value::Integers(&padding)), // CUDNN_ATTR_CONVOLUTION_POST_PADDINGS
+        (105, Value::Integers(&padding)), // CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS
+        (106, Value::Integers(&[2])), // CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS
+    ];
+    Object::new(graph, CONVOLUTION, &attributes)
+}
+
+/// What is computed of images, weights, result and windows.
+fn operation(graph: &'static Graph, part: Part, parts: &[Object]) -> Result<Object, Fault> {
+    let [input, weight, output, windows] = parts else { unreachable!("three tensors and how windows move") };
+    // CUDNN_ATTR_OPERATION_CONVOLUTION_… _X, _W, _Y, _CONV_DESC, _ALPHA and _BETA of FORWARD; _DX, _W, _DY, … of BWD_DATA; _X, _DW, _DY, … of BWD_FILTER.
+    let (sort, [x, w, y, by, alpha, beta]) = match part {
+        Part::Result => (CONVOLVE, [704, 703, 705, 702, 700, 701]),
+        Part::OfInput => (OF_INPUT, [710, 709, 711, 708, 706, 707]),
+        Part::OfWeight => (OF_WEIGHT, [716, 715, 717, 714, 712, 713]),
     };
-    let math = match (kind.format, kind.how.tf32) {
-        (Format::F32, true) => 0,  // CUDNN_DEFAULT_MATH
-        (Format::F32, false) => 3, // CUDNN_FMA_MATH
-        _ => 1,                    // CUDNN_TENSOR_OP_MATH
-    };
-    let convolution = convolution(dnn, kind.how.stride, kind.how.padding, math)?;
-    let (find, size, _) = functions(dnn, kind.part);
-    ask(dnn, kind.card, |handle| {
-        // There are 8 algorithms at most, each of which may be there with several kinds of mathematics.
-        let (mut found, mut count) = ([Found::default(); 32], 0);
-        // SAFETY: the descriptors were made above; as many results are asked for as there is room for.
-        #[expect(unsafe_code, reason = "a function of cuDNN")]
-        let status =
-            unsafe { find(handle, first, second, convolution, result, 32, &raw mut count, found.as_mut_ptr()) };
-        told("an algorithm of cuDNN", status)?;
-        let count = usize::try_from(count).unwrap_or(0);
-        let fits = |found: &&Found| found.state == 0 && found.deterministic == 1 && found.workspace <= WORKSPACE;
-        for found in found.iter().take(count).filter(fits) {
-            // What is to be exact must not become less so by an algorithm's own choice.
-            let exact = kind.format == Format::F32 && !kind.how.tf32;
-            set_math(dnn, convolution, if exact { math } else { found.math })?;
-            let mut workspace = 0;
-            // SAFETY: as above.
-            #[expect(unsafe_code, reason = "a function of cuDNN")]
-            let status =
-                unsafe { size(handle, first, second, convolution, result, found.algorithm, &raw mut workspace) };
-            if status == 0 && workspace <= WORKSPACE {
-                let algorithm = found.algorithm;
-                return Ok(Plan { part: kind.part, first, second, result, convolution, algorithm, workspace });
-            }
-        }
-        Err(Fault::Runtime("no algorithm that is deterministic and takes little memory".to_owned()))
-    })
+    let attributes = [
+        (x, Value::Object(input)),
+        (w, Value::Object(weight)),
+        (y, Value::Object(output)),
+        (by, Value::Object(windows)),
+        (alpha, Value::Real(1.0)),
+        (beta, Value::Real(0.0)),
+    ];
+    Object::new(graph, sort, &attributes)
 }
 
 impl Plan {
-    fn run(&self, dnn: &Dnn, handle: Opaque, places: Places<2, 1>) -> Result<(), Fault> {
-        let Places { inputs: [first, second], outputs: [result], workspace, .. } = places;
-        let (one, nothing) = (1.0_f32, 0.0_f32);
-        let (_, _, convolve) = functions(dnn, self.part);
-        // SAFETY: the plan was made for operands of these shapes and formats on this card, which lie as it was told and are kept until the work is
-        // queued; the workspace is as long as the algorithm asked for; the scalars are on the host and read at once.
-        #[expect(unsafe_code, reason = "a function of cuDNN")]
-        let status = unsafe {
-            convolve(
-                handle,
-                from_ref(&one).cast(),
-                self.first,
-                first,
-                self.second,
-                second,
-                self.convolution,
-                self.algorithm,
-                workspace,
-                self.workspace,
-                from_ref(&nothing).cast(),
-                self.result,
-                result,
-            )
+    fn run(&self, handle: Opaque, places: Places<2, 1>) -> Result<(), Fault> {
+        let Places { inputs: [first, second], outputs: [made], workspace, .. } = places;
+        let operands = match self.part {
+            Part::Result => [first, second, made],
+            Part::OfInput => [made, first, second],
+            Part::OfWeight => [first, made, second],
         };
-        told("a convolution of cuDNN", status)
+        self.plan.run(handle, operands, workspace)
     }
 }
+
+#[cfg(test)]
+mod tests;

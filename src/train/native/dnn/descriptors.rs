@@ -83,44 +83,6 @@ pub fn tensor(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fa
     Ok(tensor)
 }
 
-/// Weights that lie like a tensor.
-pub fn filter(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fault> {
-    let [outputs, inputs, height, width] = lengths(shape)?;
-    // SAFETY: `new` can be written to.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let filter = made("cudnnCreateFilterDescriptor", |new| unsafe { (dnn.filter)(new) })?;
-    // SAFETY: the descriptor was made above.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let status = unsafe { (dnn.set_filter)(filter, code(format), NCHW, outputs, inputs, height, width) };
-    told("cudnnSetFilter4dDescriptor", status)?;
-    Ok(filter)
-}
-
-/// A convolution whose sums are in float32.
-pub fn convolution(dnn: &Dnn, stride: [usize; 2], padding: [usize; 2], math: c_int) -> Result<Opaque, Fault> {
-    let ([down, along], [above, beside]) = (lengths(stride)?, lengths(padding)?);
-    // SAFETY: `new` can be written to.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let convolution = made("cudnnCreateConvolutionDescriptor", |new| unsafe { (dnn.convolution)(new) })?;
-    // CUDNN_CROSS_CORRELATION, which is what everyone calls a convolution: the weights are not turned round.
-    let mode = 1;
-    let sums = code(Format::F32);
-    // SAFETY: the descriptor was made above.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let status = unsafe { (dnn.set_convolution)(convolution, above, beside, down, along, 1, 1, mode, sums) };
-    told("cudnnSetConvolution2dDescriptor", status)?;
-    set_math(dnn, convolution, math)?;
-    Ok(convolution)
-}
-
-/// What a convolution may do to its operands.
-pub fn set_math(dnn: &Dnn, convolution: Opaque, math: c_int) -> Result<(), Fault> {
-    // SAFETY: the descriptor was made by the library.
-    #[expect(unsafe_code, reason = "a function of cuDNN")]
-    let status = unsafe { (dnn.set_math)(convolution, math) };
-    told("cudnnSetConvolutionMathType", status)
-}
-
 /// Windows of which the largest value is taken.
 pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Result<Opaque, Fault> {
     let ([height, width], [above, beside], [down, along]) = (lengths(size)?, lengths(padding)?, lengths(stride)?);

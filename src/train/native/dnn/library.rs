@@ -8,49 +8,6 @@ use libloading::Library;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-/// `cudnnConvolutionFwdAlgoPerf_t`; those of the gradients have the same fields.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Found {
-    /// One of the algorithms of its kind of convolution.
-    pub algorithm: c_int,
-    /// Zero where it can run.
-    pub state: c_int,
-    /// Milliseconds, where they were measured.
-    pub time: f32,
-    /// Bytes that it needs beside its operands.
-    pub workspace: usize,
-    /// One where it always computes the same.
-    pub deterministic: c_int,
-    /// What it may do to its operands, to be set before it runs.
-    pub math: c_int,
-    /// For later versions.
-    pub reserved: [c_int; 3],
-}
-
-/// Tells algorithms with what they need, the best first: `(handle, first, second, convolution, result, wanted, how many, found)`.
-pub type Find = unsafe extern "C" fn(Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Found) -> c_int;
-
-/// Tells the bytes that an algorithm needs: `(handle, first, second, convolution, result, algorithm, bytes)`.
-pub type Size = unsafe extern "C" fn(Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> c_int;
-
-/// Convolves: `(handle, alpha, first, …, second, …, convolution, algorithm, workspace, its size, beta, result, …)`.
-pub type Convolve = unsafe extern "C" fn(
-    Opaque,
-    *const c_void,
-    Opaque,
-    *const c_void,
-    Opaque,
-    *const c_void,
-    Opaque,
-    c_int,
-    *mut c_void,
-    usize,
-    *const c_void,
-    Opaque,
-    *mut c_void,
-) -> c_int;
-
 functions! {
     /// Of `cudnn.h`. Each answers a `cudnnStatus_t`.
     Dnn {
@@ -64,57 +21,6 @@ functions! {
         drop_tensor = c"cudnnDestroyTensorDescriptor" (Opaque);
         /// `cudnnSetTensor4dDescriptor(tensor, layout, type, count, channels, height, width)`.
         set_tensor = c"cudnnSetTensor4dDescriptor" (Opaque, c_int, c_int, c_int, c_int, c_int, c_int);
-        /// `cudnnCreateFilterDescriptor(filter)`.
-        filter = c"cudnnCreateFilterDescriptor" (*mut Opaque);
-        /// `cudnnSetFilter4dDescriptor(filter, type, layout, channels out, channels in, height, width)`.
-        set_filter = c"cudnnSetFilter4dDescriptor" (Opaque, c_int, c_int, c_int, c_int, c_int, c_int);
-        /// `cudnnCreateConvolutionDescriptor(convolution)`.
-        convolution = c"cudnnCreateConvolutionDescriptor" (*mut Opaque);
-        /// `cudnnSetConvolution2dDescriptor(convolution, padding, …, stride, …, dilation, …, mode, type of the sums)`.
-        set_convolution = c"cudnnSetConvolution2dDescriptor" (
-            Opaque, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int
-        );
-        /// `cudnnSetConvolutionMathType(convolution, math)`.
-        set_math = c"cudnnSetConvolutionMathType" (Opaque, c_int);
-        /// A [`Find`] of images and weights.
-        find_forward = c"cudnnGetConvolutionForwardAlgorithm_v7" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Found
-        );
-        /// A [`Find`] of weights and the gradient of the result.
-        find_input = c"cudnnGetConvolutionBackwardDataAlgorithm_v7" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Found
-        );
-        /// A [`Find`] of images and the gradient of the result.
-        find_weight = c"cudnnGetConvolutionBackwardFilterAlgorithm_v7" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Found
-        );
-        /// A [`Size`] of images and weights.
-        size_forward = c"cudnnGetConvolutionForwardWorkspaceSize" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize
-        );
-        /// A [`Size`] of weights and the gradient of the result.
-        size_input = c"cudnnGetConvolutionBackwardDataWorkspaceSize" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize
-        );
-        /// A [`Size`] of images and the gradient of the result.
-        size_weight = c"cudnnGetConvolutionBackwardFilterWorkspaceSize" (
-            Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize
-        );
-        /// A [`Convolve`] of images and weights.
-        forward = c"cudnnConvolutionForward" (
-            Opaque, *const c_void, Opaque, *const c_void, Opaque, *const c_void, Opaque, c_int, *mut c_void, usize,
-            *const c_void, Opaque, *mut c_void
-        );
-        /// A [`Convolve`] of weights and the gradient of the result.
-        of_input = c"cudnnConvolutionBackwardData" (
-            Opaque, *const c_void, Opaque, *const c_void, Opaque, *const c_void, Opaque, c_int, *mut c_void, usize,
-            *const c_void, Opaque, *mut c_void
-        );
-        /// A [`Convolve`] of images and the gradient of the result.
-        of_weight = c"cudnnConvolutionBackwardFilter" (
-            Opaque, *const c_void, Opaque, *const c_void, Opaque, *const c_void, Opaque, c_int, *mut c_void, usize,
-            *const c_void, Opaque, *mut c_void
-        );
         /// `cudnnCreatePoolingDescriptor(pooling)`.
         pooling = c"cudnnCreatePoolingDescriptor" (*mut Opaque);
         /// `cudnnSetPooling2dDescriptor(pooling, mode, NaN, size, …, padding, …, stride, …)`.

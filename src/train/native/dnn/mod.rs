@@ -6,6 +6,8 @@
 
 mod convolution;
 mod descriptors;
+mod execution;
+mod graph;
 mod job;
 mod library;
 mod pool;

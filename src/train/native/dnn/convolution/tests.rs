@@ -1,0 +1,225 @@
+use super::super::super::fault;
+use super::super::graph::PROPERTIES;
+use super::super::library;
+use super::super::tests::{FORMATS, alone, convolutions, given, read, spread, tolerance};
+use super::*;
+use burn::tensor::{Device, FloatDType};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const PARTS: [Part; 3] = [Part::Result, Part::OfInput, Part::OfWeight];
+
+/// Images, weights, stride and padding of some layers of ResNet-50.
+const LAYERS: [([usize; 4], [usize; 4], usize, usize); 8] = [
+    ([32, 64, 56, 56], [256, 64, 1, 1], 1, 0),
+    ([32, 128, 28, 28], [128, 128, 3, 3], 1, 1),
+    ([32, 512, 7, 7], [512, 512, 3, 3], 1, 1),
+    ([32, 3, 224, 224], [64, 3, 7, 7], 2, 3),
+    ([32, 256, 56, 56], [64, 256, 1, 1], 1, 0),
+    ([32, 64, 56, 56], [64, 64, 3, 3], 1, 1),
+    ([32, 1024, 14, 14], [256, 1024, 1, 1], 1, 0),
+    ([32, 256, 28, 28], [256, 256, 3, 3], 2, 1),
+];
+
+/// An H200, as `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION` has it.
+const H200: &[u8] = br#"{"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0, "deviceName": "NVIDIA H200", "totalGlobalMem": 150754820096,
+    "multiProcessorCount": 132, "warpSize": 32, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,
+    "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
+    "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,
+    "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560}"#;
+
+fn square(stride: usize, padding: usize, tf32: bool) -> Convolution {
+    Convolution { stride: [stride; 2], padding: [padding; 2], tf32 }
+}
+
+/// Windows of one, three and seven, one and two apart, with zeros around and without, over images of odd sides with few channels and many.
+fn cases() -> Vec<([usize; 4], [usize; 4], Convolution)> {
+    let mut cases = Vec::new();
+    for (side, channels) in [1, 3, 7].into_iter().flat_map(|side| [3, 64].map(|channels| (side, channels))) {
+        for (stride, padding) in [(1, 0), (1, side / 2), (2, 0), (2, side / 2)] {
+            cases.push(([2, channels, 15, 13], [64, channels, side, side], square(stride, padding, false)));
+        }
+    }
+    // Nothing of these is a whole piece of 16 bytes.
+    cases.push(([3, 5, 9, 7], [6, 5, 1, 1], square(1, 0, false)));
+    cases.push(([1, 1, 5, 5], [1, 1, 3, 3], square(1, 0, false)));
+    cases.push(([2, 7, 11, 9], [3, 7, 3, 3], square(2, 1, false)));
+    cases
+}
+
+/// Every kind of a case's three computations, with TF32 and without.
+fn kinds(input: [usize; 4], weight: [usize; 4], how: Convolution) -> Vec<Kind> {
+    let output = output(input, weight, how).unwrap();
+    let formats = [(Format::F32, false), (Format::F32, true), (Format::F16, false), (Format::Bf16, false)];
+    let kind = |part, (format, tf32)| {
+        let how = Convolution { tf32, ..how };
+        Kind { card: 0, part, format, input, weight, output, how }
+    };
+    PARTS.into_iter().flat_map(|part| formats.map(|format| kind(part, format))).collect()
+}
+
+/// The library plans for a card that is not there, with all that is decided before something runs.
+#[test]
+#[ignore = "needs cuDNN 9.14 and cuBLASLt"]
+fn plans_are_made_without_a_card() {
+    let graph = graph().unwrap();
+    // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
+    let card = Object::new(graph, PROPERTIES, &[(2702, Value::Text(H200))]).unwrap();
+    let layers = LAYERS.map(|(input, weight, stride, padding)| (input, weight, square(stride, padding, false)));
+    for (large, (input, weight, how)) in
+        cases().into_iter().map(|case| (false, case)).chain(layers.map(|case| (true, case)))
+    {
+        for kind in kinds(input, weight, how) {
+            let plan = match planned(graph, kind, &Target::properties(&card), 0) {
+                Ok(plan) => plan.plan,
+                Err(fault) => panic!("{kind:?}: {fault}"),
+            };
+            let (notes, strict) = (plan.notes(), kind.format == Format::F32 && !kind.how.tf32);
+            assert!(!notes.iter().any(|note| [1, 2, 4].contains(note)), "{kind:?}: {notes:?}");
+            assert!(!strict || !notes.contains(&0), "{kind:?}: {notes:?}");
+            assert!(strict || !large || notes.contains(&0), "{kind:?} without tensor cores: {notes:?}");
+            assert!(plan.workspace <= WORKSPACE);
+            if large {
+                println!("{kind:?}: {notes:?}, {} bytes beside the operands", plan.workspace);
+            }
+        }
+    }
+}
+
+/// Half a plan is taken down again.
+#[test]
+#[ignore = "needs cuDNN 9.14 and cuBLASLt"]
+fn what_cannot_be_planned_is_told() {
+    let graph = graph().unwrap();
+    let card = Object::new(graph, PROPERTIES, &[(2702, Value::Text(H200))]).unwrap();
+    let (input, weight, how) = ([2, 8, 9, 9], [8, 8, 3, 3], square(1, 1, true));
+    let good = Kind { card: 0, part: Part::Result, format: Format::F32, input, weight, output: [2, 8, 9, 9], how };
+    for part in PARTS {
+        let good = Kind { part, ..good };
+        assert!(planned(graph, good, &Target::properties(&card), 0).is_ok());
+        let wrong = Kind { output: [2, 8, 9, 7], ..good };
+        assert!(planned(graph, wrong, &Target::properties(&card), 0).is_err(), "the result of another window");
+    }
+    assert!(Object::new(graph, PROPERTIES, &[(2702, Value::Text(b"{}"))]).is_err());
+    assert!(Object::new(graph, CONVOLUTION, &[(100, Value::Real(1.0))]).is_err());
+    let nothing = Demand { forbidden: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], workspace: 0, passed_over: 0 };
+    // In bfloat16 the gradient of images has no kernel that is deterministic and has no note.
+    let (tensors, format) = ([input, weight, input].into_iter().enumerate(), code(Format::Bf16));
+    let mut parts: Vec<_> = tensors.map(|(place, shape)| tensor(graph, place, format, shape).unwrap()).collect();
+    parts.push(windows(graph, how).unwrap());
+    let operation = operation(graph, Part::OfInput, &parts).unwrap();
+    let plan = execution::plan::<3>(graph, operation, parts, &Target::properties(&card), &nothing);
+    assert!(plan.is_err_and(|fault| fault.to_string().contains("no engine")));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn windows_of_all_sizes_on_gpu() {
+    let _alone = alone();
+    for (input, weight, how) in cases() {
+        for format in FORMATS {
+            let (x, w) = (given(spread(input, 1), format), given(spread(weight, 2), format));
+            assert!(convolutions(x.clone(), w.clone(), how, tolerance(format, 1e-5)), "{format:?} {how:?}");
+            if format == FloatDType::F32 {
+                assert!(convolutions(x, w, Convolution { tf32: true, ..how }, 3e-3), "TF32 {how:?}");
+            }
+        }
+    }
+    assert_eq!(fault(), None);
+}
+
+/// Many times in a row, as well as with other work in between.
+#[test]
+#[ignore = "needs a GPU"]
+fn a_plan_gives_the_same_bits_each_time_on_gpu() {
+    let _alone = alone();
+    for (input, weight, stride, padding) in LAYERS {
+        for (format, tf32) in FORMATS.map(|format| (format, true)).into_iter().chain([(FloatDType::F32, false)]) {
+            let how = square(stride, padding, tf32);
+            let input = [8, input[1], input[2], input[3]];
+            let [_, _, height, width] = output(input, weight, how).unwrap();
+            let (x, w) = (given::<4>(spread(input, 1), format), given::<4>(spread(weight, 2), format));
+            let dy = given::<4>(spread([input[0], weight[0], height, width], 3), format);
+            let once = || {
+                let y = convolve(x.clone(), w.clone(), how).unwrap();
+                let dx = of_input(dy.clone(), w.clone(), input, how).unwrap();
+                let dw = of_weight(x.clone(), dy.clone(), weight, how).unwrap();
+                [y, dx, dw]
+            };
+            let (first, more) = (once(), [once(), once(), once()]);
+            let first = first.map(read);
+            for again in more {
+                assert!(again.map(read) == first, "{input:?} {weight:?} {format:?} {tf32}");
+            }
+        }
+    }
+    assert_eq!(fault(), None);
+}
+
+/// Runs a plan so many times in a row. The time of the host alone, and the time until all is done.
+fn timed(plan: &'static Plan, shape: [usize; 4], operands: [&Tensor<4>; 2], times: u32) -> [Duration; 2] {
+    let (device, dtype) = (operands[0].device(), operands[0].dtype());
+    let host = Arc::new(AtomicU64::new(0));
+    let noted = Arc::clone(&host);
+    device.sync().unwrap();
+    let start = Instant::now();
+    let operands = operands.map(|operand| primitive(operand).unwrap());
+    let [made] = custom("timed", operands, [(shape.into(), dtype)], move |operands| {
+        let noted = Arc::clone(&noted);
+        queue(operands, [(shape.into(), dtype)], plan.plan.workspace, move |_, handle, places| {
+            let start = Instant::now();
+            for _ in 0..times {
+                plan.run(handle, places)?;
+            }
+            noted.store(u64::try_from(start.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
+            Ok(())
+        })
+    });
+    device.sync().unwrap();
+    let all = start.elapsed();
+    drop(made);
+    [Duration::from_nanos(host.load(Ordering::Relaxed)), all]
+}
+
+/// Prints what a call costs the host and what it costs the card, for the first plans that will do: `cargo test --release --lib -- --ignored --nocapture timing_of_layers_on_gpu`.
+#[test]
+#[ignore = "needs a GPU"]
+fn timing_of_layers_on_gpu() {
+    let _alone = alone();
+    let (dnn, graph) = (library::dnn().unwrap(), graph().unwrap());
+    println!("images weights part: us of the card, of the host, MiB beside the operands, notes");
+    for (input, weight, stride, padding) in LAYERS {
+        let formats = [(FloatDType::BF16, Format::Bf16, true), (FloatDType::F32, Format::F32, true)];
+        for (dtype, format, tf32) in formats {
+            for part in PARTS {
+                let how = square(stride, padding, tf32);
+                let output = output(input, weight, how).unwrap();
+                let kind = Kind { card: 0, part, format, input, weight, output, how };
+                let [x, w, y] = [input, weight, output]
+                    .map(|shape| Tensor::<4>::full(shape, 0.5, &Device::cuda(0)).cast(dtype) * 0.5);
+                let (operands, shape) = match part {
+                    Part::Result => ([&x, &w], output),
+                    Part::OfInput => ([&w, &y], input),
+                    Part::OfWeight => ([&x, &y], weight),
+                };
+                for passed_over in 0..6 {
+                    let plan = ask(dnn, 0, |handle| planned(graph, kind, &Target::handle(handle), passed_over));
+                    let Ok(plan) = plan else { break };
+                    let plan: &'static Plan = Box::leak(Box::new(plan));
+                    timed(plan, shape, operands, 3);
+                    let [few, many] = [10, 60].map(|times| timed(plan, shape, operands, times));
+                    let each = |which: usize| (many[which].as_secs_f64() - few[which].as_secs_f64()) * 1e6 / 50.0;
+                    println!(
+                        "{input:?} {weight:?} {format:?} {part:?}: {:.1} {:.1} {} {:?}",
+                        each(1),
+                        each(0),
+                        plan.plan.workspace >> 20,
+                        plan.plan.notes()
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(fault(), None);
+}

@@ -1,0 +1,189 @@
+//! From an operation of cuDNN's graph interface to a plan that is ready to run: chosen once, by the library's own heuristics and never by measuring, so that it is the
+//! same in each run.
+
+use super::super::Fault;
+use super::super::library::Opaque;
+use super::graph::{
+    CONFIGURATION, ENGINE, Graph, HEURISTICS, OPERANDS, OPERATIONS, Object, PLAN, TENSOR, Value, long, longs,
+};
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+/// What the address of an operand is a multiple of.
+const ALIGNMENT: i64 = 16;
+
+/// `CUDNN_HEUR_MODE_A`, then `CUDNN_HEUR_MODE_FALLBACK`, which has the slow and general engines.
+const MODES: [c_int; 2] = [3, 2];
+
+/// `CUDNN_ATTR_ENGINEHEUR_RESULTS`.
+const RESULTS: c_int = 202;
+/// `CUDNN_ATTR_ENGINECFG_ENGINE`.
+const ENGINE_OF: c_int = 300;
+/// `CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE`.
+const WORKSPACE_SIZE: c_int = 402;
+/// `CUDNN_ATTR_ENGINE_NUMERICAL_NOTE`.
+const NUMERICAL_NOTE: c_int = 1303;
+
+/// What an engine may do to numbers: some of `cudnnBackendNumericalNote_t`.
+pub mod note {
+    use std::ffi::c_int;
+
+    /// Products are those of tensor cores: float32 is rounded to TF32.
+    pub const TENSOR_CORE: c_int = 0;
+    /// Operands are rounded to a shorter format.
+    pub const DOWN_CONVERT_INPUTS: c_int = 1;
+    /// Sums are in a shorter format than was asked for.
+    pub const REDUCED_PRECISION_REDUCTION: c_int = 2;
+    /// Sums are in an order that is not always the same.
+    pub const NONDETERMINISTIC: c_int = 4;
+}
+
+/// The card that a plan is for, as the library is told of it at each step.
+pub struct Target<'a> {
+    graph: Option<(c_int, Value<'a>)>,
+    heuristics: Option<(c_int, Value<'a>)>,
+    plan: Option<(c_int, Value<'a>)>,
+}
+
+impl<'a> Target<'a> {
+    /// The card of a handle, whose context is current.
+    pub fn handle(handle: Opaque) -> Self {
+        // CUDNN_ATTR_OPERATIONGRAPH_HANDLE and CUDNN_ATTR_EXECUTION_PLAN_HANDLE.
+        let [graph, plan] = [800, 400].map(|attribute| Some((attribute, Value::Handle(handle))));
+        Self { graph, heuristics: None, plan }
+    }
+
+    /// A card that need not be there, by its properties.
+    #[cfg(test)]
+    pub fn properties(properties: &'a Object) -> Self {
+        // CUDNN_ATTR_ENGINEHEUR_DEVICEPROP and CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP.
+        let [heuristics, plan] = [204, 407].map(|attribute| Some((attribute, Value::Object(properties))));
+        Self { graph: None, heuristics, plan }
+    }
+}
+
+/// Which plans will do.
+pub struct Demand<'a> {
+    /// Notes of which an engine may have none.
+    pub forbidden: &'a [c_int],
+    /// Bytes beside the operands that a plan may take.
+    pub workspace: usize,
+    /// How many plans that will do are passed over.
+    pub passed_over: usize,
+}
+
+/// An operation on `N` tensors that is ready to run.
+pub struct Plan<const N: usize> {
+    graph: &'static Graph,
+    /// The library does not promise that one plan may be run on two threads at a time. Behind the plan is what it was made of.
+    held: Mutex<(Object, Vec<Object>)>,
+    /// Bytes that it needs beside the operands.
+    pub workspace: usize,
+}
+
+/// The number by which a graph and its operands know a tensor, by its place among them.
+fn id(place: usize) -> Result<i64, Fault> {
+    long(place).map(|place| place + 1)
+}
+
+/// How a tensor lies whose values are together, the last axis innermost. The place is that among the operands.
+pub fn tensor(graph: &'static Graph, place: usize, format: c_int, shape: [usize; 4]) -> Result<Object, Fault> {
+    let [count, channels, height, width] = longs(shape)?;
+    let attributes = [
+        (901, Value::Format(format)),                              // CUDNN_ATTR_TENSOR_DATA_TYPE
+        (902, Value::Integers(&[count, channels, height, width])), // CUDNN_ATTR_TENSOR_DIMENSIONS
+        (903, Value::Integers(&[channels * height * width, height * width, width, 1])), // CUDNN_ATTR_TENSOR_STRIDES
+        (906, Value::Integers(&[id(place)?])),                     // CUDNN_ATTR_TENSOR_UNIQUE_ID
+        (900, Value::Integers(&[ALIGNMENT])),                      // CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT
+    ];
+    Object::new(graph, TENSOR, &attributes)
+}
+
+/// The first plan that the library proposes for an operation and that will do. `parts` are the objects that the operation refers to.
+pub fn plan<const N: usize>(
+    graph: &'static Graph,
+    operation: Object,
+    mut parts: Vec<Object>,
+    target: &Target<'_>,
+    demand: &Demand<'_>,
+) -> Result<Plan<N>, Fault> {
+    let mut attributes = vec![(801, Value::Object(&operation))]; // CUDNN_ATTR_OPERATIONGRAPH_OPS
+    attributes.extend(target.graph);
+    let whole = Object::new(graph, OPERATIONS, &attributes)?;
+    let mut failed = Fault::Runtime("no engine that is exact and deterministic and takes little memory".to_owned());
+    let mut passed_over = 0;
+    for mode in MODES {
+        let proposed = proposals(graph, &whole, target, mode).unwrap_or_else(|fault| {
+            failed = fault;
+            Vec::new()
+        });
+        for configuration in proposed {
+            match ready(graph, &configuration, target, demand) {
+                Ok(Some(_)) if passed_over < demand.passed_over => passed_over += 1,
+                Ok(Some((plan, workspace))) => {
+                    parts.extend([operation, whole, configuration]);
+                    return Ok(Plan { graph, held: Mutex::new((plan, parts)), workspace });
+                }
+                Ok(None) => {}
+                Err(fault) => failed = fault,
+            }
+        }
+    }
+    Err(failed)
+}
+
+/// What the library would do, the best first.
+fn proposals(
+    graph: &'static Graph,
+    operations: &Object,
+    target: &Target<'_>,
+    mode: c_int,
+) -> Result<Vec<Object>, Fault> {
+    // CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH and CUDNN_ATTR_ENGINEHEUR_MODE.
+    let mut attributes = vec![(201, Value::Object(operations)), (200, Value::Heuristics(mode))];
+    attributes.extend(target.heuristics);
+    Object::new(graph, HEURISTICS, &attributes)?.objects(RESULTS, CONFIGURATION)
+}
+
+/// A configuration's plan and the bytes that it needs; none where it will not do.
+fn ready(
+    graph: &'static Graph,
+    configuration: &Object,
+    target: &Target<'_>,
+    demand: &Demand<'_>,
+) -> Result<Option<(Object, usize)>, Fault> {
+    let notes = configuration.object(ENGINE_OF, ENGINE)?.notes(NUMERICAL_NOTE)?;
+    if notes.iter().any(|note| demand.forbidden.contains(note)) {
+        return Ok(None);
+    }
+    let mut attributes = vec![(401, Value::Object(configuration))]; // CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG
+    attributes.extend(target.plan);
+    let plan = Object::new(graph, PLAN, &attributes)?;
+    let workspace = usize::try_from(plan.integer(WORKSPACE_SIZE)?).ok();
+    Ok(workspace.filter(|workspace| *workspace <= demand.workspace).map(|workspace| (plan, workspace)))
+}
+
+impl<const N: usize> Plan<N> {
+    /// Computes with operands in the order of their places. They are on the card that the plan was made for, lie as it was told, and begin at multiples of 16
+    /// bytes; the workspace is as long as the plan asks. The context of the card is current, and the handle is of this thread.
+    pub fn run(&self, handle: Opaque, operands: [Opaque; N], workspace: Opaque) -> Result<(), Fault> {
+        let mut ids = [0; N];
+        for (place, number) in ids.iter_mut().enumerate() {
+            *number = id(place)?;
+        }
+        let attributes = [
+            (1000, Value::Integers(&ids)),          // CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS
+            (1001, Value::Addresses(&operands)),    // CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS
+            (1003, Value::Addresses(&[workspace])), // CUDNN_ATTR_VARIANT_PACK_WORKSPACE
+        ];
+        let operands = Object::new(self.graph, OPERANDS, &attributes)?;
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).0.execute(handle, &operands)
+    }
+
+    /// What the engine does to numbers.
+    #[cfg(test)]
+    pub fn notes(&self) -> Vec<c_int> {
+        let held = self.held.lock().unwrap();
+        held.1.last().unwrap().object(ENGINE_OF, ENGINE).unwrap().notes(NUMERICAL_NOTE).unwrap()
+    }
+}

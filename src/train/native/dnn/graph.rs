@@ -1,0 +1,250 @@
+//! The objects of cuDNN's graph interface, which it calls its backend: made of attributes, finished, then only read.
+//!
+//! Knows how attributes are handed over, and not what they mean. Numbers and types are those of `cudnn_graph.h`, the same in cuDNN 9.12, 9.14 and 9.19.
+
+use super::super::library::{Opaque, functions, open};
+use super::super::{Fault, told};
+use libloading::Library;
+use std::ffi::{c_int, c_void};
+use std::ptr::{from_ref, null_mut};
+use std::sync::OnceLock;
+
+functions! {
+    /// Of `cudnn_graph.h`. Each answers a `cudnnStatus_t`.
+    Graph {
+        /// `cudnnBackendCreateDescriptor(sort, object)`.
+        create = c"cudnnBackendCreateDescriptor" (c_int, *mut Opaque);
+        /// `cudnnBackendDestroyDescriptor(object)`.
+        destroy = c"cudnnBackendDestroyDescriptor" (Opaque);
+        /// `cudnnBackendSetAttribute(object, attribute, type, how many values, values)`.
+        set = c"cudnnBackendSetAttribute" (Opaque, c_int, c_int, i64, *const c_void);
+        /// `cudnnBackendGetAttribute(object, attribute, type, room for values, how many there are, values)`.
+        get = c"cudnnBackendGetAttribute" (Opaque, c_int, c_int, i64, *mut i64, *mut c_void);
+        /// `cudnnBackendFinalize(object)`.
+        finish = c"cudnnBackendFinalize" (Opaque);
+        /// `cudnnBackendExecute(handle, plan, operands)`.
+        execute = c"cudnnBackendExecute" (Opaque, Opaque, Opaque);
+    }
+}
+
+/// cuDNN's graph interface, loaded at the first call; none where the library is absent or without it.
+pub fn graph() -> Option<&'static Graph> {
+    static GRAPH: OnceLock<Option<Graph>> = OnceLock::new();
+    let names = ["libcudnn.so", "libcudnn.so.9"];
+    GRAPH.get_or_init(|| names.iter().find_map(|name| open(name, Graph::of))).as_ref()
+}
+
+/// What an object describes, a `cudnnBackendDescriptorType_t`, and how the steps of its life are named when they fail.
+#[derive(Clone, Copy)]
+pub struct Sort {
+    code: c_int,
+    creation: &'static str,
+    setting: &'static str,
+    asking: &'static str,
+    finishing: &'static str,
+}
+
+macro_rules! sorts {
+    ($($(#[$about:meta])* $name:ident = $code:literal $what:literal;)*) => {
+        $(
+            $(#[$about])*
+            pub const $name: Sort = Sort {
+                code: $code,
+                creation: concat!("cudnnBackendCreateDescriptor for ", $what),
+                setting: concat!("cudnnBackendSetAttribute of ", $what),
+                asking: concat!("cudnnBackendGetAttribute of ", $what),
+                finishing: concat!("cudnnBackendFinalize of ", $what),
+            };
+        )*
+    };
+}
+
+sorts! {
+    /// How windows move.
+    CONVOLUTION = 1 "a convolution";
+    /// A way to compute a graph.
+    ENGINE = 2 "an engine";
+    /// An engine with its choices made.
+    CONFIGURATION = 3 "a configuration";
+    /// What proposes configurations.
+    HEURISTICS = 4 "heuristics";
+    /// A configuration that is ready to run.
+    PLAN = 5 "a plan";
+    /// The result of a convolution.
+    CONVOLVE = 10 "an operation";
+    /// The gradient of the weights of a convolution.
+    OF_WEIGHT = 11 "an operation";
+    /// The gradient of the images of a convolution.
+    OF_INPUT = 12 "an operation";
+    /// Operations that are computed together.
+    OPERATIONS = 15 "a graph";
+    /// Where the operands of a plan are.
+    OPERANDS = 16 "operands";
+    /// How an operand lies in memory.
+    TENSOR = 17 "a tensor";
+    /// What is known of a card.
+    #[cfg(test)]
+    PROPERTIES = 38 "properties of a card";
+}
+
+/// Values of an attribute, each kind with its `cudnnBackendAttributeType_t`.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    /// `cudnnHandle_t`.
+    Handle(Opaque),
+    /// `cudnnDataType_t`.
+    Format(c_int),
+    /// Whole numbers.
+    Integers(&'a [i64]),
+    /// A number in float32.
+    Real(f32),
+    /// Addresses on the card.
+    Addresses(&'a [Opaque]),
+    /// `cudnnConvolutionMode_t`.
+    Convolution(c_int),
+    /// `cudnnBackendHeurMode_t`.
+    Heuristics(c_int),
+    /// Another object, which has to be kept for as long as this one is used.
+    Object(&'a Object),
+    /// Text.
+    #[cfg(test)]
+    Text(&'a [u8]),
+}
+
+const INTEGERS: c_int = 3;
+const NOTES: c_int = 11;
+const OBJECTS: c_int = 15;
+
+impl Value<'_> {
+    /// The type, how many there are, and where they are.
+    fn parts(&self) -> (c_int, usize, *const c_void) {
+        match self {
+            Self::Handle(handle) => (0, 1, from_ref(handle).cast()),
+            Self::Format(code) => (1, 1, from_ref(code).cast()),
+            Self::Integers(values) => (INTEGERS, values.len(), values.as_ptr().cast()),
+            Self::Real(value) => (4, 1, from_ref(value).cast()),
+            Self::Addresses(places) => (6, places.len(), places.as_ptr().cast()),
+            Self::Convolution(mode) => (7, 1, from_ref(mode).cast()),
+            Self::Heuristics(mode) => (8, 1, from_ref(mode).cast()),
+            Self::Object(object) => (OBJECTS, 1, from_ref(&object.place).cast()),
+            #[cfg(test)]
+            Self::Text(text) => (24, text.len(), text.as_ptr().cast()),
+        }
+    }
+}
+
+/// An object of the library, destroyed when it is dropped.
+pub struct Object {
+    graph: &'static Graph,
+    sort: Sort,
+    place: Opaque,
+}
+
+// SAFETY: an object is plain memory of the library, not bound to a thread; of a shared one attributes are only read.
+#[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
+unsafe impl Send for Object {}
+
+impl Object {
+    /// An object with these attributes, finished.
+    pub fn new(graph: &'static Graph, sort: Sort, attributes: &[(c_int, Value<'_>)]) -> Result<Self, Fault> {
+        let object = Self::empty(graph, sort)?;
+        for (attribute, value) in attributes {
+            let (code, count, values) = value.parts();
+            // SAFETY: the object was made by the library; so many values of this type can be read.
+            #[expect(unsafe_code, reason = "a function of cuDNN")]
+            let status = unsafe { (graph.set)(object.place, *attribute, code, long(count)?, values) };
+            told(sort.setting, status)?;
+        }
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe { (graph.finish)(object.place) };
+        told(sort.finishing, status)?;
+        Ok(object)
+    }
+
+    /// An object for the library to fill.
+    fn empty(graph: &'static Graph, sort: Sort) -> Result<Self, Fault> {
+        let mut place = null_mut();
+        // SAFETY: `place` can be written to.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe { (graph.create)(sort.code, &raw mut place) };
+        told(sort.creation, status)?;
+        Ok(Self { graph, sort, place })
+    }
+
+    /// An attribute that is a whole number.
+    pub fn integer(&self, attribute: c_int) -> Result<i64, Fault> {
+        let mut value = [0_i64];
+        self.get(attribute, INTEGERS, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// An attribute that is a list of `cudnnBackendNumericalNote_t`.
+    pub fn notes(&self, attribute: c_int) -> Result<Vec<c_int>, Fault> {
+        // There are ten.
+        let mut notes = vec![-1; 32];
+        let count = self.get(attribute, NOTES, &mut notes)?;
+        notes.truncate(count);
+        Ok(notes)
+    }
+
+    /// An attribute that is another object.
+    pub fn object(&self, attribute: c_int, sort: Sort) -> Result<Self, Fault> {
+        let object = Self::empty(self.graph, sort)?;
+        self.get(attribute, OBJECTS, &mut [object.place])?;
+        Ok(object)
+    }
+
+    /// An attribute that is a list of objects.
+    pub fn objects(&self, attribute: c_int, sort: Sort) -> Result<Vec<Self>, Fault> {
+        let room = self.get::<Opaque>(attribute, OBJECTS, &mut [])?;
+        let mut objects = (0..room).map(|_| Self::empty(self.graph, sort)).collect::<Result<Vec<_>, _>>()?;
+        let mut places: Vec<Opaque> = objects.iter().map(|object| object.place).collect();
+        // It tells more than it has.
+        let count = self.get(attribute, OBJECTS, &mut places)?;
+        objects.truncate(count);
+        Ok(objects)
+    }
+
+    /// Reads values into the room there is, and answers how many the library has.
+    fn get<T>(&self, attribute: c_int, code: c_int, values: &mut [T]) -> Result<usize, Fault> {
+        let mut count = 0;
+        let room = long(values.len())?;
+        let start = if values.is_empty() { null_mut() } else { values.as_mut_ptr() };
+        // SAFETY: the object was made by the library; there is room for so many values, which are as long as the type that is asked for.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe { (self.graph.get)(self.place, attribute, code, room, &raw mut count, start.cast()) };
+        told(self.sort.asking, status)?;
+        usize::try_from(count).map_err(|_| Fault::Failed { what: self.sort.asking, code: -1 })
+    }
+
+    /// Has this plan computed with these operands, by a handle of the card that it was made for, whose context is current.
+    pub fn execute(&self, handle: Opaque, operands: &Self) -> Result<(), Fault> {
+        // SAFETY: the caller has made sure that the operands are on the card and as the plan was told.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let status = unsafe { (self.graph.execute)(handle, self.place, operands.place) };
+        told("cudnnBackendExecute", status)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object was made by the library and is held by nobody else. Nothing can be done about a failure.
+        #[expect(unsafe_code, reason = "a function of cuDNN")]
+        let _ = unsafe { (self.graph.destroy)(self.place) };
+    }
+}
+
+/// A length as the library counts.
+pub fn long(length: usize) -> Result<i64, Fault> {
+    i64::try_from(length).map_err(|_| Fault::Runtime("a tensor is too long for cuDNN".to_owned()))
+}
+
+/// Lengths as the library counts.
+pub fn longs<const D: usize>(lengths: [usize; D]) -> Result<[i64; D], Fault> {
+    let mut longs = [0; D];
+    for (value, length) in longs.iter_mut().zip(lengths) {
+        *value = long(length)?;
+    }
+    Ok(longs)
+}
