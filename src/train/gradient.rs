@@ -3,10 +3,18 @@
 //! Everything stays on the device; only whether all values are finite is read, where half precision needs it.
 
 use super::fit::joined;
+#[cfg(feature = "cuda")]
+use super::native::kernels::{self, Factor};
+#[cfg(feature = "cuda")]
+use super::number::single;
 use burn::tensor::{Tensor, TensorReadError};
 
 /// The sum of the squares of all values, shape [1]. Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
 fn square_sum(gradients: &[Tensor<1>]) -> Tensor<1> {
+    #[cfg(feature = "cuda")]
+    if let Some(sum) = kernels::square_sum(gradients) {
+        return sum;
+    }
     let squares = |gradient: &Tensor<1>| {
         let len = gradient.dims()[0];
         (gradient.clone() * gradient.clone()).reshape([1, len]).sum_dim(1).reshape([1])
@@ -23,12 +31,23 @@ pub fn finite(gradients: &[Tensor<1>]) -> Result<bool, TensorReadError> {
 
 /// All of them times a factor.
 pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
+    #[cfg(feature = "cuda")]
+    let gradients = match kernels::multiplied(gradients, Factor::Given(single(factor))) {
+        Ok(scaled) => return scaled,
+        Err(gradients) => gradients,
+    };
     gradients.into_iter().map(|gradient| gradient * factor).collect()
 }
 
 /// Shortened so that the norm of all together is at most `norm` (Pascanu et al. 2013; PyTorch's `clip_grad_norm_`, with its 1e-6).
 pub fn clipped(gradients: Vec<Tensor<1>>, norm: f64) -> Vec<Tensor<1>> {
-    let factor = ((square_sum(&gradients).sqrt() + 1e-6).recip() * norm).clamp_max(1.0);
+    let sum = square_sum(&gradients);
+    #[cfg(feature = "cuda")]
+    let gradients = match kernels::multiplied(gradients, Factor::Norm(&sum, single(norm))) {
+        Ok(clipped) => return clipped,
+        Err(gradients) => gradients,
+    };
+    let factor = ((sum.sqrt() + 1e-6).recip() * norm).clamp_max(1.0);
     gradients.into_iter().map(|gradient| gradient * factor.clone()).collect()
 }
 

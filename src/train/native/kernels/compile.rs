@@ -71,6 +71,8 @@ pub fn launching() -> Option<&'static Launching> {
 pub enum Program {
     /// Steps of optimisers.
     Update,
+    /// All gradients at once.
+    Gradients,
     /// Dropout.
     Dropout,
     /// Gradients of tables.
@@ -96,8 +98,9 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Update,
+        Self::Gradients,
         Self::Dropout,
         Self::Embedding,
         Self::Loss,
@@ -115,6 +118,7 @@ impl Program {
     fn text(self) -> String {
         let own = match self {
             Self::Update => include_str!("update.cu"),
+            Self::Gradients => include_str!("gradients.cu"),
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),

@@ -1,4 +1,5 @@
 mod batch_norm;
+mod gradients;
 
 use super::super::fault;
 use super::*;
@@ -79,6 +80,8 @@ fn the_host_gets_everything_back() {
         panic!("no card is asked for")
     };
     assert_eq!(state.parameters.len(), 1);
+    assert!(square_sum(&state.gradients).is_none(), "no card is asked for");
+    assert!(multiplied(state.gradients, Factor::Given(0.5)).is_err_and(|gradients| gradients.len() == 1));
     let look = Look { causal: true, scale: 1.0, key: 0, share: 0.0 };
     let Err(scores) = attention_softmax(random([1, 2, 3, 3]), look, FloatDType::F32) else {
         panic!("no card is asked for")
