@@ -25,8 +25,12 @@ use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// First steps of a device with a queue, each of which is read at once: they compile and tune, and no mean may hide that.
-const WARM_UP: u64 = 10;
+/// First steps of a device with a queue: they compile and tune, for each way in which later steps are done. The first few are read one by one, the last is waited for
+/// in each of its parts, and those between are queued, where operations are fused in other groups than where the device is waited for.
+pub const WARM_UP: u64 = 10;
+
+/// How many of them are read one by one.
+const ALONE: u64 = 3;
 
 /// Every how many steps one is measured from inside: on the host, and on a device with a queue, whose losses are read no more often
 /// because a read waits until the queue is empty.
@@ -165,7 +169,8 @@ impl Trainee<'_> {
             }
             let measured = step.is_multiple_of(self.inner_every);
             // A batch of another size may compile and tune anew, as the first steps do.
-            let alone = self.drained || measured || step <= WARM_UP || indices.len() < self.spec.batch;
+            let first = step <= ALONE || step == WARM_UP;
+            let alone = self.drained || measured || first || indices.len() < self.spec.batch;
             if alone {
                 self.read_losses()?;
                 self.place.sync()?;
@@ -193,7 +198,6 @@ impl Trainee<'_> {
         (indices, next): (&[usize], Option<&[usize]>),
         measured: bool,
     ) -> Result<Tensor<1>, TrainError> {
-        // Where the device is waited for, operations are fused in other groups: those are compiled before any is measured.
         let waits = measured || number == WARM_UP;
         let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured };
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());

@@ -11,10 +11,10 @@ Usage: models.py OUT STAGE...
                            the reference implementations, with TF32 and without; on_gpu: each operation of ours against the CPU
     warm CELL,...          trains all of these at once, ten steps each: compiles and tunes, measures nothing
     cells CELL,...         trains one after the other and prints a row for each
-    manifests FILE,...     runs manifests, JOBS at once (all if not given), and tells what they reached
+    manifests FILE,...     runs manifests and tells what they reached
     export                 brings the kernels along in OUT
 
-A CELL is MODEL:BATCH:PRECISION[:STEPS]. Changes no setting of the card.
+A CELL is MODEL:BATCH:PRECISION[:STEPS]. JOBS in the environment says how many tests or manifests run at once, 16 if it is not given. Changes no setting of the card.
 """
 
 import json
@@ -78,7 +78,7 @@ def manifest(cell, steps):
     model, batch, precision, *_ = cell.split(":")
     rule, rate = RULE.get(model, ("adam", 0.001))
     batch = int(batch)
-    data = DATA[model].format(train=batch * 40, eval=batch * 4)
+    data = DATA[model].format(train=batch * 160, eval=batch * 4)
     name = "dqn" if model == "catch" else model
     return f"""
 description = "how fast {cell} is"
@@ -155,7 +155,7 @@ def stage_cells(cells, out):
     rows = []
     for cell in cells:
         given = cell.split(":")
-        steps = int(given[3]) if len(given) > 3 else 70
+        steps = int(given[3]) if len(given) > 3 else 160
         cell = ":".join(given[:3])
         code, took, said = run(cell, steps, float(os.environ.get("LIMIT", "300")), out)
         say(f"{cell}: exit code {code} after {took:.0f} s" + ("" if code == 0 else "\n" + said[-1500:]))
@@ -223,7 +223,7 @@ def stage_parity(program, names, out):
         told = [line for line in said.splitlines() if " off" in line or "differ" in line or "panicked" in line]
         say(f"{name}, {'strict' if strict else 'TF32'}: exit code {code}\n    " + "\n    ".join(line[:220] for line in told[:14]))
 
-    with ThreadPoolExecutor(max_workers=16) as pool:
+    with ThreadPoolExecutor(max_workers=int(os.environ.get("JOBS", "16"))) as pool:
         list(pool.map(one, [(name, strict) for name in names for strict in (True, False)]))
 
 
