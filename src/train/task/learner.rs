@@ -1,11 +1,11 @@
 //! A model that learns the right class of every position: of an image, or of each token of a text.
 
+use super::ahead::Ahead;
 use super::network::{Network, answer_taped, backward};
 use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
 use crate::train::data::planes::{DEVIATION, MEAN};
 use crate::train::dataset::{Dataset, Inputs, Samples};
-use crate::train::device::Place;
 use crate::train::evaluate::turn;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::Input;
@@ -15,7 +15,6 @@ use crate::train::pass::whole;
 use crate::train::{DataError, TrainError};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// A model and its data.
 pub struct Learner {
@@ -24,8 +23,7 @@ pub struct Learner {
     seed: u64,
     /// Rows of a batch of evaluation.
     batch: usize,
-    /// Samples that are made while the device works on the step before.
-    ahead: Option<Ahead>,
+    ahead: Ahead<Samples>,
     /// What is answered next.
     asked: Option<Question>,
 }
@@ -39,33 +37,16 @@ struct Question {
     counted: usize,
 }
 
-/// The samples of a step that comes next.
-struct Ahead {
-    step: u64,
-    made: JoinHandle<Result<Samples, DataError>>,
-}
-
 impl Learner {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: None, asked: None }
+        Self { network, data, seed, batch, ahead: Ahead::new(), asked: None }
     }
 
-    /// The samples of a step. Where the device has a queue, those of the next one are made meanwhile.
     fn samples(&mut self, step: &Step<'_>) -> Result<Samples, DataError> {
-        let waiting = self.ahead.take().filter(|ahead| ahead.step == step.number);
-        let samples = match waiting.map(|ahead| ahead.made.join()) {
-            Some(Ok(samples)) => samples?,
-            // A thread that panicked made nothing: what it could not do is done here, where a panic is told.
-            Some(Err(_)) | None => self.data.train(self.seed, step.epoch, step.indices)?,
-        };
-        if let (Place::Device(_), Some(next)) = (&self.network.place, step.next) {
-            let (data, seed, epoch, indices) = (Arc::clone(&self.data), self.seed, step.epoch, next.to_vec());
-            let made = std::thread::spawn(move || data.train(seed, epoch, &indices));
-            self.ahead = Some(Ahead { step: step.number + 1, made });
-        }
-        Ok(samples)
+        let (data, seed) = (Arc::clone(&self.data), self.seed);
+        self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))
     }
 
     fn input(&self, inputs: Inputs) -> Input {

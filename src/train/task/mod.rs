@@ -2,6 +2,7 @@
 //!
 //! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
 
+mod ahead;
 mod learner;
 mod network;
 mod open;
