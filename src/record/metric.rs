@@ -70,8 +70,15 @@ use Direction::{Maximize, Minimize};
 
 /// Every metric that the house itself records.
 pub const KNOWN_METRICS: &[MetricInfo] = &[
-    info("accuracy", "", Maximize, "share of right answers on the evaluation data, at the end"),
+    info(
+        "accuracy",
+        "",
+        Maximize,
+        "share of right answers on the evaluation data, at the end; of detectors the average precision of boxes",
+    ),
     info("achieved_tflops", "TFLOP/s", Maximize, "flops_per_sample x throughput: the model's operations, by formula"),
+    info("box_ap_50", "", Maximize, "mean average precision of boxes that overlap a right one by half"),
+    info("box_ap_75", "", Maximize, "mean average precision of boxes that overlap a right one by three quarters"),
     info("cpu_time", "s", Minimize, "processor time of the worker, user and system, all threads"),
     info("cpu_util", "%", Maximize, "share of all processors' time that the worker had while it trained"),
     info("data_time", "s", Minimize, "median time that a training step waits for its data"),
@@ -103,6 +110,15 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
     info("inference_time", "s", Minimize, "median time to answer one batch of evaluation data"),
     info("inference_sample_time", "s", Minimize, "inference_time / inference_batch_size"),
     info("loss", "", Minimize, "training loss at the last step"),
+    info("mask_ap", "", Maximize, "mean average precision of masks, over overlaps from .50 to .95"),
+    info("mask_ap_50", "", Maximize, "mean average precision of masks that overlap a right one by half"),
+    info("mask_ap_75", "", Maximize, "mean average precision of masks that overlap a right one by three quarters"),
+    info(
+        "matching_share",
+        "",
+        Minimize,
+        "share of the training steps' time in which the host matches and suppresses boxes",
+    ),
     info("mean_return", "", Maximize, "mean sum of rewards of 100 episodes played greedily, at the end"),
     info(
         "mfu",
