@@ -1,0 +1,272 @@
+//! Axis-aligned boxes in the three usual forms, and how much two of them overlap.
+//!
+//! Knows coordinates alone. x grows to the right and y downwards; a pixel is one wide, so that a box from 0 to 1 is one pixel. What
+//! models compute with is float32; COCO's form is float64, as its evaluation computes.
+
+use crate::train::number::single;
+
+/// A box by its left upper and its right lower corner, in pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Xyxy {
+    /// x of the left edge.
+    pub left: f32,
+    /// y of the upper edge.
+    pub top: f32,
+    /// x of the right edge.
+    pub right: f32,
+    /// y of the lower edge.
+    pub bottom: f32,
+}
+
+/// A box by its centre and its extent, in pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cxcywh {
+    /// x of the centre.
+    pub x: f32,
+    /// y of the centre.
+    pub y: f32,
+    /// From the left to the right edge.
+    pub width: f32,
+    /// From the upper to the lower edge.
+    pub height: f32,
+}
+
+/// A box by its left upper corner and its extent, in pixels: COCO's `bbox`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Xywh {
+    /// x of the left edge.
+    pub left: f64,
+    /// y of the upper edge.
+    pub top: f64,
+    /// From the left to the right edge.
+    pub width: f64,
+    /// From the upper to the lower edge.
+    pub height: f64,
+}
+
+impl Xyxy {
+    /// A box of `[left, top, right, bottom]`.
+    pub fn new([left, top, right, bottom]: [f32; 4]) -> Self {
+        Self { left, top, right, bottom }
+    }
+
+    /// `[left, top, right, bottom]`.
+    pub fn array(self) -> [f32; 4] {
+        [self.left, self.top, self.right, self.bottom]
+    }
+
+    /// From the left to the right edge.
+    pub fn width(self) -> f32 {
+        self.right - self.left
+    }
+
+    /// From the upper to the lower edge.
+    pub fn height(self) -> f32 {
+        self.bottom - self.top
+    }
+
+    /// Width times height, in square pixels.
+    pub fn area(self) -> f32 {
+        self.width() * self.height()
+    }
+
+    /// Whether there is nothing in it: an edge lies on or beyond its opposite, or is not a number.
+    pub fn is_empty(self) -> bool {
+        !(self.right > self.left && self.bottom > self.top)
+    }
+
+    /// The part of it that lies in a picture of this width and height; empty if none does.
+    pub fn clipped(self, width: f32, height: f32) -> Self {
+        let within = |coordinate, last| lesser(greater(coordinate, 0.0), last);
+        Self {
+            left: within(self.left, width),
+            top: within(self.top, height),
+            right: within(self.right, width),
+            bottom: within(self.bottom, height),
+        }
+    }
+
+    /// The box in a picture of this width whose left and right are exchanged.
+    pub fn mirrored(self, width: f32) -> Self {
+        Self { left: width - self.right, right: width - self.left, ..self }
+    }
+
+    /// Area that both have in common, in square pixels.
+    pub fn intersection(self, other: Self) -> f32 {
+        let width = lesser(self.right, other.right) - greater(self.left, other.left);
+        let height = lesser(self.bottom, other.bottom) - greater(self.top, other.top);
+        greater(width, 0.0) * greater(height, 0.0)
+    }
+
+    /// Intersection over union, 0 to 1; 0 where both are empty.
+    pub fn iou(self, other: Self) -> f32 {
+        let common = self.intersection(other);
+        if common > 0.0 { common / (self.area() + other.area() - common) } else { 0.0 }
+    }
+}
+
+/// The smaller of two numbers. Unlike `f32::min` it is one instruction, for it has no rule of its own for NaN.
+pub(super) fn lesser(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// The larger of two numbers; see [`lesser`].
+pub(super) fn greater(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// Intersections over unions of two lists of boxes: row-major, a row for each of `a` and a column for each of `b`.
+#[cfg(test)]
+pub fn iou_matrix(a: &[Xyxy], b: &[Xyxy]) -> Vec<f32> {
+    let mut matrix = Vec::with_capacity(a.len() * b.len());
+    for one in a {
+        matrix.extend(b.iter().map(|other| one.iou(*other)));
+    }
+    matrix
+}
+
+impl Xywh {
+    /// A box of `[left, top, width, height]`.
+    pub fn new([left, top, width, height]: [f64; 4]) -> Self {
+        Self { left, top, width, height }
+    }
+
+    /// `[left, top, width, height]`.
+    #[cfg(test)]
+    pub fn array(self) -> [f64; 4] {
+        [self.left, self.top, self.width, self.height]
+    }
+
+    /// Width times height, in square pixels.
+    pub fn area(self) -> f64 {
+        self.width * self.height
+    }
+
+    /// Intersection over union, 0 to 1, with `other` from the ground truth. With a crowd it is the share of this box that lies in
+    /// the crowd, however large the crowd is. 0 where the boxes do not overlap.
+    pub fn iou(self, other: Self, crowd: bool) -> f64 {
+        let width = (self.left + self.width).min(other.left + other.width) - self.left.max(other.left);
+        let height = (self.top + self.height).min(other.top + other.height) - self.top.max(other.top);
+        if !(width > 0.0 && height > 0.0) {
+            return 0.0;
+        }
+        let common = width * height;
+        let whole = if crowd { self.area() } else { self.area() + other.area() - common };
+        common / whole
+    }
+}
+
+impl From<Xyxy> for Cxcywh {
+    fn from(corners: Xyxy) -> Self {
+        let (width, height) = (corners.width(), corners.height());
+        Self { x: corners.left + width / 2.0, y: corners.top + height / 2.0, width, height }
+    }
+}
+
+impl From<Cxcywh> for Xyxy {
+    fn from(Cxcywh { x, y, width, height }: Cxcywh) -> Self {
+        let (half_width, half_height) = (width / 2.0, height / 2.0);
+        Self { left: x - half_width, top: y - half_height, right: x + half_width, bottom: y + half_height }
+    }
+}
+
+impl From<Xyxy> for Xywh {
+    fn from(corners: Xyxy) -> Self {
+        let [left, top, right, bottom] = corners.array().map(f64::from);
+        Self { left, top, width: right - left, height: bottom - top }
+    }
+}
+
+impl From<Xywh> for Xyxy {
+    /// Rounds each edge to float32.
+    fn from(Xywh { left, top, width, height }: Xywh) -> Self {
+        Self::new([left, top, left + width, top + height].map(single))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole_box() -> impl Strategy<Value = Xyxy> {
+        (0_u8..60, 0_u8..60, 1_u8..40, 1_u8..40)
+            .prop_map(|(left, top, width, height)| Xyxy::new([left, top, left + width, top + height].map(f32::from)))
+    }
+
+    /// Counts the pixels, which for whole coordinates is exact.
+    fn counted(a: Xyxy, b: Xyxy) -> (f32, f32) {
+        let holds =
+            |bounds: Xyxy, x: f32, y: f32| x >= bounds.left && x < bounds.right && y >= bounds.top && y < bounds.bottom;
+        let (mut both, mut any) = (0.0, 0.0);
+        for (x, y) in (0_u8..100).flat_map(|x| (0_u8..100).map(move |y| (f32::from(x), f32::from(y)))) {
+            let (in_a, in_b) = (holds(a, x, y), holds(b, x, y));
+            both += if in_a && in_b { 1.0 } else { 0.0 };
+            any += if in_a || in_b { 1.0 } else { 0.0 };
+        }
+        (both, any)
+    }
+
+    proptest! {
+        #[test]
+        fn overlap_is_what_counting_pixels_gives(a in whole_box(), b in whole_box()) {
+            let (both, any) = counted(a, b);
+            prop_assert_eq!(a.intersection(b), both);
+            prop_assert_eq!(a.iou(b), both / any);
+            prop_assert_eq!(Xywh::from(a).iou(b.into(), false), f64::from(both) / f64::from(any));
+            prop_assert_eq!(Xywh::from(a).iou(b.into(), true), f64::from(both) / f64::from(a.area()));
+        }
+
+        #[test]
+        fn forms_turn_into_each_other(corners in whole_box()) {
+            prop_assert_eq!(Xyxy::from(Cxcywh::from(corners)), corners);
+            prop_assert_eq!(Xyxy::from(Xywh::from(corners)), corners);
+        }
+    }
+
+    #[test]
+    fn forms_of_one_box() {
+        let corners = Xyxy::new([10.0, 20.0, 13.0, 24.0]);
+        assert_eq!(Cxcywh::from(corners), Cxcywh { x: 11.5, y: 22.0, width: 3.0, height: 4.0 });
+        assert_eq!(Xywh::from(corners), Xywh::new([10.0, 20.0, 3.0, 4.0]));
+        assert_eq!((corners.width(), corners.height(), corners.area()), (3.0, 4.0, 12.0));
+    }
+
+    /// 2 × 2 pixels are common to a square of 3 and one of 4: 4 / (9 + 16 − 4), and 4 / 9 of the first lie in a crowd.
+    #[test]
+    fn a_crowd_counts_only_the_detection() {
+        let (found, there) = (Xywh::new([0.0, 0.0, 3.0, 3.0]), Xywh::new([1.0, 1.0, 4.0, 4.0]));
+        assert_eq!(found.iou(there, false), 4.0 / 21.0);
+        assert_eq!(found.iou(there, true), 4.0 / 9.0);
+        assert_eq!(there.iou(found, true), 4.0 / 16.0);
+    }
+
+    #[test]
+    fn what_only_touches_or_is_empty_has_no_overlap() {
+        let (left, right) = (Xyxy::new([0.0, 0.0, 2.0, 2.0]), Xyxy::new([2.0, 0.0, 4.0, 2.0]));
+        let empty = Xyxy::new([1.0, 1.0, 1.0, 1.0]);
+        assert_eq!([left.iou(right), empty.iou(empty), empty.iou(left)], [0.0; 3]);
+        assert_eq!(Xywh::from(empty).iou(empty.into(), true), 0.0);
+        assert!(empty.is_empty() && !left.is_empty() && Xyxy::new([0.0, 0.0, f32::NAN, 1.0]).is_empty());
+    }
+
+    #[test]
+    fn a_matrix_has_a_row_for_each_of_the_first() {
+        let unit = |left: f32| Xyxy::new([left, 0.0, left + 2.0, 1.0]);
+        let matrix = iou_matrix(&[unit(0.0), unit(1.0)], &[unit(0.0), unit(1.0), unit(5.0)]);
+        assert_eq!(matrix, [1.0, 1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0, 0.0]);
+        assert!(iou_matrix(&[], &[unit(0.0)]).is_empty());
+    }
+
+    #[test]
+    fn a_mirrored_box_is_as_far_from_the_other_side() {
+        assert_eq!(Xyxy::new([1.0, 2.0, 4.0, 6.0]).mirrored(10.0), Xyxy::new([6.0, 2.0, 9.0, 6.0]));
+    }
+
+    #[test]
+    fn a_box_is_clipped_to_its_picture() {
+        let clip = |array| Xyxy::new(array).clipped(10.0, 8.0);
+        assert_eq!(clip([-3.0, 2.0, 11.0, 9.0]), Xyxy::new([0.0, 2.0, 10.0, 8.0]));
+        assert!(clip([12.0, 0.0, 14.0, 3.0]).is_empty());
+    }
+}

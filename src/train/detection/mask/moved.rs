@@ -1,0 +1,47 @@
+//! Masks of pictures that are mirrored, or scaled and put into another picture.
+
+use super::{Mask, Size};
+use std::ops::Range;
+
+impl Mask {
+    /// The mask of the picture whose left and right are exchanged.
+    pub fn mirrored(&self) -> Self {
+        let (height, last) = (u32::from(self.size.height), u32::from(self.size.width).saturating_sub(1));
+        let stretches: Vec<(u32, Range<u32>)> = self.stretches().collect();
+        let columns = stretches.chunk_by(|one, next| one.0 == next.0).rev();
+        let runs = columns.flatten().map(|(column, rows)| {
+            let begin = (last - column) * height;
+            begin + rows.start..begin + rows.end
+        });
+        Self::from_runs(self.size, runs)
+    }
+
+    /// The mask of the picture after it was scaled to `extent` and put at (`left`, `top`) into one of `size`, which is clear elsewhere;
+    /// what lies beyond that one is cut off. A pixel is set if the one that its middle lies in was.
+    pub fn scaled_into(&self, size: Size, extent: Size, (left, top): (u16, u16)) -> Self {
+        let rows = sources(self.size.height, extent.height, size.height.saturating_sub(top));
+        let columns = sources(self.size.width, extent.width, size.width.saturating_sub(left));
+        let stretches: Vec<(u32, Range<u32>)> = self.stretches().collect();
+        let (height, left, top) = (u32::from(size.height), u32::from(left), u32::from(top));
+        let runs = (left..).zip(columns).flat_map(|(column, source)| {
+            let first = stretches.partition_point(|(column, _)| *column < source);
+            let in_column = stretches[first..].iter().take_while(move |(column, _)| *column == source);
+            let begin = column * height + top;
+            let rows = &rows;
+            in_column.map(move |(_, set)| begin + place(rows, set.start)..begin + place(rows, set.end))
+        });
+        Self::from_runs(size, runs)
+    }
+}
+
+/// For each of the first `kept` of `to` pixels the one of `from` that its middle lies in.
+fn sources(from: u16, to: u16, kept: u16) -> Vec<u32> {
+    let [from, to] = [from, to].map(u64::from);
+    let source = |pixel: u16| u32::try_from((2 * u64::from(pixel) + 1) * from / (2 * to)).unwrap_or(u32::MAX);
+    (0..kept.min(u16::try_from(to).unwrap_or(u16::MAX))).map(source).collect()
+}
+
+/// The first place whose source is not before this one.
+fn place(sources: &[u32], source: u32) -> u32 {
+    u32::try_from(sources.partition_point(|one| *one < source)).unwrap_or(u32::MAX)
+}
