@@ -28,6 +28,7 @@ pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Ma
         }
         Some("cifar10") => named(&path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], "", machine)?,
         Some("folder") => all(files::below(&path, &IMAGE_ENDINGS)?, machine)?,
+        Some("coco") => all(coco(&path)?, machine)?,
         Some("text") if path.is_file() => all(vec![(String::new(), path)], machine)?,
         Some("text") => all(files::below(&path, &["txt"])?, machine)?,
         Some(name) => {
@@ -58,6 +59,36 @@ fn named(
     all(found, machine)
 }
 
+/// The files of a folder that is laid out as COCO's: annotations of training and evaluation, then their pictures, by their names from
+/// the folder on.
+fn coco(directory: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
+    let only = |folder: &str, begin: &str, end: &str, directories: bool, file: &str| {
+        let fits = |path: &Path| if directories { path.is_dir() } else { path.is_file() };
+        let found = files::beginning(&directory.join(folder), begin, end)?;
+        let mut fitting = found.into_iter().filter(|(_, path)| fits(path));
+        match (fitting.next(), fitting.next()) {
+            (Some(only), None) => Ok(only),
+            (None, _) => Err(BindError::from(Refusal::NoData { path: directory.to_owned(), file: file.to_owned() })),
+            (Some((first, _)), Some((second, _))) => {
+                let file = format!("single {file}, but `{first}` and `{second}`");
+                Err(Refusal::NoData { path: directory.to_owned(), file }.into())
+            }
+        }
+    };
+    let mut all = Vec::new();
+    for half in ["train", "val"] {
+        let annotations = format!("annotations/instances_{half}*.json");
+        let (name, path) = only("annotations", &format!("instances_{half}"), ".json", false, &annotations)?;
+        all.push((format!("annotations/{name}"), path));
+    }
+    for half in ["train", "val"] {
+        let (name, path) = only("", half, "", true, &format!("folder {half}* of pictures"))?;
+        let pictures = files::below(&path, &IMAGE_ENDINGS)?;
+        all.extend(pictures.into_iter().map(|(below, path)| (format!("{name}/{below}"), path)));
+    }
+    Ok(all)
+}
+
 /// The digest of names and contents.
 fn all(files: Vec<(String, PathBuf)>, machine: &Machine) -> Result<Digest, BindError> {
     let paths: Vec<&Path> = files.iter().map(|(_, path)| path.as_path()).collect();
@@ -65,4 +96,42 @@ fn all(files: Vec<(String, PathBuf)>, machine: &Machine) -> Result<Digest, BindE
     let pieces: Vec<&[u8]> =
         files.iter().zip(&contents).flat_map(|((name, _), digest)| [name.as_bytes(), digest.0.as_slice()]).collect();
     Ok(Digest::of_pieces("ledger data v1", &pieces))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_folder_of_cocos_layout_is_its_annotations_and_its_pictures() {
+        let root = tempfile::tempdir().unwrap();
+        let said = || coco(root.path()).unwrap_err().to_string().replace(&root.path().display().to_string(), "ROOT");
+        let write = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        };
+        assert!(said().starts_with("cannot read `ROOT/annotations`"), "{}", said());
+        write("annotations/captions_train2017.json");
+        assert_eq!(said(), "`data.path` is `ROOT`, which has no annotations/instances_train*.json");
+        write("annotations/instances_train2017.json");
+        write("annotations/instances_val2017.json");
+        write("train2017.zip");
+        write("val2017/2.jpg");
+        assert_eq!(said(), "`data.path` is `ROOT`, which has no folder train* of pictures");
+        write("train2017/b/1.PNG");
+        write("train2017/a.jpg");
+        write("train2017/notes.txt");
+        write("test2017/9.jpg");
+        let names: Vec<String> = coco(root.path()).unwrap().into_iter().map(|(name, _)| name).collect();
+        let annotations = ["annotations/instances_train2017.json", "annotations/instances_val2017.json"];
+        assert_eq!(names[..2], annotations);
+        assert_eq!(names[2..], ["train2017/a.jpg", "train2017/b/1.PNG", "val2017/2.jpg"]);
+        fs::create_dir(root.path().join("val2014")).unwrap();
+        assert_eq!(
+            said(),
+            "`data.path` is `ROOT`, which has no single folder val* of pictures, but `val2014` and `val2017`"
+        );
+    }
 }

@@ -104,6 +104,23 @@ pub fn below(directory: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)
     Ok(found)
 }
 
+/// What a directory holds whose names begin and end so, by their names, sorted.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn beginning(directory: &Path, begin: &str, end: &str) -> Result<Vec<(String, PathBuf)>, HostError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(|source| unreadable(directory, source))? {
+        let entry = entry.map_err(|source| unreadable(directory, source))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(begin) && name.ends_with(end) {
+            found.push((name, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
     let mut writer = DigestWriter::new();
     let mut buffer = vec![0; BUFFER];

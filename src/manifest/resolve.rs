@@ -4,7 +4,10 @@ use super::availability::refused_values;
 use super::draft::{Draft, Item};
 use super::field::{Field, Kind, Preset, Role, When, choices};
 use super::grid::Point;
-use super::table::{BERT_POSITIONS, FIELDS, LEARNABLE, LINE_SAMPLES, field};
+use super::table::{
+    BERT_POSITIONS, FIELDS, LARGEST_PICTURE, LEARNABLE, LINE_SAMPLES, OBJECT_MODELS, OBJECT_STRIDE, SCENE_CLASSES,
+    SMALLEST_SCENE, field,
+};
 use crate::record::{Cell, Table, Value};
 use std::collections::BTreeSet;
 
@@ -170,9 +173,35 @@ impl<'a> Resolver<'a> {
                 format!("data.width is more than the {BERT_POSITIONS} positions that `bert` has (use fewer tokens)");
             out.fault(at("data.width"), rule);
         }
+        self.combine_pictures(point, &model, out);
         for (key, message) in refused_values(&out.cell.config, &model) {
             out.fault(at(key), message);
             out.unknown.insert(key);
+        }
+    }
+
+    /// How large pictures can be, and how many classes scenes have.
+    fn combine_pictures(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
+        let data = out.cell.text("data.name").unwrap_or_default().to_owned();
+        let finds = OBJECT_MODELS.contains(&model);
+        if let Some(side) = out.cell.int("data.side") {
+            let rule = if finds && side % OBJECT_STRIDE != 0 {
+                Some(format!("`{model}` takes only multiples of {OBJECT_STRIDE} (use {})", nearest_multiple(side)))
+            } else if data == "scenes" && side < SMALLEST_SCENE {
+                Some(format!("`scenes` have at least {SMALLEST_SCENE} (use {SMALLEST_SCENE} or more)"))
+            } else if !finds && side > LARGEST_PICTURE {
+                Some(format!("`{model}` takes at most {LARGEST_PICTURE} (use fewer)"))
+            } else {
+                None
+            };
+            if let Some(rule) = rule {
+                out.fault(self.place(point, "data.side"), format!("data.side is {side}, but {rule}"));
+            }
+        }
+        let classes = out.cell.int("model.classes").filter(|classes| data == "scenes" && *classes > SCENE_CLASSES);
+        if let Some(classes) = classes {
+            let rule = format!("model.classes is {classes}, but `scenes` have at most {SCENE_CLASSES} (use fewer)");
+            out.fault(self.place(point, "model.classes"), rule);
         }
     }
 
@@ -212,6 +241,11 @@ impl<'a> Resolved<'a> {
     fn fault(&mut self, at: usize, message: String) {
         self.faults.push((at, message));
     }
+}
+
+/// The multiple of a detector's stride that is nearest to a side.
+fn nearest_multiple(side: i64) -> i64 {
+    (side + OBJECT_STRIDE / 2) / OBJECT_STRIDE * OBJECT_STRIDE
 }
 
 /// The seed of its checked value: decimal digits, or the number of a default.

@@ -5,15 +5,44 @@
 use super::field::{Constant, Field, Interval, Kind, Preset, Role, When};
 
 /// The models of the built-in trainer.
-pub(super) const MODELS: &[&str] =
-    &["linear", "softmax", "mnist_mlp", "mnist_cnn", "resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+pub(super) const MODELS: &[&str] = &[
+    "linear",
+    "softmax",
+    "mnist_mlp",
+    "mnist_cnn",
+    "resnet50",
+    "vgg16",
+    "lstm",
+    "gru",
+    "bert",
+    "gpt2",
+    "dqn",
+    "yolov3",
+    "maskrcnn",
+];
 const DIGIT_MODELS: &[&str] = &["softmax", "mnist_mlp", "mnist_cnn"];
 const PICTURE_MODELS: &[&str] = &["resnet50", "vgg16"];
 const TEXT_MODELS: &[&str] = &["lstm", "gru", "bert", "gpt2"];
-const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+/// Those that find objects in pictures.
+pub(super) const OBJECT_MODELS: &[&str] = &["yolov3", "maskrcnn"];
+const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn", "yolov3", "maskrcnn"];
+/// Those that have a tiny form and any number of classes.
+const SIZED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "yolov3", "maskrcnn"];
 /// Those that are evaluated.
-const EVALUATED_MODELS: &[&str] =
-    &["softmax", "mnist_mlp", "mnist_cnn", "resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"];
+const EVALUATED_MODELS: &[&str] = &[
+    "softmax",
+    "mnist_mlp",
+    "mnist_cnn",
+    "resnet50",
+    "vgg16",
+    "lstm",
+    "gru",
+    "bert",
+    "gpt2",
+    "dqn",
+    "yolov3",
+    "maskrcnn",
+];
 /// Which models learn which data.
 pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
     (&["linear"], &["line"]),
@@ -21,11 +50,20 @@ pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
     (PICTURE_MODELS, &["shapes", "cifar10", "folder"]),
     (TEXT_MODELS, &["grammar", "text"]),
     (&["dqn"], &["cartpole", "catch"]),
+    (OBJECT_MODELS, &["scenes", "coco"]),
 ];
 /// The small models, which compute in float32 alone.
 pub(super) const SMALL_MODELS: &[&str] = &["linear", "softmax", "mnist_mlp", "mnist_cnn"];
 /// The most tokens of a sample that BERT has positions for.
 pub(super) const BERT_POSITIONS: i64 = 512;
+/// Models that find objects see their picture in steps of so many pixels.
+pub(super) const OBJECT_STRIDE: i64 = 32;
+/// The largest side of pictures that have one class each.
+pub(super) const LARGEST_PICTURE: i64 = 512;
+/// The smallest side of `scenes`.
+pub(super) const SMALLEST_SCENE: i64 = 64;
+/// The most classes that `scenes` have.
+pub(super) const SCENE_CLASSES: i64 = 80;
 /// The samples of the `line` data, which are always learned together.
 pub(super) const LINE_SAMPLES: i64 = 4;
 
@@ -38,10 +76,12 @@ const LINEAR: When = When { field: "model.name", is: &["linear"] };
 const DIGIT_LEARNERS: When = When { field: "model.name", is: DIGIT_MODELS };
 const PICTURE_LEARNERS: When = When { field: "model.name", is: PICTURE_MODELS };
 const TEXT_LEARNERS: When = When { field: "model.name", is: TEXT_MODELS };
+const OBJECT_LEARNERS: When = When { field: "model.name", is: OBJECT_MODELS };
 const PUBLISHED: When = When { field: "model.name", is: PUBLISHED_MODELS };
 const DQN: When = When { field: "model.name", is: &["dqn"] };
 const WORLDS: When = When { field: "data.name", is: &["cartpole", "catch"] };
-const GENERATED: When = When { field: "data.name", is: &["digits", "shapes", "grammar"] };
+const GENERATED: When = When { field: "data.name", is: GENERATORS };
+const GENERATORS: &[&str] = &["digits", "shapes", "grammar", "scenes"];
 
 use Field as F;
 
@@ -68,20 +108,21 @@ pub(super) static FIELDS: &[Field] = &[
         .when("model.name", &["mnist_mlp"]),
     F::hashed("model.size", Kind::Choice(&["full", "tiny"]), "`full` as published, `tiny` for trying it out on a CPU")
         .text("full")
-        .when("model.name", &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"]),
+        .when("model.name", SIZED_MODELS),
     F::hashed(
         "model.classes",
         Kind::Int { min: 2, max: 65_535 },
-        "different answers: classes of images, tokens of the vocabulary; at full size as published",
+        "different answers: classes of images or objects, tokens of the vocabulary; at full size as published",
     )
     .preset(Preset::By(&[
         (PICTURE_LEARNERS, Constant::Int(1000)),
+        (OBJECT_LEARNERS, Constant::Int(80)),
         (When { field: "model.size", is: &["tiny"] }, Constant::Int(512)),
         (When { field: "model.name", is: &["lstm", "gru"] }, Constant::Int(10_000)),
         (When { field: "model.name", is: &["bert"] }, Constant::Int(30_522)),
         (When { field: "model.name", is: &["gpt2"] }, Constant::Int(50_257)),
     ]))
-    .when("model.name", &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"]),
+    .when("model.name", SIZED_MODELS),
     F::hashed("model.dropout", Kind::Real(Interval::Below(1.0)), "share of units that a training step leaves out")
         .preset(Preset::By(&[
             (When { field: "model.name", is: &["mnist_cnn", "vgg16"] }, Constant::Real(0.5)),
@@ -90,7 +131,9 @@ pub(super) static FIELDS: &[Field] = &[
         .when("model.name", &["mnist_cnn", "vgg16", "bert", "gpt2"]),
     F::hashed(
         "data.name",
-        Kind::Known(&["line", "digits", "idx", "shapes", "cifar10", "folder", "grammar", "text", "cartpole", "catch"]),
+        Kind::Known(&[
+            "line", "digits", "idx", "shapes", "cifar10", "folder", "grammar", "text", "cartpole", "catch", "scenes", "coco",
+        ]),
         "what is learned (docs/data.md)",
     )
     .preset(Preset::By(&[
@@ -99,17 +142,24 @@ pub(super) static FIELDS: &[Field] = &[
         (PICTURE_LEARNERS, Constant::Text("shapes")),
         (TEXT_LEARNERS, Constant::Text("grammar")),
         (DQN, Constant::Text("cartpole")),
+        (OBJECT_LEARNERS, Constant::Text("scenes")),
     ])),
     F::hashed("data.path", PATH, "folder or file of the data; a relative path starts at the manifest's folder")
         .role(Role::Setting)
         .required()
-        .when("data.name", &["idx", "cifar10", "folder", "text"]),
-    F::hashed("data.side", Kind::Int { min: 32, max: 512 }, "height and width of an image in pixels")
-        .preset(Preset::By(&[
-            (When { field: "data.name", is: &["shapes"] }, Constant::Int(64)),
-            (When { field: "data.name", is: &["folder"] }, Constant::Int(224)),
-        ]))
-        .when("data.name", &["shapes", "folder"]),
+        .when("data.name", &["idx", "cifar10", "folder", "text", "coco"]),
+    F::hashed(
+        "data.side",
+        Kind::Int { min: 32, max: 1024 },
+        "height and width of an image in pixels; `shapes` and `folder` at most 512, `scenes` and `coco` a multiple of 32",
+    )
+    .preset(Preset::By(&[
+        (When { field: "data.name", is: &["shapes"] }, Constant::Int(64)),
+        (When { field: "data.name", is: &["folder"] }, Constant::Int(224)),
+        (When { field: "model.name", is: &["yolov3"] }, Constant::Int(416)),
+        (When { field: "model.name", is: &["maskrcnn"] }, Constant::Int(512)),
+    ]))
+    .when("data.name", &["shapes", "folder", "scenes", "coco"]),
     F::hashed("data.width", Kind::Int { min: 8, max: 1024 }, "tokens of a sample")
         .preset(Preset::By(&[
             (When { field: "model.name", is: &["gpt2"] }, Constant::Int(512)),
@@ -130,14 +180,14 @@ pub(super) static FIELDS: &[Field] = &[
         .when("data.name", &["catch"]),
     F::hashed("data.seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the generator of the data")
         .int(0)
-        .when("data.name", &["digits", "shapes", "grammar"]),
+        .when("data.name", GENERATORS),
     F::hashed(
         "data.train_count",
         SAMPLES,
         "training samples of an epoch; for `idx` the first ones of the file, all if absent",
     )
     .preset(Preset::By(&[(GENERATED, Constant::Int(10_000)), (WORLDS, Constant::Int(64_000))]))
-    .when("data.name", &["digits", "idx", "shapes", "grammar", "cartpole", "catch"]),
+    .when("data.name", &["digits", "idx", "shapes", "grammar", "scenes", "cartpole", "catch"]),
     F::hashed("data.validation_count", Kind::Int { min: 0, max: 1_000_000 }, "samples split off the training file")
         .int(0)
         .when("data.name", &["idx"]),
@@ -146,11 +196,11 @@ pub(super) static FIELDS: &[Field] = &[
             (When { field: "data.name", is: &["grammar"] }, Constant::Int(500)),
             (GENERATED, Constant::Int(2000)),
         ]))
-        .when("data.name", &["digits", "shapes", "grammar"]),
+        .when("data.name", GENERATORS),
     F::hashed("data.generator_version", POSITIVE, "version of the generator of the data")
         .role(Role::Constant)
         .int(1)
-        .when("data.name", &["digits", "shapes", "grammar", "cartpole", "catch"]),
+        .when("data.name", &["digits", "shapes", "grammar", "scenes", "cartpole", "catch"]),
     F::hashed(
         "training.optimizer",
         Kind::Choice(&["sgd", "momentum", "adam", "adamw"]),
@@ -231,6 +281,7 @@ pub(super) static FIELDS: &[Field] = &[
             (LINEAR, Constant::Int(LINE_SAMPLES)),
             (DIGIT_LEARNERS, Constant::Int(64)),
             (DQN, Constant::Int(64)),
+            (When { field: "model.name", is: &["maskrcnn"] }, Constant::Int(16)),
             (PUBLISHED, Constant::Int(32)),
         ])),
     F::hashed("training.epochs", POSITIVE, "passes over the training data; exactly one of `epochs` and `steps`"),

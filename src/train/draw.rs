@@ -47,6 +47,12 @@ pub enum Stream {
     TrainPicture,
     /// An evaluation picture of `shapes`; the index is the picture's.
     EvalPicture,
+    /// A training scene of `scenes`; the index is the scene's.
+    TrainScene,
+    /// An evaluation scene of `scenes`; the index is the scene's.
+    EvalScene,
+    /// Which anchors and proposals of a picture a step learns from; the index is the picture's place in the batch.
+    Sample,
     /// How a training picture is changed; the index is the epoch, or the picture within it.
     Augment,
     /// A factor of the products that tell a device's peak; the index is the factor's.
@@ -73,6 +79,9 @@ impl Stream {
             Self::TrainPicture => 30,
             Self::EvalPicture => 31,
             Self::Augment => 32,
+            Self::TrainScene => 33,
+            Self::EvalScene => 34,
+            Self::Sample => 35,
             Self::Peak => 40,
         }
     }

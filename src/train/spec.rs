@@ -8,8 +8,10 @@ use super::schedule::Schedule;
 use crate::record::{Cell, Value};
 use std::time::Duration;
 
+mod detect;
 mod task;
 
+pub use detect::{DetectSpec, Detecting, Seen};
 pub use task::{
     LearnSpec, Learned, MAX_SAMPLES, PlaySpec, Published, Size, Small, SmallData, TaskSpec, Tokenizer, World,
 };
@@ -179,6 +181,14 @@ impl Fields<'_> {
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<T, SpecError> {
         self.need(field, expected, |value| value.as_str().and_then(&read))
+    }
+
+    fn size(&self) -> Result<Size, SpecError> {
+        self.name("model.size", "`full` or `tiny`", |size| match size {
+            "full" => Some(Size::Full),
+            "tiny" => Some(Size::Tiny),
+            _ => None,
+        })
     }
 
     fn rule(&self) -> Result<(Rule, Decay), SpecError> {

@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "libloading",
             "log",
             "rayon",
+            "serde_json",
             "tokenizers",
             "flate2",
         ],

@@ -88,6 +88,31 @@ fn defaults_follow_the_model_and_the_choices() {
 }
 
 #[test]
+fn detectors_have_defaults_of_their_own() {
+    let text = "model.name = ['yolov3', 'maskrcnn']\n[training]\nlearning_rate = 0.1\nsteps = 1\n[data]\nname = ['scenes', 'coco']\npath = 'here'";
+    let fields = [
+        "data.name",
+        "data.side",
+        "model.classes",
+        "model.size",
+        "training.batch_size",
+        "data.train_count",
+        "data.path",
+    ];
+    insta::assert_snapshot!(values(&read(text), &fields).join("\n"), @r"
+    scenes 416 80 full 32 10000 -
+    coco 416 80 full 32 - here
+    scenes 512 80 full 16 10000 -
+    coco 512 80 full 16 - here
+    ");
+    let alone = read("model.name = 'yolov3'\n[training]\nlearning_rate = 0.1\nsteps = 1");
+    assert_eq!(
+        values(&alone, &["data.name", "data.generator_version", "data.seed", "data.eval_count"]),
+        ["scenes 1 0 2000"]
+    );
+}
+
+#[test]
 fn a_program_takes_no_defaults_of_training() {
     let text = "[program]\ncommand = ['x', '{lr}']\n[params]\nlr = 0.5\n[model]\nname = 'bert-base'\nhidden = 7\n[training]\nprecision = 'bf16'";
     let manifest = read(text);

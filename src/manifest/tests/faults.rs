@@ -33,7 +33,7 @@ hz = [1, 2]
     m:1:1: unknown key `naem` (did you mean `name`?)
     m:2:11: repeats is 0 (it must be at least 1)
     m:3:15: seed has the value 1 twice (remove one)
-    m:6:8: model.name is the text "sotfmax" (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2 or dqn; did you mean `softmax`?)
+    m:6:8: model.name is the text "sotfmax" (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2, dqn, yolov3 or maskrcnn; did you mean `softmax`?)
     m:7:10: model.hidden is the text "many" (it must be a whole number from 1 to 65536)
     m:10:1: unknown key `training.optimiser` (did you mean `optimizer`?)
     m:11:23: training.learning_rate is the text "fast" (it must be a finite number above 0)
@@ -64,12 +64,12 @@ fn sizes_of_answered_batches_are_different_whole_numbers() {
 #[test]
 fn missing_keys_are_named_with_what_they_take() {
     insta::assert_snapshot!(faults(""), @r"
-    m:1:1: model.name is missing (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2 or dqn; or give [program])
+    m:1:1: model.name is missing (it must be linear, softmax, mnist_mlp, mnist_cnn, resnet50, vgg16, lstm, gru, bert, gpt2, dqn, yolov3 or maskrcnn; or give [program])
     m:1:1: training has neither epochs nor steps (give one of them)
     m:1:1: training.learning_rate is missing (it must be a finite number above 0)
     ");
     insta::assert_snapshot!(faults("[model]\nname = 'softmax'\n\n[data]\nname = 'idx'\n\n[training]\nschedule = 'step'"), @r"
-    m:4:1: data.path is missing (data.name is idx, cifar10, folder or text: it must be one line of text, 1 to 4096 characters)
+    m:4:1: data.path is missing (data.name is idx, cifar10, folder, text or coco: it must be one line of text, 1 to 4096 characters)
     m:7:1: training has neither epochs nor steps (give one of them)
     m:7:1: training.learning_rate is missing (it must be a finite number above 0)
     m:7:1: training.schedule_step_size is missing (training.schedule is step: it must be a whole number from 1)
@@ -99,6 +99,32 @@ fn combinations_that_cannot_be_are_refused() {
     m:4:1: locking the multiprocessors' clock is not available in this version (remove the key)
     m:5:1: locking the memory's clock is not available in this version (remove the key)
     m:7:1: hardware.gpus has no effect (it applies where hardware.device is auto or cuda)
+    ");
+}
+
+#[test]
+fn sides_and_classes_of_pictures_with_objects_are_checked() {
+    let with = |model: &str, data: &str| {
+        faults(&format!(
+            "[model]\nname = '{model}'\nclasses = 81\n[data]\n{data}\n[training]\nlearning_rate = 1\nsteps = 1"
+        ))
+    };
+    insta::assert_snapshot!(with("yolov3", "side = 100"), @r"
+    m:3:11: model.classes is 81, but `scenes` have at most 80 (use fewer)
+    m:5:8: data.side is 100, but `yolov3` takes only multiples of 32 (use 96)
+    ");
+    insta::assert_snapshot!(with("maskrcnn", "side = 32"), @r"
+    m:3:11: model.classes is 81, but `scenes` have at most 80 (use fewer)
+    m:5:8: data.side is 32, but `scenes` have at least 64 (use 64 or more)
+    ");
+    insta::assert_snapshot!(with("maskrcnn", "side = 1088\nname = 'coco'"), @r"
+    m:4:1: data.path is missing (data.name is idx, cifar10, folder, text or coco: it must be one line of text, 1 to 4096 characters)
+    m:5:8: data.side is 1088 (it must be at most 1024)
+    ");
+    insta::assert_snapshot!(with("vgg16", "side = 544"), @"m:5:8: data.side is 544, but `vgg16` takes at most 512 (use fewer)");
+    insta::assert_snapshot!(with("resnet50", "name = 'scenes'\nside = 96"), @r"
+    m:3:11: model.classes is 81, but `scenes` have at most 80 (use fewer)
+    m:5:8: `scenes` cannot be learned by `resnet50` (use shapes, cifar10 or folder)
     ");
 }
 

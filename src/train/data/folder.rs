@@ -176,7 +176,7 @@ impl Folder {
 }
 
 /// Eight bits for each of red, green and blue, whatever the file has: grey is repeated, opacity is left out.
-fn decode(path: &Path) -> Result<RgbImage, FolderError> {
+pub(super) fn decode(path: &Path) -> Result<RgbImage, FolderError> {
     let bytes = fs::read(path).map_err(|source| FolderError::Read { path: path.to_owned(), source })?;
     if image::guess_format(&bytes).is_ok_and(|format| format == ImageFormat::Jpeg) && !ends(&bytes) {
         return Err(FolderError::CutOff { path: path.to_owned() });
@@ -185,6 +185,13 @@ fn decode(path: &Path) -> Result<RgbImage, FolderError> {
     let decoded = reader.and_then(ImageReader::decode);
     let decoded = decoded.map_err(|source| FolderError::Decode { path: path.to_owned(), source })?;
     Ok(decoded.into_rgb8())
+}
+
+/// Width and height of a picture, as its file's head has them.
+pub(super) fn measure(path: &Path) -> Result<(u32, u32), FolderError> {
+    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format).map_err(ImageError::IoError);
+    let size = reader.and_then(ImageReader::into_dimensions);
+    size.map_err(|source| FolderError::Decode { path: path.to_owned(), source })
 }
 
 /// Whether a JPEG's end marker stands behind its last scan (ITU-T T.81, annex B). The decoder fills up with grey what is missing.
@@ -216,7 +223,9 @@ fn split(picture: &RgbImage, (left, top): (u32, u32), side: usize, planes: &mut 
 /// Hashes names and bytes of all files, in the order of the lists.
 fn digest(root: &Path, parts: &[&[Entry]]) -> Result<Digest, FolderError> {
     let all: Vec<&Entry> = parts.iter().copied().flatten().collect();
-    let hashed: Vec<Result<Digest, FolderError>> = all.par_iter().map(|entry| hash(&entry.path)).collect();
+    let read =
+        |entry: &&Entry| hash(&entry.path).map_err(|source| FolderError::Read { path: entry.path.clone(), source });
+    let hashed: Vec<Result<Digest, FolderError>> = all.par_iter().map(read).collect();
     // The first error in the order of the files, whichever thread was first.
     let hashed = hashed.into_iter().collect::<Result<Vec<Digest>, FolderError>>()?;
     let mut pieces: Vec<&[u8]> = vec![b"folder"];
@@ -227,17 +236,17 @@ fn digest(root: &Path, parts: &[&[Entry]]) -> Result<Digest, FolderError> {
     Ok(Digest::of_pieces("ledger pictures v1", &pieces))
 }
 
-fn hash(path: &Path) -> Result<Digest, FolderError> {
-    let fault = |source| FolderError::Read { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(fault)?;
+/// The digest of a file's bytes.
+pub(super) fn hash(path: &Path) -> io::Result<Digest> {
+    let mut file = File::open(path)?;
     let mut writer = DigestWriter::new();
     let mut piece = vec![0; 64 * 1024];
     loop {
         match file.read(&mut piece) {
             Ok(0) => return Ok(writer.finish()),
             Ok(read) => writer.write(&piece[..read]),
-            Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(fault(source)),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+            Err(fault) => return Err(fault),
         }
     }
 }

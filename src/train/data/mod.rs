@@ -4,11 +4,14 @@
 //! the same batches on every machine.
 
 pub mod cifar;
+pub mod coco;
 mod folder;
 pub mod grammar;
 mod learnable;
+pub mod objects;
 pub mod pictures;
 pub mod planes;
+pub mod scenes;
 pub mod shapes;
 pub mod text;
 
@@ -18,6 +21,7 @@ use crate::train::draw::{Draw, Stream};
 use crate::train::idx::{self, IdxError, Pair};
 use crate::train::images::{CLASSES, Images, PIXELS};
 use crate::train::spec::SmallData;
+use objects::ObjectError;
 use pictures::PictureError;
 use text::TextError;
 
@@ -33,6 +37,9 @@ pub enum DataError {
     /// A text cannot be used.
     #[error(transparent)]
     Text(#[from] TextError),
+    /// Pictures with objects cannot be used.
+    #[error(transparent)]
+    Objects(#[from] ObjectError),
     /// There are more classes than the model has answers.
     #[error("the data have {found} classes, but `model.classes` is {model} (raise it)")]
     Classes {

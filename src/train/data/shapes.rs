@@ -12,8 +12,10 @@
 //!
 //! Any change of a byte is a new version, and [`REFERENCE`] with it.
 
-mod figure;
-mod outline;
+pub(super) mod figure;
+pub(super) mod outline;
+pub(super) mod parts;
+pub(super) mod region;
 
 pub use outline::NAMES;
 
@@ -22,8 +24,10 @@ use crate::record::Digest;
 use crate::train::digits::Split;
 use crate::train::draw::{Draw, Stream};
 use crate::train::number::{grey, real_len, single, whole, wide};
-use figure::{Colour, Figure, Fill, Scratch};
+use figure::{Colour, Figure};
 use outline::{Point, outline};
+use parts::{colour, direction, distance, pose, stroke, uneven};
+use region::Scratch;
 
 /// The version of the drawings. Any change of a byte raises it.
 pub const GENERATOR_VERSION: i64 = 1;
@@ -210,39 +214,15 @@ impl Ground {
     }
 }
 
-fn colour(draw: &mut Draw) -> Colour {
-    [draw.range(0.0, 255.0), draw.range(0.0, 255.0), draw.range(0.0, 255.0)]
-}
-
 /// A random colour that can be told from `ground`.
 fn contrasting(draw: &mut Draw, ground: Colour) -> Colour {
     for _ in 0..16 {
         let drawn = colour(draw);
-        let off = [drawn[0] - ground[0], drawn[1] - ground[1], drawn[2] - ground[2]];
-        if off[0] * off[0] + off[1] * off[1] + off[2] * off[2] >= CONTRAST * CONTRAST {
+        if distance(drawn, ground) >= CONTRAST * CONTRAST {
             return drawn;
         }
     }
     ground.map(|value| if value < 127.5 { 255.0 } else { 0.0 })
-}
-
-/// A random direction of length 1, every one as likely: a point of the unit disc, pulled to its rim.
-fn direction(draw: &mut Draw) -> Point {
-    for _ in 0..16 {
-        let (x, y) = (draw.range(-1.0, 1.0), draw.range(-1.0, 1.0));
-        let square = x * x + y * y;
-        if (0.01..=1.0).contains(&square) {
-            let length = square.sqrt();
-            return Point { x: x / length, y: y / length };
-        }
-    }
-    Point { x: 1.0, y: 0.0 }
-}
-
-/// A colour that is not quite even over `extent` pixels.
-fn uneven(draw: &mut Draw, colour: Colour, origin: Point, extent: f32) -> Fill {
-    let mut slope = || [0.0; CHANNELS].map(|_: f32| 45.0 * draw.triangle() / extent);
-    Fill { colour, right: slope(), down: slope(), origin }
 }
 
 /// The shape of a class, the whole of it within the picture.
@@ -251,46 +231,13 @@ fn shape(draw: &mut Draw, side: f32, class: usize, colour: Colour) -> Figure {
     let size = side * draw.range(SIZE.0, SIZE.1);
     let stretch = 1.0 + 0.08 * draw.triangle();
     let (along, turn) = (direction(draw), direction(draw));
-    let mut reach = 0.0_f32;
-    for point in lines.iter_mut().flatten() {
-        // Longer by `stretch` along one direction and shorter across it, then turned.
-        let (long, wide) = (point.x * along.x + point.y * along.y, point.y * along.x - point.x * along.y);
-        let (long, wide) = (size * stretch * long, size / stretch * wide);
-        *point = Point { x: long * turn.x - wide * turn.y, y: long * turn.y + wide * turn.x };
-        reach = reach.max(point.x.abs()).max(point.y.abs());
-    }
+    let reach = pose(&mut lines, size, stretch, along, turn);
     let reach = reach.min(0.5 * side);
     let centre = Point { x: draw.range(reach, side - reach), y: draw.range(reach, side - reach) };
     for point in lines.iter_mut().flatten() {
         *point = Point { x: point.x + centre.x, y: point.y + centre.y };
     }
     Figure::new(&lines, uneven(draw, colour, centre, size))
-}
-
-/// A bent line of random colour.
-fn stroke(draw: &mut Draw, side: f32) -> Figure {
-    let from = Point { x: draw.range(0.0, side), y: draw.range(0.0, side) };
-    let (along, length) = (direction(draw), side * draw.range(0.25, 0.9));
-    let bend = 0.8 * length * draw.triangle();
-    let half = (0.5 * side * draw.range(0.008, 0.03)).max(0.35);
-    let mut upper = Vec::new();
-    let mut lower = Vec::new();
-    for step in 0..=12_u8 {
-        let t = f32::from(step) / 12.0;
-        // A parabola over the line from end to end; its normal has the slope of its derivative.
-        let (on, off) = (length * t, bend * t * (1.0 - t));
-        let (tangent, normal) = (length, bend * (1.0 - 2.0 * t));
-        let norm = half / (tangent * tangent + normal * normal).sqrt();
-        let place = |on: f32, off: f32| Point {
-            x: from.x + on * along.x - off * along.y,
-            y: from.y + on * along.y + off * along.x,
-        };
-        upper.push(place(on - norm * normal, off + norm * tangent));
-        lower.push(place(on + norm * normal, off - norm * tangent));
-    }
-    upper.extend(lower.into_iter().rev());
-    let colour = colour(draw);
-    Figure::new(&[upper], uneven(draw, colour, from, length))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is learned: the model and its data.
 
+use super::detect::{DetectSpec, Detecting};
 use super::{Fields, SpecError};
 use crate::train::data::{grammar, shapes};
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ pub enum TaskSpec {
     Learn(LearnSpec),
     /// Deep Q-learning in an environment.
     Play(PlaySpec),
+    /// A published model that finds objects in pictures.
+    Detect(DetectSpec),
 }
 
 /// Deep Q-learning in an environment.
@@ -219,8 +222,7 @@ const GENERATOR_VERSION: i64 = 1;
 pub const MAX_SAMPLES: usize = 1_000_000;
 
 const SAMPLES: &str = "a whole number, 1 to 1000000";
-const MODELS: &str =
-    "`linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2` or `dqn`";
+const MODELS: &str = "`linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2`, `dqn`, `yolov3` or `maskrcnn`";
 
 impl Fields<'_> {
     pub(super) fn task(&self) -> Result<TaskSpec, SpecError> {
@@ -234,6 +236,8 @@ impl Fields<'_> {
             "bert" => Published::Bert,
             "gpt2" => Published::Gpt2,
             "dqn" => return Ok(TaskSpec::Play(self.play()?)),
+            "yolov3" => return Ok(TaskSpec::Detect(self.detect(Detecting::YoloV3)?)),
+            "maskrcnn" => return Ok(TaskSpec::Detect(self.detect(Detecting::MaskRcnn)?)),
             other => {
                 return Err(SpecError::Wrong { field: "model.name", found: other.to_owned(), expected: MODELS });
             }
@@ -243,11 +247,7 @@ impl Fields<'_> {
             data: self
                 .learned([matches!(published, Published::Resnet50 | Published::Vgg16), published == Published::Bert])?,
             model: published,
-            size: self.name("model.size", "`full` or `tiny`", |size| match size {
-                "full" => Some(Size::Full),
-                "tiny" => Some(Size::Tiny),
-                _ => None,
-            })?,
+            size: self.size()?,
             classes: self.count("model.classes", "a whole number, 2 to 65535", 2, 65_535)?,
             dropout: if drops { self.dropout()? } else { 0.0 },
         }))
@@ -358,36 +358,36 @@ impl Fields<'_> {
         }
     }
 
-    fn mismatch(&self, data: &str, fit: &'static str) -> SpecError {
+    pub(super) fn mismatch(&self, data: &str, fit: &'static str) -> SpecError {
         let model = self.0.text("model.name").unwrap_or_default().to_owned();
         SpecError::Mismatch { model, data: data.to_owned(), fit }
     }
 
-    fn data_name(&self) -> Result<String, SpecError> {
+    pub(super) fn data_name(&self) -> Result<String, SpecError> {
         self.name("data.name", "the name of some data", |name| Some(name.to_owned()))
     }
 
-    fn generator_version(&self, held: i64) -> Result<i64, SpecError> {
+    pub(super) fn generator_version(&self, held: i64) -> Result<i64, SpecError> {
         self.need("data.generator_version", "1, the version that this program holds", |value| {
             value.as_int().filter(|version| *version == held)
         })
     }
 
-    fn data_seed(&self) -> Result<u64, SpecError> {
+    pub(super) fn data_seed(&self) -> Result<u64, SpecError> {
         self.need("data.seed", "a whole number of at least 0", |value| {
             value.as_int().and_then(|seed| u64::try_from(seed).ok())
         })
     }
 
-    fn train_count(&self) -> Result<usize, SpecError> {
+    pub(super) fn train_count(&self) -> Result<usize, SpecError> {
         self.count("data.train_count", SAMPLES, 1, MAX_SAMPLES)
     }
 
-    fn eval_count(&self) -> Result<usize, SpecError> {
+    pub(super) fn eval_count(&self) -> Result<usize, SpecError> {
         self.count("data.eval_count", SAMPLES, 1, MAX_SAMPLES)
     }
 
-    fn path(&self) -> Result<PathBuf, SpecError> {
+    pub(super) fn path(&self) -> Result<PathBuf, SpecError> {
         self.name("data.path", "a file or directory", |path| Some(PathBuf::from(path)))
     }
 }

@@ -38,7 +38,7 @@ fn wrong_values_are_named_with_what_is_allowed() {
         (
             "model.name",
             "resnet".into(),
-            "`model.name` is `resnet` (it must be `linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2` or `dqn`)",
+            "`model.name` is `resnet` (it must be `linear`, `softmax`, `mnist_mlp`, `mnist_cnn`, `resnet50`, `vgg16`, `lstm`, `gru`, `bert`, `gpt2`, `dqn`, `yolov3` or `maskrcnn`)",
         ),
         ("model.dropout", 1.0.into(), "`model.dropout` is `1.0` (it must be at least 0 and below 1)"),
         (
@@ -81,6 +81,72 @@ fn combinations_are_checked() {
     assert!(matches!(line, SpecError::Mismatch { .. }), "{line}");
     let gpus = read(&[("hardware.device", "cuda".into()), ("hardware.gpus", 8_i64.into())]).expect_err("gpus");
     assert_eq!(gpus.to_string(), "`hardware.gpus` is `8` (it must be 1: this trainer uses one GPU)");
+}
+
+/// The fields of a detector, with some of them changed; empty text removes one.
+fn detector(changes: &[(&str, Value)]) -> Result<DetectSpec, SpecError> {
+    let mut cell = cell("softmax");
+    let fields: [(&str, Value); 5] = [
+        ("model.name", "yolov3".into()),
+        ("model.size", "tiny".into()),
+        ("model.classes", 80_i64.into()),
+        ("data.name", "scenes".into()),
+        ("data.side", 96_i64.into()),
+    ];
+    cell.config.extend(fields.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    cell.config.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    cell.config.retain(|_, value| value.as_str() != Some(""));
+    match Spec::read(&cell)?.task {
+        TaskSpec::Detect(spec) => Ok(spec),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn detectors_learn_scenes_and_coco() {
+    let spec = detector(&[]).expect("valid");
+    let data = Seen::Scenes { seed: 0, side: 96, train: 40, eval: 20 };
+    assert_eq!(spec, DetectSpec { model: Detecting::YoloV3, size: Size::Tiny, classes: 80, data });
+    let coco = [
+        ("model.name", "maskrcnn".into()),
+        ("data.name", "coco".into()),
+        ("data.path", "somewhere".into()),
+        ("data.side", 1024_i64.into()),
+        ("data.seed", "".into()),
+    ];
+    let spec = detector(&coco).expect("valid");
+    assert_eq!((spec.model.name(), spec.data.side()), ("maskrcnn", 1024));
+    assert_eq!(spec.data, Seen::Coco { path: "somewhere".into(), side: 1024 });
+}
+
+#[test]
+fn fields_of_detectors_are_checked() {
+    let fault = |name: &'static str, value: Value| detector(&[(name, value)]).expect_err(name).to_string();
+    for side in [32_i64, 65, 1056] {
+        let expected = format!("`data.side` is `{side}` (it must be a multiple of 32, 64 to 1024)");
+        assert_eq!(fault("data.side", side.into()), expected);
+    }
+    assert_eq!(
+        fault("model.classes", 81_i64.into()),
+        "`model.classes` is `81` (it must be a whole number, 2 to 80: `scenes` have no more)"
+    );
+    assert_eq!(
+        fault("data.name", "shapes".into()),
+        "`model.name` `yolov3` cannot learn from `data.name` `shapes` (it takes `scenes` or `coco`)"
+    );
+    for field in [
+        "data.side",
+        "data.seed",
+        "data.train_count",
+        "data.eval_count",
+        "data.generator_version",
+        "model.size",
+        "model.classes",
+    ] {
+        assert!(fault(field, "".into()).starts_with(&format!("`{field}` is missing")));
+    }
+    let coco = [("data.name", "coco".into()), ("data.path", "".into())];
+    assert!(detector(&coco).expect_err("no path").to_string().starts_with("`data.path` is missing"));
 }
 
 #[test]

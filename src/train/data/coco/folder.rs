@@ -1,0 +1,181 @@
+//! COCO's folder: `annotations/instances_train*.json` and `instances_val*.json`, and the pictures, JPEG or PNG, in `train*` and `val*`.
+//!
+//! Knows how the folder is laid out and what its digest covers. The pictures stay on disk; each is decoded when it is asked for.
+
+use super::square::Square;
+use super::{Category, CocoError, Image, Instances, Parts, pictures};
+use crate::record::Digest;
+use crate::train::data::folder::decode;
+use crate::train::data::objects::object::Object;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The pictures and annotations below one folder.
+#[derive(Clone, Debug)]
+pub struct Coco {
+    side: u16,
+    train: Half,
+    eval: Half,
+    digest: Digest,
+}
+
+/// What is for training or for evaluation.
+#[derive(Clone, Debug)]
+struct Half {
+    file: PathBuf,
+    instances: Instances,
+    /// Where the pictures are.
+    root: PathBuf,
+}
+
+/// What the files and folders of a half are called.
+struct Names {
+    /// What the file of annotations begins with.
+    file: &'static str,
+    /// The same in words.
+    annotations: &'static str,
+    /// What the folder of pictures begins with.
+    folder: &'static str,
+    /// The same in words.
+    pictures: &'static str,
+}
+
+const TRAIN: Names = Names {
+    file: "instances_train",
+    annotations: "file annotations/instances_train*.json",
+    folder: "train",
+    pictures: "folder train* of pictures",
+};
+
+const EVAL: Names = Names {
+    file: "instances_val",
+    annotations: "file annotations/instances_val*.json",
+    folder: "val",
+    pictures: "folder val* of pictures",
+};
+
+impl Coco {
+    /// Reads all annotations, and every byte of the pictures once, for the digest. Pictures will be brought to `side` × `side`.
+    pub fn open(root: &Path, side: u16, parts: Parts) -> Result<Self, CocoError> {
+        let (train, eval) = (Half::read(root, &TRAIN, parts)?, Half::read(root, &EVAL, parts)?);
+        train.same_categories(&eval)?;
+        let [a, b] = [train.digest()?, eval.digest()?];
+        let digest = Digest::of_pieces("ledger pictures v1", &[b"coco folder", &a.0, &b.0]);
+        Ok(Self { side, train, eval, digest })
+    }
+
+    /// The categories in the order of their classes.
+    pub fn categories(&self) -> &[Category] {
+        self.train.instances.categories()
+    }
+
+    /// Number of training pictures.
+    pub fn train_len(&self) -> usize {
+        self.train.instances.images().len()
+    }
+
+    /// Number of evaluation pictures.
+    pub fn eval_len(&self) -> usize {
+        self.eval.instances.images().len()
+    }
+
+    /// Number of objects that training leaves out, as nothing of their boxes lies in their pictures.
+    pub fn left_out(&self) -> usize {
+        let of_image = |image: &Image| {
+            let square = Square::new(image.size, self.side);
+            image.objects.iter().filter(|object| square.clipped(object.bounds).is_empty()).count()
+        };
+        self.train.instances.images().iter().map(of_image).sum()
+    }
+
+    /// The digest of both files of annotations, and of all pictures' names and bytes, as they were when the folder was opened.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Decodes a training picture, brings it to a square and returns its objects, their boxes cut off at its edges; none for an index
+    /// that is too large.
+    pub fn train(&self, index: usize, planes: &mut [u8]) -> Result<Option<Vec<Object>>, CocoError> {
+        let Some((image, square)) = self.train.painted(index, self.side, planes)? else { return Ok(None) };
+        let clipped = image.objects.iter().map(|object| (object, square.clipped(object.bounds)));
+        let inside = clipped.filter(|(_, bounds)| !bounds.is_empty());
+        Ok(Some(inside.map(|(object, bounds)| Object { bounds, ..square.object(object) }).collect()))
+    }
+
+    /// Decodes an evaluation picture, brings it to a square and returns its objects, all of them and as they are, for so COCO's tools
+    /// evaluate; none for an index that is too large.
+    pub fn eval(&self, index: usize, planes: &mut [u8]) -> Result<Option<Vec<Object>>, CocoError> {
+        let Some((image, square)) = self.eval.painted(index, self.side, planes)? else { return Ok(None) };
+        Ok(Some(image.objects.iter().map(|object| square.object(object)).collect()))
+    }
+}
+
+impl Half {
+    fn read(root: &Path, names: &Names, parts: Parts) -> Result<Self, CocoError> {
+        let annotations = root.join("annotations");
+        let json = |path: &Path| path.extension().is_some_and(|ending| ending == "json") && path.is_file();
+        let file = only(root, &annotations, names.file, names.annotations, json)?;
+        let folder = only(root, root, names.folder, names.pictures, Path::is_dir)?;
+        let instances = Instances::read(&file, parts)?;
+        if instances.images().is_empty() {
+            return Err(CocoError::Empty { path: file });
+        }
+        Ok(Self { file, instances, root: folder })
+    }
+
+    fn same_categories(&self, eval: &Self) -> Result<(), CocoError> {
+        let (ours, theirs) = (self.instances.categories(), eval.instances.categories());
+        let fault =
+            |difference| Err(CocoError::Categories { train: self.file.clone(), eval: eval.file.clone(), difference });
+        let shown = |Category { id, name }: &Category| format!("{id} is `{name}`");
+        match ours.iter().zip(theirs).find(|(one, other)| one != other) {
+            Some((one, other)) => fault(format!("{}, not {}", shown(other), shown(one))),
+            None if ours.len() != theirs.len() => fault(format!("{} of {}", theirs.len(), ours.len())),
+            None => Ok(()),
+        }
+    }
+
+    fn digest(&self) -> Result<Digest, CocoError> {
+        pictures::digest(&self.root, self.instances.digest, self.instances.images())
+    }
+
+    /// Paints a picture; returns what is in it, and where it lies.
+    fn painted(&self, index: usize, side: u16, planes: &mut [u8]) -> Result<Option<(&Image, Square)>, CocoError> {
+        let Some(image) = self.instances.images().get(index) else { return Ok(None) };
+        let path = self.root.join(&image.file);
+        let picture = decode(&path)?;
+        // The file may have been exchanged since it was checked.
+        pictures::check(image, &path, picture.dimensions())?;
+        let square = Square::new(image.size, side);
+        square.paint(&picture, planes);
+        Ok(Some((image, square)))
+    }
+}
+
+/// The only entry of a folder that begins with `prefix` and fits.
+fn only(
+    root: &Path,
+    folder: &Path,
+    prefix: &str,
+    part: &'static str,
+    fits: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, CocoError> {
+    let absent = || CocoError::Absent { root: root.to_owned(), part };
+    if !folder.is_dir() {
+        return Err(absent());
+    }
+    let fault = |source| CocoError::Folder { path: folder.to_owned(), source };
+    let entries = fs::read_dir(folder).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let named = entries.into_iter().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    let mut found: Vec<PathBuf> = named.map(|entry| entry.path()).filter(|path| fits(path)).collect();
+    found.sort();
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(first), Some(second)) => Err(CocoError::Several { first, second, part }),
+        (Some(only), None) => Ok(only),
+        (None, _) => Err(absent()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! The images' files, which are read once before anything is learned: for their digest, and whether they are those of the annotations.
+
+use super::{CocoError, Image};
+use crate::record::Digest;
+use crate::train::data::folder::{hash, measure};
+use rayon::prelude::*;
+use std::path::Path;
+
+/// Hashes the annotations' digest, and names and bytes of all images below `root` in their order; takes several threads. Fails for the
+/// first image in that order that cannot be read or has another size than the annotations say.
+pub(super) fn digest(root: &Path, annotations: Digest, images: &[Image]) -> Result<Digest, CocoError> {
+    let hashed: Vec<Result<Digest, CocoError>> = images.par_iter().map(|image| read(root, image)).collect();
+    // The first error in the order of the images, whichever thread was first.
+    let hashed = hashed.into_iter().collect::<Result<Vec<Digest>, CocoError>>()?;
+    let mut pieces: Vec<&[u8]> = vec![b"coco", &annotations.0];
+    for (image, digest) in images.iter().zip(&hashed) {
+        pieces.extend([image.file.as_os_str().as_encoded_bytes(), &digest.0]);
+    }
+    Ok(Digest::of_pieces("ledger pictures v1", &pieces))
+}
+
+fn read(root: &Path, image: &Image) -> Result<Digest, CocoError> {
+    let path = root.join(&image.file);
+    match hash(&path) {
+        Ok(digest) => check(image, &path, measure(&path)?).map(|()| digest),
+        Err(source) => Err(CocoError::Picture { id: image.id, path, source }),
+    }
+}
+
+/// Checks the width and height of an image's file.
+pub(super) fn check(image: &Image, path: &Path, file: (u32, u32)) -> Result<(), CocoError> {
+    let Image { id, size, .. } = *image;
+    if file == (size.width.into(), size.height.into()) {
+        return Ok(());
+    }
+    Err(CocoError::PictureSize { id, path: path.to_owned(), size, file: file.into() })
+}

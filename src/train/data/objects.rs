@@ -1,0 +1,179 @@
+//! RGB pictures with the objects in them, from any source, handed out in batches.
+//!
+//! Knows which source a picture comes from and by what number it is mirrored, and nothing of models. A batch is a function of
+//! indices: no state, the same bytes for any number of threads.
+
+pub mod object;
+
+use super::coco::{Coco, CocoError, Parts};
+use super::planes::{mirror, size};
+use super::scenes::{SceneError, Scenes};
+use crate::record::{Digest, Value};
+use crate::train::draw::{Draw, Stream};
+use crate::train::number::{real_len, single, wide};
+pub use object::Object;
+use rayon::prelude::*;
+use std::path::Path;
+
+/// The smallest and the largest side that pictures of files may have, in pixels.
+pub const SIDES: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// Pictures with objects cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// Scenes cannot be drawn.
+    #[error(transparent)]
+    Scenes(#[from] SceneError),
+    /// A folder as COCO's cannot be used.
+    #[error(transparent)]
+    Coco(#[from] CocoError),
+    /// The side is too small or too large.
+    #[error("the side of pictures is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
+    Side {
+        /// The side that was asked for, in pixels.
+        side: usize,
+    },
+    /// There is no such picture.
+    #[error("there is no {split} picture {index} (there are {len}, from 0)")]
+    Index {
+        /// `training` or `evaluation`.
+        split: &'static str,
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        len: usize,
+    },
+}
+
+/// RGB pictures with objects for training and for evaluation, all of one side: drawn when asked for, or on disk.
+#[derive(Clone, Debug)]
+pub struct ObjectPictures {
+    source: Source,
+    side: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Scenes(Scenes),
+    Coco(Box<Coco>),
+}
+
+/// Pictures and the objects in them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectBatch {
+    /// Number of rows.
+    pub rows: usize,
+    /// Width and height of each picture in pixels.
+    pub side: usize,
+    /// `rows` × 3 × side × side: red, green and blue planes.
+    pub pixels: Vec<u8>,
+    /// For each row its objects.
+    pub objects: Vec<Vec<Object>>,
+}
+
+impl ObjectPictures {
+    /// Drawn scenes, with boxes and masks.
+    pub fn scenes(seed: u64, side: usize, classes: usize, train: usize, eval: usize) -> Result<Self, ObjectError> {
+        Ok(Self { source: Source::Scenes(Scenes::new(seed, side, classes, train, eval)?), side })
+    }
+
+    /// A folder as COCO's, with the parts of its annotations that are asked for. Its pictures are read once now, for the digest, and
+    /// decoded for each batch: scaled to fit into `side` × `side`, with a grey frame where they are no squares.
+    pub fn coco(root: &Path, side: usize, parts: Parts) -> Result<Self, ObjectError> {
+        let pixels = u16::try_from(side).ok().filter(|_| SIDES.contains(&side)).ok_or(ObjectError::Side { side })?;
+        Ok(Self { source: Source::Coco(Coco::open(root, pixels, parts)?.into()), side })
+    }
+
+    /// Width and height of every picture in pixels.
+    pub fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Number of classes; there is none for the background.
+    pub fn classes(&self) -> usize {
+        match &self.source {
+            Source::Scenes(scenes) => scenes.classes(),
+            Source::Coco(coco) => coco.categories().len(),
+        }
+    }
+
+    /// Number of training pictures.
+    pub fn train_len(&self) -> usize {
+        match &self.source {
+            Source::Scenes(scenes) => scenes.train_len(),
+            Source::Coco(coco) => coco.train_len(),
+        }
+    }
+
+    /// Number of evaluation pictures.
+    pub fn eval_len(&self) -> usize {
+        match &self.source {
+            Source::Scenes(scenes) => scenes.eval_len(),
+            Source::Coco(coco) => coco.eval_len(),
+        }
+    }
+
+    /// The training pictures of these indices, each mirrored or not, with its objects, by (`seed`, `epoch`, its index) alone. Every box
+    /// has an extent and lies in its picture. Fails for an index that is too large and for a file that cannot be read or decoded.
+    pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<ObjectBatch, ObjectError> {
+        let key = Draw::new(seed, Stream::Augment, epoch).bits();
+        self.batch(indices, |index, planes| {
+            let objects = match &self.source {
+                Source::Scenes(scenes) => scenes.train(index, planes),
+                Source::Coco(coco) => coco.train(index, planes)?,
+            };
+            let objects = objects.ok_or(ObjectError::Index { split: "training", index, len: self.train_len() })?;
+            if Draw::new(key, Stream::Augment, wide(index)).below(2) == 0 {
+                return Ok(objects);
+            }
+            mirror(planes, self.side);
+            let width = single(real_len(self.side));
+            Ok(objects.into_iter().map(|object| object.mirrored(width)).collect())
+        })
+    }
+
+    /// The evaluation pictures of these indices, unchanged. Boxes of files are as the files have them: they may go beyond the picture.
+    /// Fails as [`Self::train_batch`] does.
+    pub fn eval_batch(&self, indices: &[usize]) -> Result<ObjectBatch, ObjectError> {
+        self.batch(indices, |index, planes| {
+            let objects = match &self.source {
+                Source::Scenes(scenes) => scenes.eval(index, planes),
+                Source::Coco(coco) => coco.eval(index, planes)?,
+            };
+            objects.ok_or(ObjectError::Index { split: "evaluation", index, len: self.eval_len() })
+        })
+    }
+
+    /// The digest of everything that is trained on or evaluated with, before it is mirrored: of bytes, or of what they are drawn from.
+    pub fn digest(&self) -> Digest {
+        match &self.source {
+            Source::Scenes(scenes) => scenes.digest(),
+            Source::Coco(coco) => coco.digest(),
+        }
+    }
+
+    /// What is worth recording.
+    pub fn facts(&self) -> Vec<(&'static str, Value)> {
+        let Source::Coco(coco) = &self.source else { return Vec::new() };
+        let left_out = Some(coco.left_out()).filter(|count| *count > 0);
+        let pictures = ("data_pictures", (coco.train_len() + coco.eval_len()).into());
+        [pictures].into_iter().chain(left_out.map(|count| ("data_objects_left_out", count.into()))).collect()
+    }
+
+    /// Fills the rows on rayon's threads; `fill` writes the planes of one picture and returns its objects.
+    fn batch<F>(&self, indices: &[usize], fill: F) -> Result<ObjectBatch, ObjectError>
+    where
+        F: Fn(usize, &mut [u8]) -> Result<Vec<Object>, ObjectError> + Sync,
+    {
+        let size = size(self.side);
+        let mut pixels = vec![0; indices.len() * size];
+        let rows = pixels.par_chunks_exact_mut(size).zip(indices);
+        let objects: Vec<Result<Vec<Object>, ObjectError>> = rows.map(|(planes, index)| fill(*index, planes)).collect();
+        // The first error in the order of the rows, whichever thread was first.
+        let objects = objects.into_iter().collect::<Result<Vec<Vec<Object>>, ObjectError>>()?;
+        Ok(ObjectBatch { rows: indices.len(), side: self.side, pixels, objects })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! `scenes`: overlapping shapes with boxes, classes and masks that are drawn and not collected. Version 1.
+//!
+//! Knows how a scene is made from (seed, split, index, side, classes) and nothing of files, training or devices.
+//!
+//! One to eight objects, every number as likely, of two to eighty classes, small, medium and large by COCO's borders, at any
+//! place, turned by any angle, in any colours, before a textured background and under noise. Nearer objects hide others: a mask is
+//! what is seen, and of every object at least 40% and 64 pixels are. A class is a form of `shapes` and a fill ([`class`]); sizes,
+//! places, order and colours are drawn alike for all of them, so that it takes the form and the fill to tell it. Only additions,
+//! multiplications, divisions and square roots of float32 are used, each of which IEEE 754 rounds in one way, so that every
+//! machine draws the same bytes.
+//!
+//! A scene depends on version, seed, split, index, side and number of classes alone, and is drawn when it is asked for.
+//!
+//! Any change of a byte is a new version, and [`REFERENCE`] with it.
+
+pub mod class;
+mod ground;
+mod lattice;
+mod layer;
+mod paint;
+mod pattern;
+mod place;
+
+use super::objects::object::Object;
+use crate::record::Digest;
+use crate::train::digits::Split;
+use crate::train::draw::{Draw, Stream};
+use crate::train::number::wide;
+
+/// The version of the drawings. Any change of a byte raises it.
+pub const GENERATOR_VERSION: i64 = 1;
+
+/// The smallest and the largest side that scenes may have, in pixels.
+pub const SIDES: std::ops::RangeInclusive<usize> = 64..=1024;
+
+/// The digest of the scenes that a test draws. It names the generator in the identity of runs.
+const REFERENCE: Digest = Digest([
+    0xd5, 0x05, 0x73, 0x62, 0x20, 0xf0, 0x07, 0x8b, 0xad, 0xf5, 0x6b, 0xd2, 0xd1, 0xb6, 0x53, 0x2e, 0xeb, 0x8c, 0x19,
+    0xf8, 0xf0, 0xc1, 0xf0, 0x0a, 0x29, 0xcd, 0x5e, 0x3e, 0xe1, 0x41, 0x95, 0xd4,
+]);
+
+/// Scenes cannot be had.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SceneError {
+    /// The side is too small or too large.
+    #[error("the side of scenes is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
+    Side {
+        /// The side that was asked for, in pixels.
+        side: usize,
+    },
+    /// There are too few or too many classes.
+    #[error("scenes cannot have {classes} classes (it must be {least} to {most})", least = class::CLASSES.start(), most = class::CLASSES.end())]
+    Classes {
+        /// The number that was asked for.
+        classes: usize,
+    },
+}
+
+/// Scenes of one seed, side and number of classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenes {
+    seed: u64,
+    side: usize,
+    classes: usize,
+    train_count: usize,
+    eval_count: usize,
+}
+
+impl Scenes {
+    /// Scenes of `side` × `side` pixels with objects of `classes` classes. Fails for a side or a number of classes out of range.
+    pub fn new(
+        seed: u64,
+        side: usize,
+        classes: usize,
+        train_count: usize,
+        eval_count: usize,
+    ) -> Result<Self, SceneError> {
+        if !SIDES.contains(&side) {
+            return Err(SceneError::Side { side });
+        }
+        if !class::CLASSES.contains(&classes) {
+            return Err(SceneError::Classes { classes });
+        }
+        Ok(Self { seed, side, classes, train_count, eval_count })
+    }
+
+    /// Width and height of every scene in pixels.
+    #[cfg(test)]
+    pub fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Number of training scenes.
+    pub fn train_len(&self) -> usize {
+        self.train_count
+    }
+
+    /// Number of evaluation scenes.
+    pub fn eval_len(&self) -> usize {
+        self.eval_count
+    }
+
+    /// Draws a training scene and returns its objects, the foremost first, at least one; none for an index that is too large.
+    pub fn train(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
+        (index < self.train_count).then(|| self.draw(Split::Train, index, planes))
+    }
+
+    /// Draws an evaluation scene and returns its objects as [`Self::train`] does.
+    pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
+        (index < self.eval_count).then(|| self.draw(Split::Eval, index, planes))
+    }
+
+    /// The digest of what the scenes are drawn from, of which the generator itself is one: they are never all in memory.
+    pub fn digest(&self) -> Digest {
+        let numbers = [self.side, self.classes, self.train_count, self.eval_count].map(wide);
+        let numbers = [self.seed].into_iter().chain(numbers).flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
+        Digest::of_pieces("ledger scenes v1", &[b"scenes", &REFERENCE.0, &numbers])
+    }
+
+    /// Draws one scene and returns its objects.
+    fn draw(&self, split: Split, index: usize, planes: &mut [u8]) -> Vec<Object> {
+        let mut draw = self.random(split, index);
+        let placed = place::place(&mut draw, self.side, self.classes);
+        paint::paint(&mut draw, &placed, self.side, planes);
+        placed.into_iter().map(|object| Object::of_mask(object.class, object.mask)).collect()
+    }
+
+    /// The random numbers of a scene.
+    fn random(&self, split: Split, index: usize) -> Draw {
+        let stream = match split {
+            Split::Train => Stream::TrainScene,
+            Split::Eval => Stream::EvalScene,
+        };
+        Draw::new(self.seed, stream, wide(index))
+    }
+}
+
+/// The digest of the reference scenes, as this version draws them.
+///
+/// A constant, so that naming the generator costs nothing; a test holds it to what is drawn.
+pub fn reference_digest() -> Digest {
+    REFERENCE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Objects, background and noise as the pixels of a scene.
+//!
+//! Rows are painted one after the other, each from the back to the front. Knows colours; takes classes and places as they are.
+
+use super::class::fill;
+use super::ground::Ground;
+use super::layer::Layer;
+use super::pattern::Pattern;
+use super::place::{Placed, Spot};
+use crate::train::data::planes::CHANNELS;
+use crate::train::data::shapes::figure::{Colour, Fill};
+use crate::train::data::shapes::parts::{colour, direction, distance, uneven};
+use crate::train::data::shapes::region::Scratch;
+use crate::train::draw::Draw;
+use crate::train::number::{nearest_grey, real_len, single};
+
+/// How far a colour lies from those that it must be told from, where that can be had; black and white are 442 apart.
+pub const CONTRAST: f32 = 100.0;
+
+/// The strongest noise of a pixel.
+const NOISE: f32 = 36.0;
+
+/// What an object looks like.
+struct Coat<'a> {
+    layer: &'a Layer,
+    /// The first colour.
+    first: Fill,
+    /// The second one, as a difference from the first.
+    second: Colour,
+    pattern: Pattern,
+}
+
+/// What painting a row needs, kept from row to row.
+struct Brush {
+    /// The middles of the columns.
+    columns: Vec<f32>,
+    mix: Vec<f32>,
+    cover: Vec<f32>,
+}
+
+/// Paints a scene of `side` × `side` pixels into the red, green and blue plane. The foremost object comes first.
+pub fn paint(draw: &mut Draw, objects: &[Placed], side: usize, planes: &mut [u8]) {
+    let mut ground = Ground::new(draw, side);
+    let coats = coats(draw, objects, ground.base);
+    let strength = draw.range(3.0, NOISE) / 127.5;
+    let mut lines = [vec![0.0; side], vec![0.0; side], vec![0.0; side]];
+    let mut noise = vec![[0; 8]; (CHANNELS * side).div_ceil(8)];
+    let columns = (0..side).map(|column| single(real_len(column)) + 0.5).collect();
+    let mut brush = Brush { columns, mix: vec![0.0; side], cover: vec![0.0; side] };
+    let mut scratch = Scratch::default();
+    for row in 0..side {
+        ground.paint(row, &brush.columns, &mut lines, &mut scratch);
+        coats.iter().rev().for_each(|coat| coat.paint(row, &mut lines, &mut brush));
+        noise.iter_mut().for_each(|bytes| *bytes = draw.bits().to_le_bytes());
+        let out = planes.chunks_exact_mut(side * side).map(|plane| &mut plane[row * side..(row + 1) * side]);
+        for ((line, noise), out) in lines.iter().zip(noise.as_flattened().chunks_exact(side)).zip(out) {
+            for ((byte, value), noise) in out.iter_mut().zip(line).zip(noise) {
+                *byte = nearest_grey(value + (f32::from(*noise) - 127.5) * strength);
+            }
+        }
+    }
+}
+
+/// Colours and patterns for all objects.
+fn coats<'a>(draw: &mut Draw, objects: &'a [Placed], ground: Colour) -> Vec<Coat<'a>> {
+    let mut others = vec![ground];
+    let mut coat = |object: &'a Placed| {
+        let Spot { size, centre, .. } = object.spot;
+        let first = apart(draw, &others);
+        let second = apart(draw, &[ground, first]);
+        others.push(first);
+        let cells = draw.range(5.0, 8.0);
+        let pattern = Pattern { fill: fill(object.class), origin: centre, axis: direction(draw), cell: size / cells };
+        let second = [0, 1, 2].map(|channel| second[channel] - first[channel]);
+        Coat { layer: &object.layer, first: uneven(draw, first, centre, size), second, pattern }
+    };
+    objects.iter().map(&mut coat).collect()
+}
+
+/// A random colour that can be told from all of `others`; if none is found soon, the one that is furthest from them.
+fn apart(draw: &mut Draw, others: &[Colour]) -> Colour {
+    let mut best = (-1.0, [0.0; CHANNELS]);
+    for _ in 0..16 {
+        let drawn = colour(draw);
+        let nearest = others.iter().map(|other| distance(drawn, *other)).fold(f32::INFINITY, f32::min);
+        if nearest > best.0 {
+            best = (nearest, drawn);
+        }
+        if nearest >= CONTRAST * CONTRAST {
+            break;
+        }
+    }
+    best.1
+}
+
+impl Coat<'_> {
+    fn paint(&self, row: usize, lines: &mut [Vec<f32>; CHANNELS], brush: &mut Brush) {
+        let Some((first, bytes)) = self.layer.row(row) else { return };
+        let Brush { columns, mix, cover } = brush;
+        cover.iter_mut().zip(bytes).for_each(|(part, byte)| *part = f32::from(*byte) * (1.0 / 255.0));
+        let columns = &columns[first..first + bytes.len()];
+        let y = single(real_len(row)) + 0.5;
+        let patterned = self.pattern.mix(y, columns, mix);
+        let Fill { colour, right, down, origin } = self.first;
+        for (channel, line) in lines.iter_mut().enumerate() {
+            let base = colour[channel] + (y - origin.y) * down[channel] - origin.x * right[channel];
+            let (slope, second) = (right[channel], self.second[channel]);
+            let pixels = line[first..].iter_mut().zip(columns).zip(&*cover);
+            if patterned {
+                for (((pixel, x), cover), mix) in pixels.zip(&*mix) {
+                    *pixel += cover * (base + slope * x + second * mix - *pixel);
+                }
+            } else {
+                for ((pixel, x), cover) in pixels {
+                    *pixel += cover * (base + slope * x - *pixel);
+                }
+            }
+        }
+    }
+}

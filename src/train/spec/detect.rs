@@ -1,0 +1,104 @@
+//! What is learned where objects are found in pictures: the model and its data.
+
+use super::task::Size;
+use super::{Fields, SpecError};
+use crate::train::data::scenes::{self, class};
+use std::path::PathBuf;
+
+/// A model that finds objects, and what it learns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DetectSpec {
+    /// The model.
+    pub model: Detecting,
+    /// How large it is.
+    pub size: Size,
+    /// How many classes of objects it tells, without the background.
+    pub classes: usize,
+    /// What it learns.
+    pub data: Seen,
+}
+
+/// A model that finds objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detecting {
+    /// YOLOv3.
+    YoloV3,
+    /// Mask R-CNN.
+    MaskRcnn,
+}
+
+impl Detecting {
+    /// Its name in cells.
+    #[cfg(test)]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::YoloV3 => "yolov3",
+            Self::MaskRcnn => "maskrcnn",
+        }
+    }
+}
+
+/// Pictures with objects in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Generated scenes.
+    Scenes {
+        /// Seeds the scenes.
+        seed: u64,
+        /// Their height and width.
+        side: usize,
+        /// Number of training scenes.
+        train: usize,
+        /// Number of evaluation scenes.
+        eval: usize,
+    },
+    /// Pictures and annotations as COCO has them.
+    Coco {
+        /// The directory that holds `annotations`, `train*` and `val*`.
+        path: PathBuf,
+        /// Height and width of what the model sees.
+        side: usize,
+    },
+}
+
+impl Seen {
+    /// Height and width of a picture.
+    #[cfg(test)]
+    pub fn side(&self) -> usize {
+        match self {
+            Self::Scenes { side, .. } | Self::Coco { side, .. } => *side,
+        }
+    }
+}
+
+/// The coarsest features of both models have one value for so many pixels.
+const STRIDE: usize = 32;
+
+impl Fields<'_> {
+    pub(super) fn detect(&self, model: Detecting) -> Result<DetectSpec, SpecError> {
+        let (data, most, expected) = match self.data_name()?.as_str() {
+            "scenes" => {
+                self.generator_version(scenes::GENERATOR_VERSION)?;
+                let side = self.strides("a multiple of 32, 64 to 1024", *scenes::SIDES.start())?;
+                let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
+                let expected = "a whole number, 2 to 80: `scenes` have no more";
+                (Seen::Scenes { seed, side, train, eval }, *class::CLASSES.end(), expected)
+            }
+            "coco" => {
+                let side = self.strides("a multiple of 32, 32 to 1024", STRIDE)?;
+                (Seen::Coco { path: self.path()?, side }, 65_535, "a whole number, 2 to 65535")
+            }
+            other => return Err(self.mismatch(other, "`scenes` or `coco`")),
+        };
+        let classes = self.count("model.classes", expected, 2, most)?;
+        Ok(DetectSpec { model, size: self.size()?, classes, data })
+    }
+
+    /// `data.side`, a multiple of the coarsest stride.
+    fn strides(&self, expected: &'static str, least: usize) -> Result<usize, SpecError> {
+        self.need("data.side", expected, |value| {
+            let side = value.as_int().and_then(|side| usize::try_from(side).ok());
+            side.filter(|side| side.is_multiple_of(STRIDE) && (least..=1024).contains(side))
+        })
+    }
+}
