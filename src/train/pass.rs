@@ -151,7 +151,6 @@ impl<'a> Pass<'a> {
     }
 
     /// [`Self::recorded`] for a number of inputs that is not known beforehand ([`tape::recorded_all`]).
-    #[cfg(feature = "cuda")]
     pub fn recorded_all<const D: usize>(
         &self,
         inputs: impl FnOnce() -> Vec<Taped>,
@@ -181,7 +180,6 @@ impl<'a> Pass<'a> {
     }
 
     /// Sets a running statistic, off the tape.
-    #[cfg(feature = "cuda")]
     pub fn set_running(&mut self, name: &str, value: Tensor<1>) {
         let place = self.statistic(name);
         self.running[place] = value;

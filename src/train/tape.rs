@@ -21,7 +21,6 @@ type Values<B> = <B as BackendTypes>::FloatTensorPrimitive;
 type Recorded<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
 /// The most inputs that [`recorded_all`] takes.
-#[cfg(any(test, feature = "cuda"))]
 pub const MOST: usize = 33;
 
 /// A tensor of any rank on the tape.
@@ -133,7 +132,6 @@ pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
 /// [`recorded`] for a number of inputs that is not known beforehand, [`MOST`] at the most: a fault of the caller.
 ///
 /// `backward` answers as many gradients as there are inputs.
-#[cfg(any(test, feature = "cuda"))]
 pub fn recorded_all<const D: usize>(
     inputs: Vec<Taped>,
     answer: Tensor<D>,
@@ -149,7 +147,6 @@ pub fn recorded_all<const D: usize>(
     }
 }
 
-#[cfg(any(test, feature = "cuda"))]
 fn filled<const N: usize, const D: usize>(
     inputs: Vec<Taped>,
     answer: Tensor<D>,

@@ -14,7 +14,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
 /// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
-const BATCH_EPSILON: f64 = 1e-5;
+pub(super) const BATCH_EPSILON: f64 = 1e-5;
 /// The share of a batch in the running statistics (PyTorch's `momentum`).
 const SHARE: f64 = 0.1;
 
@@ -30,19 +30,75 @@ pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
         .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
 }
 
+/// A function of each value behind a normalisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    /// The value itself.
+    #[default]
+    None,
+    /// The value, or zero where it is below.
+    Relu,
+    /// The value, or this times it where it is below zero; not negative (Maas et al. 2013).
+    Leaky(f64),
+}
+
+impl Activation {
+    /// What values below zero are multiplied by; none where they are not.
+    pub fn leak(self) -> Option<f64> {
+        match self {
+            Self::None => None,
+            Self::Relu => Some(0.0),
+            Self::Leaky(leak) => Some(leak),
+        }
+    }
+
+    pub(super) fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::None => x,
+            Self::Relu => relu(x),
+            Self::Leaky(leak) => relu(x.clone()) - relu(-x) * leak,
+        }
+    }
+}
+
 /// What follows a normalisation.
 #[derive(Clone, Debug, Default)]
 pub struct After {
     /// Is added, in the shape of what is normalised.
     pub residual: Option<Tensor<4>>,
-    /// Then nothing below zero is let through.
-    pub relu: bool,
+    /// The residual is added behind the activation, as in Darknet; otherwise before it.
+    pub residual_last: bool,
+    /// What becomes of each value.
+    pub activation: Activation,
 }
 
 impl After {
     /// The rectifier alone.
     pub fn relu() -> Self {
-        Self { residual: None, relu: true }
+        Self { activation: Activation::Relu, ..Self::default() }
+    }
+
+    /// The rectifier of the sum with a residual.
+    pub fn relu_of_sum(residual: Tensor<4>) -> Self {
+        Self { residual: Some(residual), ..Self::relu() }
+    }
+
+    /// The leaky rectifier, and behind it the sum with a residual where there is one.
+    pub fn leaky(leak: f64, residual: Option<Tensor<4>>) -> Self {
+        Self { residual, residual_last: true, activation: Activation::Leaky(leak) }
+    }
+
+    /// What follows values in float32.
+    pub(super) fn apply(self, y: Tensor<4>) -> Tensor<4> {
+        let add = |y: Tensor<4>, residual: Option<Tensor<4>>| match residual {
+            Some(residual) => y + exact(residual),
+            None => y,
+        };
+        if self.residual_last {
+            add(self.activation.apply(y), self.residual)
+        } else {
+            self.activation.apply(add(y, self.residual))
+        }
     }
 }
 
@@ -77,15 +133,11 @@ pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>, after: After) -
         let shift = bias - pass.running(&mean_name) * scale.clone();
         x * per_channel(scale) + per_channel(shift)
     };
-    let y = match after.residual {
-        Some(residual) => y + exact(residual),
-        None => y,
-    };
-    let y = if after.relu { relu(y) } else { y };
+    let y = after.apply(y);
     if y.dtype() == format { y } else { pass.round(y) }
 }
 
-fn running_names(name: &str) -> [String; 2] {
+pub(super) fn running_names(name: &str) -> [String; 2] {
     ["running_mean", "running_var"].map(|part| format!("{name}.{part}"))
 }
 
@@ -132,7 +184,8 @@ fn batch_by_kernel(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>, after: &After
     let given = pass.off_tape(x.clone());
     let residual = after.residual.clone().map(|residual| pass.off_tape(residual));
     let channels = [&scale, &shift, &mean, &variance];
-    let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual: residual.as_ref(), relu: after.relu };
+    let (residual, residual_last, leak) = (residual.as_ref(), after.residual_last, after.activation.leak());
+    let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual, residual_last, leak };
     if !pass.trains() {
         return kernels::batch_norm_answer(&given, &norm);
     }

@@ -9,13 +9,27 @@ use burn::tensor::{Device, FloatDType, TensorData};
 struct Case {
     dims: [usize; 4],
     residual: bool,
-    relu: bool,
+    /// The residual is added behind the activation.
+    last: bool,
+    activation: Activation,
     trains: bool,
 }
 
 fn cases(dims: [usize; 4], trains: bool) -> impl Iterator<Item = Case> {
-    let follow = [(false, false), (false, true), (true, false), (true, true)];
-    follow.into_iter().map(move |(residual, relu)| Case { dims, residual, relu, trains })
+    let activations = [Activation::None, Activation::Relu, Activation::Leaky(0.1)];
+    let places = [(false, false), (true, false), (true, true)];
+    activations.into_iter().flat_map(move |activation| {
+        places.into_iter().map(move |(residual, last)| Case { dims, residual, last, activation, trains })
+    })
+}
+
+/// The activation in double precision.
+fn bent(case: Case, value: f64) -> f64 {
+    match case.activation {
+        Activation::Relu => value.max(0.0),
+        Activation::Leaky(leak) if value < 0.0 => value * leak,
+        _ => value,
+    }
 }
 
 fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
@@ -37,11 +51,12 @@ fn given(case: Case) -> [Vec<f32>; 7] {
     ]
 }
 
-/// The formula in double precision: the answer before the rectifier, and the new running statistics.
-fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>; 7]) -> [Vec<f64>; 3] {
+/// The formula in double precision: the answer, the new running statistics, and what the activation is of.
+fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>; 7]) -> [Vec<f64>; 4] {
     let [_, channels, height, width] = case.dims;
     let of = |n: usize| n / (height * width) % channels;
-    let (mut y, mut means, mut variances) = (vec![0.0; x.len()], Vec::new(), Vec::new());
+    let (mut y, mut before, mut means, mut variances) =
+        (vec![0.0; x.len()], vec![0.0; x.len()], Vec::new(), Vec::new());
     for channel in 0..channels {
         let places: Vec<usize> = (0..x.len()).filter(|n| of(*n) == channel).collect();
         let count = real_len(places.len());
@@ -51,13 +66,15 @@ fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>;
         let (by, spread) = if case.trains { (batch_mean, batch_variance) } else { (mean[channel], variance[channel]) };
         for n in places {
             let normed = (x[n] - by) / (spread + BATCH_EPSILON).sqrt() * gain[channel] + bias[channel];
-            y[n] = normed + if case.residual { residual[n] } else { 0.0 };
+            let beside = if case.residual { residual[n] } else { 0.0 };
+            before[n] = if case.last { normed } else { normed + beside };
+            y[n] = bent(case, before[n]) + if case.last { beside } else { 0.0 };
         }
         let moved = |old: f64, new: f64| if case.trains { 0.9 * old + 0.1 * new } else { old };
         means.push(moved(mean[channel], batch_mean));
         variances.push(moved(variance[channel], batch_variance * count / (count - 1.0)));
     }
-    [y, means, variances]
+    [y, means, variances, before]
 }
 
 /// By the layer: the answer, the running statistics, and on a tape the gradients of images, gain, bias and residual.
@@ -84,7 +101,7 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
         (false, true) => Pass::on_tape(material),
         (false, false) => Pass::to_answer(material),
     };
-    let after = After { residual: residual.clone(), relu: case.relu };
+    let after = After { residual: residual.clone(), residual_last: case.last, activation: case.activation };
     let y = batch_norm(&mut pass, "bn", x.clone(), after);
     assert_eq!(y.dtype(), x.dtype(), "the format stays");
     let slope = pass.constant(images(&dy));
@@ -122,8 +139,7 @@ fn doubled(values: &[f32]) -> Vec<f64> {
 #[test]
 fn answers_and_statistics_are_those_of_the_formula() {
     for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
-        let [before, mean, variance] = formula(case, &given(case).map(|values| doubled(&values)));
-        let y = before.into_iter().map(|value| if case.relu { value.max(0.0) } else { value }).collect();
+        let [y, mean, variance, _] = formula(case, &given(case).map(|values| doubled(&values)));
         let taped = by_layer(case, &Device::flex(), Precision::Fp32, true);
         let plain = if case.trains { None } else { Some(by_layer(case, &Device::flex(), Precision::Fp32, false)) };
         for found in [Some(taped), plain].into_iter().flatten() {
@@ -139,12 +155,11 @@ fn gradients_are_differences_of_the_formula() {
     const STEP: f64 = 1e-6;
     for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
         let inputs = given(case).map(|values| doubled(&values));
-        let [before, ..] = formula(case, &inputs);
-        assert!(before.iter().all(|value| value.abs() > 1e-4), "none at the rectifier's bend");
+        let [.., before] = formula(case, &inputs);
+        assert!(before.iter().all(|value| value.abs() > 1e-4), "none at the bend");
         let loss = |inputs: &[Vec<f64>; 7]| -> f64 {
             let [y, ..] = formula(case, inputs);
-            let y = y.into_iter().map(|value| if case.relu { value.max(0.0) } else { value });
-            y.zip(&inputs[4]).map(|(y, slope)| y * slope).sum()
+            y.into_iter().zip(&inputs[4]).map(|(y, slope)| y * slope).sum()
         };
         let found = by_layer(case, &Device::flex(), Precision::Fp32, true);
         for (input, what) in [(0, "dx"), (1, "dgain"), (2, "dbias"), (3, "dresidual")] {
@@ -175,10 +190,9 @@ fn half_precision_is_rounded_once() {
         });
         let [x, _, _, residual, dy, ..] = rounded;
         let [_, gain, bias, _, _, mean, variance] = given(case).map(|values| doubled(&values));
-        let [before, ..] = formula(case, &[x, gain, bias, residual, dy, mean, variance]);
+        let [y, ..] = formula(case, &[x, gain, bias, residual, dy, mean, variance]);
         let found = by_layer(case, &Device::flex(), Precision::Bf16, true);
-        for (ours, value) in found[0].1.iter().zip(before) {
-            let value = if case.relu { value.max(0.0) } else { value };
+        for (ours, value) in found[0].1.iter().zip(y) {
             // Half a unit of eight significant bits, and what float32 adds.
             assert!((f64::from(*ours) - value).abs() <= value.abs() / 256.0 + 1e-6, "{case:?}: {ours}, not {value}");
         }

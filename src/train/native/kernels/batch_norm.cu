@@ -1,5 +1,5 @@
-// Batch normalisation of images with what follows it in residual networks: y = relu(norm(x) + residual). `Format` is that
-// of the images, `PACK` as many of them as are read at once.
+// Batch normalisation of images with what follows it in residual networks: y = bend(norm(x) + residual), or
+// bend(norm(x)) + residual, where bend(v) is v above zero and leak·v below. `Format` is that of the images, `PACK` as many of them as are read at once.
 //
 // A block has a group of channels in some of the rows. A thread has the same place in each of its rows, so that each of
 // its values stays with one channel. Where a channel's values in a row are no whole number of packs, as many channels as
@@ -16,6 +16,9 @@
 #define AHEAD_OF_EACH 2
 #define KEPT 8
 #define KEPT_SPLIT 4
+// Where values are bent: behind the sum with the residual, or before it.
+#define BEND_SUM 1
+#define BEND_NORM 2
 
 typedef Format::Raw Raw;
 
@@ -38,8 +41,9 @@ struct Forward {
     // Sums [3, channels, parts], and for the backward [3, channels]: the mean, what is left of it, the inverse deviation.
     float *parts, *saved, *new_mean, *new_variance;
     Shape shape;
-    float epsilon, keep, share;
-    u32 relu, packed;
+    float epsilon, keep, share, leak;
+    // BEND_SUM, BEND_NORM or none of them.
+    u32 bend, packed;
 };
 
 // Where a thread's values are.
@@ -254,6 +258,11 @@ struct By {
     }
 };
 
+// What is no number stays none.
+INLINE float bend(float value, float leak) {
+    return value < 0.0f ? (leak > 0.0f ? value * leak : 0.0f) : value;
+}
+
 template <int V, int S, int U>
 INLINE void answer(const Forward &of, const Pack<Format, V> *packs, const By<S> &by, const Place &at, u32 done) {
     Pack<Format, V> beside[U];
@@ -265,9 +274,9 @@ INLINE void answer(const Forward &of, const Pack<Format, V> *packs, const By<S> 
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 float value = by.norm(packs[u].raw[i], i);
+                if (of.bend == BEND_NORM) value = bend(value, of.leak);
                 if (of.residual) value += Format::get(beside[u].raw[i]);
-                // What is no number stays none.
-                if (of.relu && value < 0.0f) value = 0.0f;
+                if (of.bend == BEND_SUM) value = bend(value, of.leak);
                 made.raw[i] = Format::put(value);
             }
             keep(of.y, made, at, done + u);

@@ -23,6 +23,9 @@ const KEPT_SPLIT: u32 = 4;
 const BLOCKS: u32 = 2048;
 /// Bytes of a pack.
 const PACK: u32 = 16;
+/// What the activation is of: the sum with a residual, or what is added to it.
+const BEND_SUM: u32 = 1;
+const BEND_NORM: u32 = 2;
 
 /// How images are normalised, and what follows.
 pub struct BatchNorm<'a> {
@@ -32,8 +35,10 @@ pub struct BatchNorm<'a> {
     pub epsilon: f64,
     /// What is added to the normalised images, in their shape and format.
     pub residual: Option<&'a Tensor<4>>,
-    /// Nothing below zero is let through.
-    pub relu: bool,
+    /// It is added behind the activation.
+    pub residual_last: bool,
+    /// What values below zero are multiplied by, not negative: 0 for a rectifier. None where there is no activation.
+    pub leak: Option<f64>,
 }
 
 /// What a training step gets.
@@ -49,7 +54,7 @@ pub struct BatchNormed {
 /// What the backward needs of the forward.
 pub struct Kept {
     x: Tensor<4>,
-    /// Where it tells what relu let through: without a residual that is computed once more.
+    /// Where it tells what the activation was of: without a residual before it that is computed once more.
     y: Option<Tensor<4>>,
     gain: Tensor<1>,
     bias: Tensor<1>,
@@ -70,7 +75,7 @@ pub struct BatchGradients {
     pub residual: Option<Tensor<4>>,
 }
 
-/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: relu((x − mean)·inverse·gain + bias + residual), where
+/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: activation((x − mean)·inverse·gain + bias + residual), where
 /// inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
 /// value less than there are.
 ///
@@ -84,7 +89,7 @@ pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<Bat
     let [y, saved, mean, variance] = exactly(made);
     let y: Tensor<4> = tensor(y);
     let [gain, bias, ..] = norm.channels.map(Clone::clone);
-    let shown = (images.relu && images.residual).then(|| y.clone());
+    let shown = images.bends_sum().then(|| y.clone());
     let kept = Kept { x: x.clone(), y: shown, gain, bias, saved: tensor(saved), images };
     Some(BatchNormed { y, running: [tensor(mean), tensor(variance)], kept })
 }
@@ -115,8 +120,8 @@ pub fn batch_norm_back(dy: Tensor<4>, kept: Kept) -> BatchGradients {
     let vector = (Shape::from([images.shape[1]]), DType::F32);
     let mut promised: Vec<Promise> = vec![images.like(), vector.clone(), vector];
     promised.extend(y.as_ref().map(|_| images.like()));
-    // Without relu it is that of the answer.
-    let passed = (images.residual && !images.relu).then(|| dy.clone());
+    // With nothing behind the sum it is that of the answer.
+    let passed = (images.residual && !images.bends_sum()).then(|| dy.clone());
     drop((dy, x, y, gain, bias, saved));
     let mut made = register("batch_norm_back", given, promised, move |inputs| images.backward(inputs)).into_iter();
     match (made.next(), made.next(), made.next(), made.next()) {
@@ -140,7 +145,8 @@ struct Images {
     counted: [u32; 3],
     epsilon: f32,
     residual: bool,
-    relu: bool,
+    residual_last: bool,
+    leak: Option<f32>,
 }
 
 impl Images {
@@ -160,12 +166,30 @@ impl Images {
         }
         let given = std::iter::once(primitive(x)).chain(norm.channels.map(primitive));
         let given: Option<Vec<_>> = given.chain(norm.residual.map(primitive)).collect();
-        let (residual, relu) = (norm.residual.is_some(), norm.relu);
-        Some((Self { shape, dtype, format, counted, epsilon: single(norm.epsilon), residual, relu }, given?))
+        let leak = norm.leak.map(single);
+        assert!(leak.is_none_or(|leak| leak >= 0.0), "what is below zero must not rise above it");
+        let (residual, residual_last) = (norm.residual.is_some(), norm.residual_last);
+        let epsilon = single(norm.epsilon);
+        Some((Self { shape, dtype, format, counted, epsilon, residual, residual_last, leak }, given?))
     }
 
     fn like(&self) -> Promise {
         (Shape::from(self.shape), self.dtype)
+    }
+
+    /// The activation is of a sum with a residual.
+    fn bends_sum(&self) -> bool {
+        self.leak.is_some() && self.residual && !self.residual_last
+    }
+
+    /// As in the kernels: the bits of what values below zero are multiplied by, and which values.
+    fn bend(&self) -> [u32; 2] {
+        let place = match self.leak {
+            None => 0,
+            Some(_) if self.residual && self.residual_last => BEND_NORM,
+            Some(_) => BEND_SUM,
+        };
+        [self.leak.unwrap_or(0.0).to_bits(), place]
     }
 
     /// The answer; and where running statistics move by a share what the backward needs of each channel, and the new ones.
@@ -192,8 +216,9 @@ impl Images {
         let kept = single(1.0 - share.unwrap_or(0.0));
         self.queue(x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
-            words.extend([pair(self.epsilon.to_bits(), kept.to_bits()), pair(part.to_bits(), self.relu.into())]);
-            words.push(pair(blocks.packed.into(), 0));
+            let [leak, bend] = self.bend();
+            words.extend([pair(self.epsilon.to_bits(), kept.to_bits()), pair(part.to_bits(), leak)]);
+            words.push(pair(bend, blocks.packed.into()));
             if blocks.whole {
                 return blocks.launch(card, [c"batch_whole", c"batch_whole_split"], &words);
             }
@@ -205,7 +230,7 @@ impl Images {
         made
     }
 
-    /// The gradients of the images, the gain and the bias; and that of the residual where relu follows it.
+    /// The gradients of the images, the gain and the bias; and that of the residual where the activation follows it.
     fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
         let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
         let [dy, x, gain, bias, saved, y @ ..] = inputs.as_slice() else {
@@ -236,17 +261,17 @@ impl Images {
         let shut = dresidual.is_some();
         self.queue(x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
-            words.push(pair(self.relu.into(), blocks.packed.into()));
+            let [leak, bend] = self.bend();
+            words.extend([pair(leak, bend), pair(blocks.packed.into(), 0)]);
             if blocks.whole {
                 return blocks.launch(card, [c"batch_back_whole", c"batch_back_whole_split"], &words);
             }
             blocks.launch(card, [c"batch_back_sums", c"batch_back_sums_split"], &words)?;
             if shut {
-                // What relu does to the slopes is in the residual's by now.
+                // What the activation does to the slopes is in the residual's by now.
                 (words[0], words[2], words[4]) = (words[4], 0, 0);
-                if let Some(last) = words.last_mut() {
-                    *last = pair(0, blocks.packed.into());
-                }
+                words.truncate(words.len() - 2);
+                words.extend([pair(leak, 0), pair(blocks.packed.into(), 0)]);
             }
             blocks.launch(card, [c"batch_back_apply", c"batch_back_apply_split"], &words)
         });
@@ -255,30 +280,48 @@ impl Images {
 
     /// How the work is divided, for tensors that begin where they do.
     fn blocks<const N: usize>(&self, sums: bool, tensors: [Option<&Cube>; N]) -> Blocks {
-        let begins = |tensor: &Cube| tensor.handle.offset_start.unwrap_or(0);
-        let aligned = tensors.into_iter().flatten().all(|tensor| begins(tensor).is_multiple_of(PACK.into()));
-        Blocks::of(self.counted, if self.format == Format::F32 { PACK / 4 } else { PACK / 2 }, aligned, sums)
+        Blocks::of(self.counted, lanes(self.format), begin_packs(tensors), sums)
     }
 
-    /// [`queue`] with the addresses of tensors, zero for those that are not there.
     fn queue(
         &self,
         like: &Cube,
         tensors: &[Option<&Cube>],
         work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
     ) {
-        let there: Vec<bool> = tensors.iter().map(Option::is_some).collect();
-        let buffers: Vec<&Handle> = tensors.iter().flatten().map(|tensor| &tensor.handle).collect();
-        queue(Program::BatchNorm(self.format), like, &buffers, move |places, card| {
-            let mut places = places.iter().copied();
-            let mut address = |there| if there { places.next() } else { None };
-            work(there.into_iter().map(|there| address(there).unwrap_or(0)).collect(), card)
-        });
+        queue_some(Program::BatchNorm(self.format), like, tensors, work);
     }
 }
 
+/// [`queue`] with the addresses of tensors, zero for those that are not there.
+pub(super) fn queue_some(
+    program: Program,
+    like: &Cube,
+    tensors: &[Option<&Cube>],
+    work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
+) {
+    let there: Vec<bool> = tensors.iter().map(Option::is_some).collect();
+    let buffers: Vec<&Handle> = tensors.iter().flatten().map(|tensor| &tensor.handle).collect();
+    queue(program, like, &buffers, move |places, card| {
+        let mut places = places.iter().copied();
+        let mut address = |there| if there { places.next() } else { None };
+        work(there.into_iter().map(|there| address(there).unwrap_or(0)).collect(), card)
+    });
+}
+
+/// Values of a pack.
+pub(super) fn lanes(format: Format) -> u32 {
+    if format == Format::F32 { PACK / 4 } else { PACK / 2 }
+}
+
+/// Whether tensors begin where packs do.
+pub(super) fn begin_packs<const N: usize>(tensors: [Option<&Cube>; N]) -> bool {
+    let begins = |tensor: &Cube| tensor.handle.offset_start.unwrap_or(0);
+    tensors.into_iter().flatten().all(|tensor| begins(tensor).is_multiple_of(PACK.into()))
+}
+
 /// Whether kernels can count all of it.
-fn countable([rows, channels, plane]: [u32; 3]) -> bool {
+pub(super) fn countable([rows, channels, plane]: [u32; 3]) -> bool {
     // The second axis of a grid has no more blocks.
     let groups = channels <= u32::from(u16::MAX);
     rows > 0
@@ -291,11 +334,11 @@ fn countable([rows, channels, plane]: [u32; 3]) -> bool {
 
 /// How images are divided among blocks and their threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Blocks {
+pub(super) struct Blocks {
     /// The shape as the kernels have it.
-    words: [u64; 5],
+    pub(super) words: [u64; 5],
     /// Values are read in packs, which may have some of two channels.
-    packed: bool,
+    pub(super) packed: bool,
     split: bool,
     /// A block has all values of its channels, and keeps them.
     whole: bool,
@@ -307,7 +350,7 @@ struct Blocks {
 
 impl Blocks {
     /// For so many rows, channels and values of a channel in a row, and values of a pack. Without sums over a channel nothing has to be kept.
-    fn of([rows, channels, plane]: [u32; 3], lanes: u32, aligned: bool, sums: bool) -> Self {
+    pub(super) fn of([rows, channels, plane]: [u32; 3], lanes: u32, aligned: bool, sums: bool) -> Self {
         // As many channels as are a whole number of packs.
         let group = lanes >> plane.trailing_zeros().min(lanes.trailing_zeros());
         let fits = group == 1
@@ -335,7 +378,12 @@ impl Blocks {
     }
 
     /// Launches a kernel, or that for packs with values of two channels.
-    fn launch(&self, card: &Launcher, [name, split]: [&'static CStr; 2], words: &[u64]) -> Result<(), Fault> {
+    pub(super) fn launch(
+        &self,
+        card: &Launcher,
+        [name, split]: [&'static CStr; 2],
+        words: &[u64],
+    ) -> Result<(), Fault> {
         let name = if self.split { split } else { name };
         card.launch(name, [self.parts, self.groups], [self.threads, 1], &[Argument::Words(words)])
     }

@@ -1,14 +1,15 @@
 // The gradients of batch normalisation and of what follows it.
 
 struct Backward {
-    // y is given where it tells what relu let through; else that is computed once more.
+    // y is given where it tells what was bent; else that is computed once more.
     const Raw *dy, *x, *y;
     Raw *dx, *dresidual;
     const float *gain, *bias, *saved;
     // Sums [2, channels, parts].
     float *parts, *dgain, *dbias;
     Shape shape;
-    u32 relu, packed;
+    float leak;
+    u32 bent, packed;
 };
 
 // What the forward normalised the group's channels with.
@@ -22,31 +23,33 @@ INLINE void recall(const Backward &of, Desk<S> &desk, u32 group) {
     __syncthreads();
 }
 
-// Takes away the slopes that relu did not let through. Where y is given, those of the residual are then known.
-template <int V, int S, int U>
-INLINE void shut(
-    const Backward &of, Pack<Format, V> *slopes, const Pack<Format, V> *packs, const By<S> &by, const Place &at, u32 done
-) {
-    if (!of.relu) return;
-    if (of.y) {
-        Pack<Format, V> made[U];
-        fetch(made, of.y, at, done);
+// The slope before the bend, from what was bent or what came of it.
+INLINE float before(float slope, float bent, float leak) {
+    return bent <= 0.0f ? (leak > 0.0f ? slope * leak : 0.0f) : slope;
+}
+
+// Where y is given, the slopes before the bend, which are those of the residual.
+template <int V, int U>
+INLINE void shut(const Backward &of, Pack<Format, V> *slopes, const Place &at, u32 done) {
+    if (!of.bent || !of.y) return;
+    Pack<Format, V> made[U];
+    fetch(made, of.y, at, done);
 #pragma unroll
-        for (int u = 0; u < U; u++)
-            if (done + u < at.left) {
+    for (int u = 0; u < U; u++)
+        if (done + u < at.left) {
 #pragma unroll
-                for (int i = 0; i < V; i++)
-                    if (Format::get(made[u].raw[i]) <= 0.0f) slopes[u].raw[i] = 0;
-                keep(of.dresidual, slopes[u], at, done + u);
-            }
-    } else {
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (done + u < at.left)
-#pragma unroll
-                for (int i = 0; i < V; i++)
-                    if (by.norm(packs[u].raw[i], i) <= 0.0f) slopes[u].raw[i] = 0;
-    }
+            for (int i = 0; i < V; i++)
+                if (Format::get(made[u].raw[i]) <= 0.0f)
+                    slopes[u].raw[i] = of.leak > 0.0f ? Format::put(Format::get(slopes[u].raw[i]) * of.leak) : Raw(0);
+            keep(of.dresidual, slopes[u], at, done + u);
+        }
+}
+
+// A slope of what was normalised.
+template <int S>
+INLINE float slope_at(const Backward &of, Raw slope, Raw x, const By<S> &by, int i) {
+    float value = Format::get(slope);
+    return of.bent && !of.y ? before(value, by.norm(x, i), of.leak) : value;
 }
 
 // The sums of slopes, and of slopes times what x is above the mean's first part. The last packs that were read stay.
@@ -61,13 +64,13 @@ INLINE void weigh(
         fetch(packs, of.x, at, done);
 #pragma unroll
         for (int u = 0; u < U; u += AHEAD_OF_EACH)
-            shut<V, S, AHEAD_OF_EACH>(of, slopes + u, packs + u, by, at, done + u);
+            shut<V, AHEAD_OF_EACH>(of, slopes + u, at, done + u);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (done + u < at.left)
 #pragma unroll
                 for (int i = 0; i < V; i++) {
-                    float slope = Format::get(slopes[u].raw[i]);
+                    float slope = slope_at(of, slopes[u].raw[i], packs[u].raw[i], by, i);
                     sums[0][i % S] += slope;
                     sums[1][i % S] = __fmaf_rn(slope, Format::get(packs[u].raw[i]) - by.mean[i % S], sums[1][i % S]);
                 }
@@ -104,7 +107,8 @@ INLINE void slope(
             Pack<Format, V> made;
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                float straight = __fmaf_rn(Format::get(slopes[u].raw[i]), by.scale[i % S], level[i % S]);
+                float bent = slope_at(of, slopes[u].raw[i], packs[u].raw[i], by, i);
+                float straight = __fmaf_rn(bent, by.scale[i % S], level[i % S]);
                 float apart = Format::get(packs[u].raw[i]) - by.mean[i % S];
                 made.raw[i] = Format::put(__fmaf_rn(apart, steep[i % S], straight));
             }
@@ -112,7 +116,7 @@ INLINE void slope(
         }
 }
 
-// The sums of a part of the values, and the gradient of the residual where relu comes after it.
+// The sums of a part of the values, and the gradient of the residual where what is bent is the sum with it.
 template <int V, int S>
 INLINE void back_sums(const Backward &of) {
     __shared__ Desk<S> desk;
@@ -159,7 +163,6 @@ INLINE void back_apply(const Backward &of) {
             fetch(slopes, of.dy, at, done);
             fetch(packs, of.x, at, done);
         }
-        shut<V, S, AHEAD_OF_EACH>(of, slopes, packs, by, at, done);
         slope(of, slopes, packs, by, desk, at, done);
     }
 }

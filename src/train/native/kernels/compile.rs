@@ -93,12 +93,16 @@ pub enum Program {
     Activation,
     /// Transposition.
     Transpose,
+    /// RoIAlign of features in this format.
+    RoiAlign(Format),
+    /// Images twice as large.
+    Upsample,
 }
 
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Update,
         Self::Gradients,
         Self::Dropout,
@@ -113,6 +117,10 @@ impl Program {
         Self::Affine,
         Self::Activation,
         Self::Transpose,
+        Self::RoiAlign(Format::F32),
+        Self::RoiAlign(Format::F16),
+        Self::RoiAlign(Format::Bf16),
+        Self::Upsample,
     ];
 
     fn text(self) -> String {
@@ -125,16 +133,24 @@ impl Program {
             Self::Norm => concat!(include_str!("norm.cu"), include_str!("join.cu")),
             Self::Attention => include_str!("attention.cu"),
             Self::Recurrent => include_str!("recurrent.cu"),
-            Self::BatchNorm(_) => concat!(include_str!("batch_norm.cu"), include_str!("batch_norm_back.cu")),
+            Self::BatchNorm(_) => {
+                concat!(
+                    include_str!("batch_norm.cu"),
+                    include_str!("batch_norm_back.cu"),
+                    include_str!("frozen_norm.cu")
+                )
+            }
             Self::Affine => include_str!("affine.cu"),
             Self::Activation => include_str!("activation.cu"),
             Self::Transpose => include_str!("transpose.cu"),
+            Self::RoiAlign(_) => concat!(include_str!("roi_align.cu"), include_str!("roi_align_back.cu")),
+            Self::Upsample => include_str!("upsample.cu"),
         };
         // For one format at a time: all three take three times as long to compile.
         let format = match self {
-            Self::BatchNorm(Format::F32) => "typedef F32 Format;\n#define PACK 4\n",
-            Self::BatchNorm(Format::F16) => "typedef F16 Format;\n#define PACK 8\n",
-            Self::BatchNorm(Format::Bf16) => "typedef Bf16 Format;\n#define PACK 8\n",
+            Self::BatchNorm(Format::F32) | Self::RoiAlign(Format::F32) => "typedef F32 Format;\n#define PACK 4\n",
+            Self::BatchNorm(Format::F16) | Self::RoiAlign(Format::F16) => "typedef F16 Format;\n#define PACK 8\n",
+            Self::BatchNorm(Format::Bf16) | Self::RoiAlign(Format::Bf16) => "typedef Bf16 Format;\n#define PACK 8\n",
             _ => "",
         };
         [include_str!("common.cu"), format, own].concat()

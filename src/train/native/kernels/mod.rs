@@ -11,14 +11,17 @@ mod beside;
 mod compile;
 mod dropout;
 mod embedding;
+mod frozen_norm;
 mod gradients;
 pub mod join;
 mod loss;
 mod norm;
 mod recurrent;
+mod roi_align;
 mod run;
 mod transpose;
 mod update;
+mod upsample;
 
 #[cfg(test)]
 mod tests;
@@ -33,12 +36,15 @@ pub use attention::{Look, attention_softmax, attention_softmax_back};
 pub use batch_norm::{BatchGradients, BatchNorm, BatchNormed, batch_norm, batch_norm_answer, batch_norm_back};
 pub use dropout::drop;
 pub use embedding::embedding_back;
+pub use frozen_norm::{FrozenNorm, frozen_norm_back};
 pub use gradients::{Factor, multiplied, square_sum};
 pub use loss::{cross_entropy, cross_entropy_back};
 pub use norm::{Normed, layer_norm, layer_norm_back};
 pub use recurrent::{Course, Recurrence, Unit, recurrent, recurrent_back};
+pub use roi_align::{roi_align, roi_align_back};
 pub use transpose::{Transposition, transpose, transposes};
 pub use update::{Decay, State, Step, Updated, update};
+pub use upsample::{upsample, upsample_back};
 
 use super::Fault;
 use super::operation::{Cube, Primitive};
