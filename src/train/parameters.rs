@@ -27,6 +27,15 @@ pub enum Start {
     Uniform(f32),
     /// Normal with mean 0 and this standard deviation (Box and Muller 1958).
     Normal(f64),
+    /// 0, but in each run of `period` values the one at `place` is `value`.
+    Every {
+        /// Length of a run.
+        period: usize,
+        /// Which of a run's values it is, from 0.
+        place: usize,
+        /// What it is.
+        value: f32,
+    },
     /// As `Normal`, but what is further than two deviations from 0 is drawn again (TensorFlow's `truncated_normal`).
     Truncated(f64),
 }
@@ -57,6 +66,9 @@ impl Layout {
             Start::Constant(value) => vec![value; len],
             Start::Uniform(bound) => (0..len).map(|_| draw.range(-bound, bound)).collect(),
             Start::Normal(deviation) => (0..len).map(|_| single(draw.normal() * deviation)).collect(),
+            Start::Every { period, place, value } => {
+                (0..len).map(|n| if n % period.max(1) == place { value } else { 0.0 }).collect()
+            }
             Start::Truncated(deviation) => {
                 let mut within = || loop {
                     let value = draw.normal();
@@ -118,6 +130,8 @@ mod tests {
     #[test]
     fn starts_have_their_distributions() {
         assert_eq!(values(Start::Constant(1.5), 1), vec![1.5; 20_000]);
+        let every = values(Start::Every { period: 5, place: 3, value: -2.0 }, 1);
+        assert_eq!(every[..10], [0.0, 0.0, 0.0, -2.0, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0]);
         let uniform = values(Start::Uniform(0.5), 1);
         assert!(uniform.iter().all(|value| value.abs() <= 0.5));
         // The relative standard error of a deviation of 20,000 normal numbers is 0.5%; 4 of them are allowed.

@@ -2,18 +2,48 @@
 
 use super::{Input, Model};
 use crate::train::layers::cross_entropy;
-use crate::train::parameters::{Index, initial};
+use crate::train::parameters::{Index, Layout, initial};
 use crate::train::pass::{Material, Pass, fresh, whole};
 use crate::train::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// The loss before each of `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) on one batch.
+/// The loss before each of `steps` steps of Adam on one batch.
 pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
+    let mut loss = |pass: &mut Pass<'_>| {
+        let input = match input.clone() {
+            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
+            Input::Images(images) => Input::Images(pass.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+        };
+        let answers = model.answer(pass, input);
+        let rows = targets.len();
+        let right = pass.indices(whole(targets, [rows], pass.device()));
+        cross_entropy(pass, answers, right, [model.classes(), rows])
+    };
+    learned([&model.layouts(), &model.statistics()], &mut loss, steps, rate).losses
+}
+
+/// What became of a model.
+pub struct Learned {
+    /// The loss before each step.
+    pub losses: Vec<f32>,
+    /// Its parameters after them.
+    pub parameters: Vec<Tensor<1>>,
+    /// Its running statistics.
+    pub running: Vec<Tensor<1>>,
+}
+
+/// `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) for a model with these parameters and running statistics.
+pub fn learned(
+    [layouts, statistics]: [&[Layout]; 2],
+    loss: &mut dyn FnMut(&mut Pass<'_>) -> Tensor<1>,
+    steps: i32,
+    rate: f64,
+) -> Learned {
     let device = Device::flex();
-    let (layouts, statistics) = (model.layouts(), model.statistics());
-    let (index, statistics_index) = (Index::new(&layouts), Index::new(&statistics));
-    let mut running = fresh(&statistics, &device);
-    let mut parameters: Vec<Tensor<1>> = initial(&layouts, 1)
+    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
+    let mut running = fresh(statistics, &device);
+    let mut parameters: Vec<Tensor<1>> = initial(layouts, 1)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
         .collect();
@@ -31,15 +61,7 @@ pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rat
             device: device.clone(),
         };
         let mut pass = Pass::to_train(material, 1, u64::from(step.unsigned_abs()));
-        let input = match input.clone() {
-            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-            Input::Images(images) => Input::Images(pass.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
-        };
-        let answers = model.answer(&mut pass, input);
-        let rows = targets.len();
-        let right = pass.indices(whole(targets, [rows], &device));
-        let loss = cross_entropy(&pass, answers, right, [model.classes(), rows]);
+        let loss = loss(&mut pass);
         let gradients = pass.backward(&loss);
         losses.push(loss.inner().try_into_scalar::<f32>().expect("readable"));
         let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
@@ -53,5 +75,5 @@ pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rat
             *parameter = parameter.clone() - by;
         }
     }
-    losses
+    Learned { losses, parameters, running }
 }

@@ -4,24 +4,29 @@
 
 mod bert;
 mod deep_q;
+pub mod detector;
 mod gpt2;
 #[cfg(test)]
 mod language;
 #[cfg(test)]
 mod learning;
+mod mask_rcnn;
 #[cfg(test)]
 mod parity;
 mod recurrent;
 mod resnet;
 pub mod small;
 mod vgg;
+mod yolov3;
 
 pub use bert::Bert;
 pub use deep_q::DeepQ;
 pub use gpt2::Gpt2;
+pub use mask_rcnn::MaskRcnn;
 pub use recurrent::Recurrent;
 pub use resnet::Resnet;
 pub use vgg::Vgg;
+pub use yolov3::YoloV3;
 
 use super::parameters::Layout;
 use super::pass::Pass;

@@ -86,12 +86,36 @@ pub fn computed(
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
+    let step = |pass: &mut Pass<'_>| {
+        let input = match input {
+            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
+            Input::Images(images) => Input::Images(pass.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+        };
+        let answers = model.answer(pass, input);
+        let [rows, _] = answers.dims();
+        assert_eq!(rows, targets.len(), "a position for each target");
+        let counted = targets.iter().filter(|target| **target >= 0).count();
+        let right = pass.indices(whole(targets, [rows], pass.device()));
+        let loss = cross_entropy(pass, answers.clone(), right, [model.classes(), counted]);
+        let columns = exact(answers).narrow(1, 0, model.classes());
+        [loss, columns.reshape([rows * model.classes()])]
+    };
+    traced([&model.layouts(), &model.statistics()], step, trains, precision)
+}
+
+/// The same of any function of parameters and running statistics, which gives its loss and its answers.
+pub fn traced(
+    [layouts, statistics]: [&[Layout]; 2],
+    step: impl FnOnce(&mut Pass<'_>) -> [Tensor<1>; 2],
+    trains: bool,
+    precision: Precision,
+) -> BTreeMap<String, Vec<f64>> {
     let device = device();
     let flat = |layout: &Layout| Tensor::<1>::from_data(TensorData::from(values(layout).as_slice()), &device);
-    let (layouts, statistics) = (model.layouts(), model.statistics());
     let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
-    let (index, statistics_index) = (Index::new(&layouts), Index::new(&statistics));
+    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
     let material = Material {
         index: &index,
         parameters: &leaves,
@@ -101,23 +125,12 @@ pub fn computed(
         device: device.clone(),
     };
     let mut pass = if trains { Pass::to_train(material, 1, 1) } else { Pass::on_tape(material) };
-    let input = match input {
-        Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-        Input::Images(images) => Input::Images(pass.constant(images)),
-        Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
-    };
-    let answers = model.answer(&mut pass, input);
-    let [rows, _] = answers.dims();
-    assert_eq!(rows, targets.len(), "a position for each target");
-    let counted = targets.iter().filter(|target| **target >= 0).count();
-    let right = pass.indices(whole(targets, [rows], &device));
-    let loss = cross_entropy(&pass, answers.clone(), right, [model.classes(), counted]);
+    let [loss, answers] = step(&mut pass);
     let gradients = pass.backward(&loss);
     let mut found = BTreeMap::new();
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     found.insert("loss".to_owned(), read(loss.inner()).into_iter().map(f64::from).collect());
-    let columns = exact(answers).narrow(1, 0, model.classes());
-    found.insert("answers".to_owned(), told("answers", &read(columns.reshape([rows * model.classes()]).inner())));
+    found.insert("answers".to_owned(), told("answers", &read(answers.inner())));
     for (layout, gradient) in layouts.iter().zip(gradients) {
         let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
         found.insert(layout.name.clone(), told(&layout.name, &read(gradient)));
@@ -129,7 +142,7 @@ pub fn computed(
 }
 
 /// Norm, and product with a sequence over the root of the length: both change if any value does, the second also with their order.
-fn told(name: &str, values: &[f32]) -> Vec<f64> {
+pub fn told(name: &str, values: &[f32]) -> Vec<f64> {
     let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     let product: f64 = values.iter().enumerate().map(|(n, v)| f64::from(*v) * f64::from(value(name, n))).sum();
     vec![norm, product]

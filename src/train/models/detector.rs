@@ -1,0 +1,96 @@
+//! What every model is that finds objects in pictures.
+//!
+//! Knows boxes, masks and tensors; nothing of data files, optimisers or events.
+
+use crate::train::data::objects::Object;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::detection::mask::Mask;
+use crate::train::parameters::Layout;
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// A model that finds objects in pictures.
+pub trait Detector: Send + Sync {
+    /// The parameters in their order.
+    fn layouts(&self) -> Vec<Layout>;
+
+    /// The running statistics in their order.
+    fn statistics(&self) -> Vec<Layout> {
+        Vec::new()
+    }
+
+    /// Classes without the background.
+    fn classes(&self) -> usize;
+
+    /// Whether it tells masks.
+    fn masks(&self) -> bool {
+        false
+    }
+
+    /// Called once, before the first step, with its pictures and a pass that answers: sets what is frozen from then on.
+    fn calibrate(&self, _pass: &mut Pass<'_>, _images: Tensor<4>) {}
+
+    /// Loss of a training step, shape [1], float32, on the tape if the pass is. `images` [rows, 3, side, side], float32 from 0 to 1, are ready to meet the
+    /// parameters ([`Pass::constant`] was applied); each row's objects are given.
+    fn loss(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        objects: &[Vec<Object>],
+        host: &mut HostTime,
+    ) -> Result<Tensor<1>, ReadError>;
+
+    /// What is found in each row, best first.
+    fn detect(&self, pass: &mut Pass<'_>, images: Tensor<4>, host: &mut HostTime)
+    -> Result<Vec<Vec<Found>>, ReadError>;
+
+    /// Floating-point operations of the forward pass over one picture of this side, as [`Model::forward_flops`](super::Model::forward_flops).
+    fn forward_flops(&self, side: usize) -> u64;
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// From 0, without a background.
+    pub class: usize,
+    /// From 0 to 1.
+    pub score: f32,
+    /// In pixels.
+    pub bounds: Xyxy,
+    /// Of the picture's size, where the model tells masks.
+    pub mask: Option<Mask>,
+}
+
+/// Time that the host spends on matching and suppression while the device may wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostTime(pub Duration);
+
+impl HostTime {
+    /// Does a piece of such work, and counts its time.
+    pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let done = work();
+        self.0 += start.elapsed();
+        done
+    }
+}
+
+/// Values of a device could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} cannot be read back from the device (its own messages say more)")]
+pub struct ReadError {
+    /// What was to be read.
+    pub what: &'static str,
+    /// The runtime's message.
+    #[source]
+    pub source: Box<dyn Error + Send + Sync>,
+}
+
+impl ReadError {
+    /// Of what was to be read.
+    pub fn of<E: Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self { what, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,334 @@
+//! Mask R-CNN (He et al. 2017) on the feature pyramid of a residual network (Lin et al. 2017, "Feature pyramid networks for object detection").
+//!
+//! As torchvision's `maskrcnn_resnet50_fpn` has it, with its names, constants and losses; every parameter is learned. Pictures come in their final size. What the network says is turned into
+//! proposals, matches and detections on the host; the numbers of regions are fixed, and those that are missing count nothing.
+//!
+//! The body's norms are frozen. torchvision fills them from a network that was trained to name pictures; [`calibrate`](Detector::calibrate) sets their statistics to those of the first
+//! batch instead, so that a network that starts from nothing starts with normalised activations.
+
+mod anchors;
+mod box_head;
+mod loss;
+mod mask_head;
+mod matching;
+#[cfg(test)]
+mod parity;
+mod proposals;
+mod pyramid;
+mod regions;
+
+use super::detector::{Detector, Found, HostTime, ReadError};
+use super::resnet::{Body, Norm};
+use crate::train::data::objects::Object;
+use crate::train::detection::Detection;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::detection::mask::{Mask, Size};
+use crate::train::layers::Roi;
+use crate::train::parameters::Layout;
+use crate::train::pass::Pass;
+use anchors::Anchors;
+use box_head::BoxHead;
+use burn::tensor::Tensor;
+use burn::tensor::activation::sigmoid;
+use mask_head::{MAP, MaskHead};
+use matching::{Share, learnable};
+use proposals::{ANSWER, Lesson, Numbers};
+use pyramid::{LEVELS, Pyramid, STAGES};
+use rayon::prelude::*;
+use regions::{Slot, roi};
+
+/// Means and deviations of ImageNet's colours, from 0 to 1, red first.
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// A detector that tells masks. Pictures are [rows, 3, side, side] with a side that is a multiple of 32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MaskRcnn {
+    /// Blocks of each of the body's four stages.
+    pub blocks: [usize; 4],
+    /// Channels of the body's first convolution.
+    pub base: usize,
+    /// Channels of each level of the pyramid.
+    pub channels: usize,
+    /// Width of the maps that name a region.
+    pub hidden: usize,
+    /// Classes without the background.
+    pub classes: usize,
+    /// Side of the square anchor of each level, in pixels.
+    pub sizes: [f32; LEVELS],
+    /// Proposals of a training step.
+    pub learned: Numbers,
+    /// Proposals of an answer.
+    pub asked: Numbers,
+    /// Anchors of a picture that a step learns from.
+    pub anchors: usize,
+    /// Regions of a picture that a step learns from; a quarter of them at most are objects'.
+    pub regions: usize,
+    /// What is found in a picture, at most.
+    pub found: usize,
+}
+
+impl MaskRcnn {
+    /// On ResNet-50: 44,401,393 parameters with 90 classes.
+    pub fn fifty(classes: usize) -> Self {
+        Self {
+            blocks: [3, 4, 6, 3],
+            base: 64,
+            channels: 256,
+            hidden: 1024,
+            classes,
+            sizes: [32.0, 64.0, 128.0, 256.0, 512.0],
+            learned: Numbers { before: 2000, after: 2000 },
+            asked: Numbers { before: 1000, after: 1000 },
+            anchors: 256,
+            regions: 512,
+            found: 100,
+        }
+    }
+
+    /// The same form with a block a stage and few channels, for pictures of 64 x 64 or 128 x 128: what a CPU trains in seconds.
+    pub fn tiny(classes: usize) -> Self {
+        Self {
+            blocks: [1; 4],
+            base: 4,
+            channels: 16,
+            hidden: 32,
+            classes,
+            sizes: [8.0, 16.0, 32.0, 64.0, 128.0],
+            learned: Numbers { before: 100, after: 50 },
+            asked: Numbers { before: 50, after: 20 },
+            anchors: 64,
+            regions: 16,
+            found: 8,
+        }
+    }
+
+    fn body(&self, norm: Norm) -> Body {
+        Body { prefix: "backbone.body.", blocks: self.blocks, base: self.base, norm }
+    }
+
+    fn pyramid(&self) -> Pyramid {
+        Pyramid { from: self.body(Norm::Frozen).channels(), to: self.channels }
+    }
+
+    fn box_head(&self) -> BoxHead {
+        BoxHead { channels: self.channels, hidden: self.hidden, classes: self.classes + 1 }
+    }
+
+    fn mask_head(&self) -> MaskHead {
+        MaskHead { channels: self.channels, classes: self.classes + 1 }
+    }
+
+    fn sampled_regions(&self) -> Share {
+        Share { all: self.regions, objects: 0.25 }
+    }
+
+    fn anchors_of(&self, side: usize) -> Anchors {
+        let levels: Vec<(f32, usize)> = self.sizes.into_iter().zip(Pyramid::sides(side)).collect();
+        Anchors::new(side, &levels)
+    }
+
+    fn levels(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; LEVELS] {
+        let images = normalised(pass, images);
+        let stages = self.body(Norm::Frozen).stages(pass, images);
+        self.pyramid().levels(pass, stages)
+    }
+
+    /// Regions of a picture, at most, that masks are learned for: the least of 16, 32, 64, … that all those of a batch fit in, so that there are few shapes.
+    fn mask_slots(&self, largest: usize) -> usize {
+        largest.next_power_of_two().max(16).min(self.sampled_regions().most())
+    }
+
+    /// The five losses of a step in torchvision's order.
+    fn losses(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        objects: &[Vec<Object>],
+        host: &mut HostTime,
+    ) -> Result<Losses, ReadError> {
+        let side = images.dims()[3];
+        let levels = self.levels(pass, images);
+        let answers = proposals::answers(pass, &levels);
+        let keys = [pass.key(), pass.key()];
+        // While the device is at it.
+        let (anchors, lesson) = host.during(|| {
+            let boxes = |objects: &Vec<Object>| learnable(objects).iter().map(|object| object.bounds).collect();
+            let boxes: Vec<Vec<Xyxy>> = objects.iter().map(boxes).collect();
+            let anchors = self.anchors_of(side);
+            let lesson = Lesson::new(&anchors, &boxes, Share { all: self.anchors, objects: 0.5 }, keys[0]);
+            (anchors, lesson)
+        });
+        let told = read("proposals", pass.off_tape(answers.clone()))?;
+        let slots = host.during(|| {
+            let found = proposed(&told, &anchors, side, self.learned);
+            regions::slots(found, objects, self.sampled_regions(), keys[1])
+        });
+        let [objectness, proposals] = lesson.losses(pass, answers);
+        let [classes, boxes] = self.named(pass, &levels[..STAGES], &slots);
+        let masks = self.masked(pass, &levels[..STAGES], &slots, host);
+        Ok(Losses { classes, boxes, masks, objectness, proposals })
+    }
+
+    fn named(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
+        let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
+        let head = self.box_head();
+        head.losses(pass, head.answers(pass, levels, &rois), slots)
+    }
+
+    fn masked(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>], host: &mut HostTime) -> Tensor<1> {
+        // Those of objects come first.
+        let objects = slots.iter().map(|slots| slots.iter().filter(|slot| slot.class > 0).count());
+        let many = self.mask_slots(objects.max().unwrap_or(0));
+        let slots: Vec<&[Slot<'_>]> = slots.iter().map(|slots| &slots[..many]).collect();
+        let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
+        let slots = slots.concat();
+        let classes: Vec<i32> = slots.iter().map(|slot| slot.class).collect();
+        let maps = self.mask_head().maps(pass, levels, &rois, &classes);
+        let targets = host.during(|| {
+            let of = |slot: &Slot<'_>| slot.mask.map(|mask| mask.aligned(slot.bounds, MAP));
+            slots.par_iter().map(of).collect()
+        });
+        mask_head::loss(pass, maps, targets)
+    }
+
+    /// What is found in each picture, without masks.
+    fn boxes(
+        &self,
+        pass: &Pass<'_>,
+        levels: &[Tensor<4>; LEVELS],
+        side: usize,
+        host: &mut HostTime,
+    ) -> Result<Vec<Vec<Detection<Xyxy>>>, ReadError> {
+        let told = read("proposals", pass.off_tape(proposals::answers(pass, levels)))?;
+        let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.asked));
+        let head = self.box_head();
+        let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.asked.after)));
+        let judged = head.judged(head.answers(pass, &levels[..STAGES], &rois));
+        let judged = read("classes and boxes", pass.off_tape(judged))?;
+        Ok(host.during(|| {
+            let of_pictures = judged.par_chunks(judged.len() / proposals.len().max(1));
+            of_pictures.zip(&proposals).map(|(judged, boxes)| head.found(judged, boxes, side, self.found)).collect()
+        }))
+    }
+}
+
+/// The losses of a step.
+struct Losses {
+    classes: Tensor<1>,
+    boxes: Tensor<1>,
+    masks: Tensor<1>,
+    objectness: Tensor<1>,
+    proposals: Tensor<1>,
+}
+
+impl Detector for MaskRcnn {
+    fn layouts(&self) -> Vec<Layout> {
+        let mut layouts = self.body(Norm::Frozen).layouts();
+        layouts.extend(self.pyramid().layouts());
+        layouts.extend(proposals::layouts(self.channels));
+        layouts.extend(self.box_head().layouts());
+        layouts.extend(self.mask_head().layouts());
+        layouts
+    }
+
+    fn statistics(&self) -> Vec<Layout> {
+        self.body(Norm::Frozen).statistics()
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn masks(&self) -> bool {
+        true
+    }
+
+    /// Goes through the body once and sets each norm's mean and variance to those of what it is given, in their order.
+    fn calibrate(&self, pass: &mut Pass<'_>, images: Tensor<4>) {
+        let images = normalised(pass, images);
+        self.body(Norm::Calibrated).stages(pass, images);
+    }
+
+    fn loss(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        objects: &[Vec<Object>],
+        host: &mut HostTime,
+    ) -> Result<Tensor<1>, ReadError> {
+        let Losses { classes, boxes, masks, objectness, proposals } = self.losses(pass, images, objects, host)?;
+        Ok(classes + boxes + masks + objectness + proposals)
+    }
+
+    fn detect(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        host: &mut HostTime,
+    ) -> Result<Vec<Vec<Found>>, ReadError> {
+        let side = images.dims()[3];
+        let levels = self.levels(pass, images);
+        let found = self.boxes(pass, &levels, side, host)?;
+        let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.found)));
+        let classes = found.iter().flat_map(|found| {
+            let classes = found.iter().map(|one| i32::try_from(one.class).unwrap_or(0));
+            classes.chain(std::iter::repeat(-1)).take(self.found)
+        });
+        let maps = self.mask_head().maps(pass, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
+        let maps = read("masks", pass.off_tape(sigmoid(maps)))?;
+        let extent = u16::try_from(side).unwrap_or(u16::MAX);
+        let picture = Size { width: extent, height: extent };
+        let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Found {
+            class: one.class - 1,
+            score: one.score,
+            bounds: one.region,
+            mask: Some(Mask::pasted(picture, one.region, MAP, map)),
+        };
+        Ok(host.during(|| {
+            let of_pictures = found.into_par_iter().zip(maps.par_chunks(self.found * MAP * MAP));
+            of_pictures
+                .map(|(found, maps)| found.into_iter().zip(maps.chunks_exact(MAP * MAP)).map(with_mask).collect())
+                .collect()
+        }))
+    }
+
+    /// With as many regions as there may be; of a region's masks that of its class.
+    fn forward_flops(&self, side: usize) -> u64 {
+        self.body(Norm::Frozen).flops(side)
+            + self.pyramid().flops(side)
+            + proposals::flops(self.channels, side)
+            + self.box_head().flops(self.asked.after)
+            + self.mask_head().flops(self.found)
+    }
+}
+
+/// Colours less their mean, over their deviation.
+fn normalised(pass: &Pass<'_>, images: Tensor<4>) -> Tensor<4> {
+    let [mean, deviation] = [MEAN, DEVIATION].map(|values| pass.values(values.to_vec(), [1, 3, 1, 1]));
+    (images - mean) / deviation
+}
+
+/// The proposals of each picture, of all answers [rows, anchors, 5].
+fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Vec<Xyxy>> {
+    let rows = answers.par_chunks(anchors.boxes.len() * ANSWER);
+    rows.map(|answers| proposals::propose(answers, anchors, side, numbers)).collect()
+}
+
+/// As many boxes as are asked for; those that are missing are nowhere.
+fn filled(boxes: impl Iterator<Item = Xyxy>, many: usize) -> impl Iterator<Item = Xyxy> {
+    boxes.chain(std::iter::repeat(Xyxy::default())).take(many)
+}
+
+/// The regions of all pictures, of the boxes of each.
+fn rois<B: Iterator<Item = Xyxy>>(pictures: impl Iterator<Item = B>) -> Vec<Roi> {
+    pictures.enumerate().flat_map(|(row, boxes)| boxes.map(move |bounds| roi(row, bounds))).collect()
+}
+
+/// What a tensor off the tape holds.
+fn read<const D: usize>(what: &'static str, tensor: Tensor<D>) -> Result<Vec<f32>, ReadError> {
+    tensor.try_into_vec_as().map_err(ReadError::of(what))
+}
+
+#[cfg(test)]
+mod tests;

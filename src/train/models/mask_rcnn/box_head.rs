@@ -1,0 +1,121 @@
+//! What a region shows, and where exactly it is (Girshick 2015; He et al. 2017, figure 4, right).
+
+use super::loss::{Goal, smooth_l1};
+use super::regions::{SCALES, Slot};
+use crate::train::detection::Detection;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::detection::deltas::HEAD;
+use crate::train::detection::nms::{Suppression, nms};
+use crate::train::layers::{Roi, cross_entropy, linear, roi_align};
+use crate::train::number::{real_len, single, wide};
+use crate::train::parameters::Layout;
+use crate::train::pass::{Pass, whole};
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+use burn::tensor::activation::{relu, softmax};
+
+/// Rows and columns of a region.
+const SIDE: usize = 7;
+/// Nothing is found with a score that is not above this.
+const SCORE: f32 = 0.05;
+/// Above this overlap the less certain of two boxes of a class is dropped.
+const SAME: f32 = 0.5;
+/// Nothing that was found is narrower or lower, in pixels.
+const LEAST: f32 = 1e-2;
+
+/// The maps of the head.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxHead {
+    /// Channels of a region.
+    pub channels: usize,
+    /// Width of the first two maps.
+    pub hidden: usize,
+    /// Classes with the background, which is the first.
+    pub classes: usize,
+}
+
+impl BoxHead {
+    fn maps(&self) -> [(&'static str, [usize; 2]); 4] {
+        [
+            ("roi_heads.box_head.fc6", [self.channels * SIDE * SIDE, self.hidden]),
+            ("roi_heads.box_head.fc7", [self.hidden, self.hidden]),
+            ("roi_heads.box_predictor.cls_score", [self.hidden, self.classes]),
+            ("roi_heads.box_predictor.bbox_pred", [self.hidden, 4 * self.classes]),
+        ]
+    }
+
+    /// As PyTorch starts them.
+    pub fn layouts(&self) -> Vec<Layout> {
+        self.maps().iter().flat_map(|(name, shape)| Layout::pair(name, shape, shape[1])).collect()
+    }
+
+    /// Operations for so many regions.
+    pub fn flops(&self, regions: usize) -> u64 {
+        self.maps().iter().map(|(_, [from, to])| 2 * wide(from * to)).sum::<u64>() * wide(regions)
+    }
+
+    /// Logits of the classes [n, classes] and deltas for each of them [n, 4·classes], of regions of the levels.
+    pub fn answers(&self, pass: &Pass<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> [Tensor<2>; 2] {
+        let [first, second, classes, deltas] = self.maps().map(|(name, _)| name);
+        let x = roi_align(pass, levels, rois, &SCALES, SIDE).flatten::<2>(1, 3);
+        let x = relu(linear(pass, second, relu(linear(pass, first, x))));
+        [linear(pass, classes, x.clone()), linear(pass, deltas, x)]
+    }
+
+    /// Cross-entropy of the classes, mean over the regions that count, and smooth L1 of the deltas of the right class, sum over the objects' regions over the number of all that count.
+    pub fn losses(&self, pass: &Pass<'_>, [logits, deltas]: [Tensor<2>; 2], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
+        let slots: Vec<&Slot<'_>> = slots.iter().flatten().collect();
+        let (many, counted) = (slots.len(), slots.iter().filter(|slot| slot.class >= 0).count());
+        let classes: Vec<i32> = slots.iter().map(|slot| slot.class).collect();
+        let right = pass.indices(whole(&classes, [many], pass.device()));
+        let of_classes = cross_entropy(pass, logits, right, [self.classes, counted]);
+        let mut goal = Goal { targets: vec![0.0; 4 * many], weights: vec![0.0; 4 * many] };
+        let weight = single(1.0 / real_len(counted.max(1)));
+        for (place, deltas) in slots.iter().enumerate().filter_map(|(n, slot)| Some((4 * n, slot.deltas?))) {
+            goal.targets[place..place + 4].copy_from_slice(&deltas);
+            goal.weights[place..place + 4].fill(weight);
+        }
+        let chosen = pass.constant(chosen(pass, &classes, self.classes).reshape([many, self.classes, 1]));
+        let deltas: Tensor<3> = exact(deltas).reshape([many, self.classes, 4]) * chosen;
+        [of_classes, smooth_l1(pass, deltas.sum_dim(1).reshape([many, 4]), goal)]
+    }
+
+    /// Probabilities of the classes and their deltas side by side, [n, 5·classes], float32.
+    pub fn judged(&self, answers: [Tensor<2>; 2]) -> Tensor<2> {
+        let [logits, deltas] = answers.map(exact);
+        Tensor::cat(vec![softmax(logits, 1), deltas], 1)
+    }
+
+    /// What is found in a picture of this side, best first, of what was judged of each of its proposals. Classes are those of the head, the background is never found.
+    pub fn found(&self, judged: &[f32], proposals: &[Xyxy], side: usize, most: usize) -> Vec<Detection<Xyxy>> {
+        let mut all = Vec::new();
+        let side = single(real_len(side));
+        for (judged, proposal) in judged.chunks_exact(5 * self.classes).zip(proposals) {
+            let (scores, deltas) = judged.split_at(self.classes);
+            for (class, (score, deltas)) in scores.iter().zip(deltas.as_chunks::<4>().0).enumerate().skip(1) {
+                if *score > SCORE {
+                    let region = HEAD.decode(*proposal, *deltas).clipped(side, side);
+                    if region.width() >= LEAST && region.height() >= LEAST {
+                        all.push(Detection { class, score: *score, region });
+                    }
+                }
+            }
+        }
+        let limits = Suppression { score: SCORE, iou: SAME, max: most };
+        nms(&all, limits).into_iter().map(|place| all[place].clone()).collect()
+    }
+}
+
+/// 1 in the column of each row's class and 0 elsewhere, [rows, columns], off the tape; all 0 where the class is below 0.
+pub fn chosen(pass: &Pass<'_>, classes: &[i32], columns: usize) -> Tensor<2> {
+    let all: Vec<i32> = (0..).take(columns).collect();
+    let rows = classes.len();
+    let [classes, all] = [
+        whole(classes, [rows, 1], pass.device()).expand([rows, columns]),
+        whole(&all, [1, columns], pass.device()).expand([rows, columns]),
+    ];
+    classes.equal(all).float()
+}
+
+#[cfg(test)]
+mod tests;

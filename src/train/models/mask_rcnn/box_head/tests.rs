@@ -1,0 +1,79 @@
+use super::*;
+use crate::train::parameters::Index;
+use crate::train::pass::Material;
+use crate::train::precision::Precision;
+use burn::tensor::{Device, TensorData};
+
+const HEAD: BoxHead = BoxHead { channels: 1, hidden: 1, classes: 4 };
+
+fn with<T>(work: impl FnOnce(&Pass<'_>) -> T) -> T {
+    let none = Index::default();
+    work(&Pass::on_tape(Material {
+        index: &none,
+        parameters: &[],
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Fp32,
+        device: Device::flex(),
+    }))
+}
+
+fn numbers(len: usize, by: usize) -> Vec<f32> {
+    (0..len).map(|n| f32::from(u8::try_from(n * by % 101).expect("small")) / 25.0 - 2.0).collect()
+}
+
+#[test]
+fn losses_are_those_of_plain_loops() {
+    let slot = |class, deltas| Slot { class, deltas, ..Slot::default() };
+    let slots = [
+        vec![slot(2, Some([0.5, -1.0, 0.0, 0.3])), slot(3, Some([0.1, 0.2, 0.3, 0.4])), slot(0, None)],
+        vec![slot(0, None), slot(-1, None), slot(-1, None)],
+    ];
+    let (logits, deltas) = (numbers(24, 37), numbers(96, 53));
+    let [classes, boxes] = with(|pass| {
+        let tensor = |values: &[f32], columns: usize| {
+            let data = TensorData::new(values.to_vec(), [6, columns]);
+            pass.constant(Tensor::<2>::from_data(data, &Device::flex()))
+        };
+        let losses = HEAD.losses(pass, [tensor(&logits, 4), tensor(&deltas, 16)], &slots);
+        losses.map(|loss| loss.inner().try_into_scalar::<f32>().expect("readable"))
+    });
+    let (mut entropy, mut distance) = (0.0, 0.0);
+    for (n, slot) in slots.iter().flatten().enumerate() {
+        let Ok(class) = usize::try_from(slot.class) else { continue };
+        let row = &logits[4 * n..][..4];
+        let sum: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        entropy += sum.ln() - f64::from(row[class]);
+        for (place, right) in slot.deltas.iter().flatten().enumerate() {
+            let off = f64::from(deltas[16 * n + 4 * class + place] - right).abs();
+            distance += if off < 1.0 / 9.0 { 4.5 * off * off } else { off - 0.5 / 9.0 };
+        }
+    }
+    assert!((f64::from(classes) - entropy / 4.0).abs() < 1e-5, "{classes}, not {}", entropy / 4.0);
+    assert!((f64::from(boxes) - distance / 4.0).abs() < 1e-5, "{boxes}, not {}", distance / 4.0);
+}
+
+#[test]
+fn classes_are_found_each_with_its_own_box() {
+    let proposals =
+        [Xyxy::new([0.0, 0.0, 20.0, 20.0]), Xyxy::new([1.0, 0.0, 21.0, 20.0]), Xyxy::new([40.0, 40.0, 50.0, 50.0])];
+    let mut judged = vec![0.0; 3 * 20];
+    // The first proposal is of class 1, or a little of class 3, whose box is moved by a whole width; the second is the first once more; the third is nothing.
+    judged[..4].copy_from_slice(&[0.2, 0.6, 0.05, 0.15]);
+    judged[4 + 3 * 4] = 10.0;
+    judged[20..24].copy_from_slice(&[0.4, 0.5, 0.05, 0.05]);
+    judged[40..44].copy_from_slice(&[0.97, 0.01, 0.01, 0.01]);
+    let found = HEAD.found(&judged, &proposals, 64, 10);
+    let told: Vec<(usize, f32, [f32; 4])> =
+        found.iter().map(|one| (one.class, one.score, one.region.array())).collect();
+    assert_eq!(told, [(1, 0.6, [0.0, 0.0, 20.0, 20.0]), (3, 0.15, [20.0, 0.0, 40.0, 20.0])]);
+    assert_eq!(HEAD.found(&judged, &proposals, 64, 1).len(), 1);
+    // Slots without a proposal are not looked at.
+    assert_eq!(HEAD.found(&judged, &proposals[..0], 64, 10).len(), 0);
+}
+
+#[test]
+fn a_class_is_chosen_by_a_one_in_its_column() {
+    let found: Vec<f32> = with(|pass| chosen(pass, &[2, -1, 0], 3).try_into_vec_as().expect("readable"));
+    assert_eq!(found, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+}

@@ -1,0 +1,68 @@
+//! Weighted sums of the two losses that are no cross-entropy over classes. In float32; what has weight 0 has no part in them.
+
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::activation::{relu, sigmoid};
+use burn::tensor::{Tensor, TensorData};
+
+/// Where the loss of a box's number goes from a square to an absolute value (torchvision's `beta`).
+const BETA: f64 = 1.0 / 9.0;
+
+/// What is compared with an answer, row by row: as many values as the answer has, and for each of them how much it counts.
+pub struct Goal {
+    /// What the answer should be.
+    pub targets: Vec<f32>,
+    /// How much each counts.
+    pub weights: Vec<f32>,
+}
+
+/// Σ weight·(−t·ln σ(x) − (1 − t)·ln(1 − σ(x))), shape [1], of logits [rows, columns].
+pub fn binary(pass: &Pass<'_>, logits: Tensor<2>, goal: Goal) -> Tensor<1> {
+    weighted(
+        pass,
+        logits,
+        goal,
+        |x, t| relu(x.clone()) - x.clone() * t + (-x.abs()).exp().log1p(),
+        |x, t| sigmoid(x) - t,
+    )
+}
+
+/// Σ weight·l(x − t), shape [1], of answers [rows, columns], where l(d) is d²/2β below β = 1/9 and |d| − β/2 from there on (Girshick 2015, "Fast R-CNN", equation 3).
+pub fn smooth_l1(pass: &Pass<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
+    weighted(
+        pass,
+        answers,
+        goal,
+        |x, t| {
+            let size = (x - t).abs();
+            let square = size.clone().clamp_max(BETA);
+            square.clone() * square.clone() * (0.5 / BETA) + (size - square)
+        },
+        |x, t| ((x - t) * (1.0 / BETA)).clamp(-1.0, 1.0),
+    )
+}
+
+type Curve = fn(Tensor<2>, Tensor<2>) -> Tensor<2>;
+
+/// The sum of a function of each answer and its target, whose slope is given.
+fn weighted(pass: &Pass<'_>, answers: Tensor<2>, goal: Goal, value: Curve, slope: Curve) -> Tensor<1> {
+    let ([rows, columns], format) = (answers.dims(), answers.dtype());
+    let upload =
+        |values: Vec<f32>| -> Tensor<2> { Tensor::from_data(TensorData::new(values, [rows, columns]), pass.device()) };
+    let (targets, weights) = (upload(goal.targets), upload(goal.weights));
+    let given = exact(pass.off_tape(answers.clone()));
+    let losses = value(given.clone(), targets.clone()) * weights.clone();
+    let sum: Tensor<1> = losses.sum_dim(1).reshape([1, rows]).sum_dim(1).reshape([1]);
+    pass.recorded(
+        || [answers.into()],
+        sum,
+        move |gradient, _| {
+            let gradient: Tensor<1> = gradient;
+            let slopes = slope(given, targets) * weights * gradient.reshape([1, 1]);
+            [Some(slopes.cast(format).into())]
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Which pixels of a region are the object's (He et al. 2017, section 3, and figure 4, right).
+//!
+//! A region has a map for each class, of which only that of its own class is ever looked at: only that one is computed.
+
+use super::box_head::chosen;
+use super::loss::{Goal, binary};
+use super::regions::SCALES;
+use crate::train::layers::{
+    Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve, product, roi_align,
+};
+use crate::train::number::{real_len, single, wide};
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+
+/// Rows and columns of a region.
+const SIDE: usize = 14;
+/// Rows and columns of a map.
+pub const MAP: usize = 2 * SIDE;
+/// Convolutions before the map is enlarged.
+const CONVOLUTIONS: usize = 4;
+/// Pixels that one becomes when the map is enlarged.
+const BECOMES: usize = 4;
+
+const ENLARGE: &str = "roi_heads.mask_predictor.conv5_mask";
+const MAPS: &str = "roi_heads.mask_predictor.mask_fcn_logits";
+
+/// The layers of the head.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskHead {
+    /// Channels of a region and of everything before the maps.
+    pub channels: usize,
+    /// Classes with the background, which is the first.
+    pub classes: usize,
+}
+
+impl MaskHead {
+    /// Weights are normal with the deviation √(2/fan_out); biases are 0 in the convolutions and PyTorch's own behind them (torchvision).
+    pub fn layouts(&self) -> Vec<Layout> {
+        let Self { channels, classes } = *self;
+        let mut layouts = Vec::new();
+        for number in 0..CONVOLUTIONS {
+            let name = convolution_name(number);
+            layouts.push(convolution_layout(&name, [channels, channels, 3]));
+            layouts.push(Layout::new(format!("{name}.bias"), &[channels], Start::Constant(0.0)));
+        }
+        // For a transposed convolution PyTorch takes the inputs for outputs and the other way round.
+        let last = [(ENLARGE, [channels, channels, 2], channels), (MAPS, [classes, channels, 1], classes)];
+        for (name, shape, outputs) in last {
+            let fan_in = shape[1] * shape[2] * shape[2];
+            let start = Start::Uniform(single(1.0 / real_len(fan_in).sqrt()));
+            layouts.extend([convolution_layout(name, shape), Layout::new(format!("{name}.bias"), &[outputs], start)]);
+        }
+        layouts
+    }
+
+    /// Operations for so many regions.
+    pub fn flops(&self, regions: usize) -> u64 {
+        let channels = self.channels;
+        let convolutions = wide(CONVOLUTIONS) * convolution_flops([channels, channels, 3], SIDE);
+        let enlarged = convolution_flops([BECOMES * channels, channels, 1], SIDE);
+        (convolutions + enlarged + convolution_flops([1, channels, 1], MAP)) * wide(regions)
+    }
+
+    /// The logits of the map of each region's class, row by row: [n, 28·28], float32. A class below 0 has any map.
+    pub fn maps(&self, pass: &Pass<'_>, levels: &[Tensor<4>], rois: &[Roi], classes: &[i32]) -> Tensor<2> {
+        let (many, channels) = (rois.len(), self.channels);
+        let mut x = roi_align(pass, levels, rois, &SCALES, SIDE);
+        for number in 0..CONVOLUTIONS {
+            x = relu(convolve(pass, &convolution_name(number), x, Window { stride: 1, padding: 1 }));
+        }
+        let pixels: Tensor<3> = x.reshape([many, channels, SIDE * SIDE]).swap_dims(1, 2);
+        let enlarged = relu(self.enlarged(pass, pixels.reshape([many * SIDE * SIDE, channels])));
+        let chosen = chosen(pass, classes, self.classes);
+        let weights = self.weights(pass, chosen.clone()).reshape([many, 1, channels]);
+        let values = rowwise(pass, weights, enlarged.reshape([many, BECOMES * SIDE * SIDE, channels]));
+        let biases = pass.constant(chosen) * pass.exact::<2>(&format!("{MAPS}.bias")).reshape([1, self.classes]);
+        let logits: Tensor<2> = exact(values).reshape([many, MAP * MAP]) + biases.sum_dim(1);
+        // The four pixels that one became stand one after the other.
+        let logits: Tensor<5> = logits.reshape([many, SIDE, SIDE, 2, 2]).permute([0, 1, 3, 2, 4]);
+        logits.reshape([many, MAP * MAP])
+    }
+
+    /// The transposed convolution of 2 x 2 with stride 2, of pixels [n, channels]: the four pixels that each becomes, [n, 4·channels].
+    fn enlarged(&self, pass: &Pass<'_>, pixels: Tensor<2>) -> Tensor<2> {
+        let (channels, columns) = (self.channels, BECOMES * self.channels);
+        let weight: Tensor<3> = pass.flat(&format!("{ENLARGE}.weight")).0.reshape([channels, channels, BECOMES]);
+        let weight: Tensor<1> = weight.swap_dims(1, 2).reshape([channels * columns]);
+        let bias = Tensor::cat(vec![pass.flat(&format!("{ENLARGE}.bias")).0; BECOMES], 0);
+        let maps =
+            Maps { shape: [channels, columns], weights: vec![weight], biases: vec![bias], table: false, columns };
+        maps.apply(pass, pixels)
+    }
+
+    /// The weights of each region's class, [n, channels]: a product, whose gradient is one too, where picking them would add to a class in any order.
+    fn weights(&self, pass: &Pass<'_>, chosen: Tensor<2>) -> Tensor<2> {
+        let weights = vec![pass.flat(&format!("{MAPS}.weight")).0];
+        let (shape, columns) = ([self.classes, self.channels], self.channels);
+        Maps { shape, weights, biases: Vec::new(), table: false, columns }.apply(pass, pass.constant(chosen))
+    }
+}
+
+fn convolution_name(number: usize) -> String {
+    format!("roi_heads.mask_head.{number}.0")
+}
+
+/// Products of [n, 1, channels] with [n, pixels, channels], for each n and pixel: [n, 1, pixels], in the number format of the pass.
+fn rowwise(pass: &Pass<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> {
+    let [w, x] = [&weights, &pixels].map(|tensor| pass.off_tape(tensor.clone()));
+    let (how, formats) = (Product::of(pass.precision), [w.dtype(), x.dtype()]);
+    let y = product(w.clone(), x.clone(), how.second_transposed());
+    pass.recorded(
+        || [weights.into(), pixels.into()],
+        y,
+        move |gradient, _| {
+            let of_weights = product(gradient.clone(), x, how);
+            let of_pixels = product(gradient, w, how.first_transposed());
+            [Some(of_weights.cast(formats[0]).into()), Some(of_pixels.cast(formats[1]).into())]
+        },
+    )
+}
+
+/// The mean binary cross-entropy of the maps [n, 28·28], over those that have a target: `targets` has one for each region that counts.
+pub fn loss(pass: &Pass<'_>, maps: Tensor<2>, targets: Vec<Option<Vec<f32>>>) -> Tensor<1> {
+    let pixels = MAP * MAP;
+    let weight = single(1.0 / real_len(pixels * targets.iter().flatten().count().max(1)));
+    let mut goal = Goal { targets: Vec::new(), weights: Vec::new() };
+    for target in targets {
+        goal.weights.extend(std::iter::repeat_n(if target.is_some() { weight } else { 0.0 }, pixels));
+        goal.targets.extend(target.unwrap_or_else(|| vec![0.0; pixels]));
+    }
+    binary(pass, maps, goal)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The same arithmetic as torchvision's: fixed parameters, pictures and objects go through both (`tests/parity/mask_rcnn.py`), and nothing is drawn.
+
+use super::*;
+use crate::train::detection::mask::Mask;
+use crate::train::models::parity::{agree, device, told, value, values};
+use crate::train::number::{real, single, wide};
+use crate::train::parameters::Index;
+use crate::train::pass::Material;
+use crate::train::precision::Precision;
+use burn::tensor::TensorData;
+use std::collections::BTreeMap;
+
+type Numbers = BTreeMap<String, Vec<f64>>;
+
+/// Parameters and statistics. Those of the layers whose answers are boxes and scores are an eighth of the formula's, so that boxes have an extent and scores are not all 0 or 1.
+fn flat(layout: &Layout) -> Tensor<1> {
+    let last =
+        ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"].iter().any(|name| layout.name.ends_with(name));
+    let scaled: Vec<f32> = values(layout).into_iter().map(|value| if last { value / 8.0 } else { value }).collect();
+    Tensor::from_data(TensorData::from(scaled.as_slice()), &device())
+}
+
+fn images(side: usize) -> Tensor<4> {
+    let values: Vec<f32> = (0..9 * side * side).map(|n| (1.0 + value("input", n)) / 2.0).collect();
+    Tensor::from_data(TensorData::new(values, [3, 3, side, side]), &device())
+}
+
+fn objects(side: u16) -> Vec<Vec<Object>> {
+    let scale = f32::from(side) / 64.0;
+    let there: [&[(usize, [f32; 4])]; 3] =
+        [&[(1, [5.5, 8.25, 30.75, 40.5]), (0, [28.0, 20.0, 60.5, 61.25])], &[(2, [10.25, 12.0, 50.0, 36.5])], &[]];
+    let of = |(class, edges): &(usize, [f32; 4])| {
+        let bounds = Xyxy::new(edges.map(|edge| edge * scale));
+        let mut pixels = Vec::new();
+        for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
+            let (row, column) = (f32::from(y), f32::from(x));
+            let inside = column >= bounds.left && column < bounds.right && row >= bounds.top && row < bounds.bottom;
+            pixels.push(u8::from(inside && (7 * x + 13 * y) % 11 > 1));
+        }
+        let mask = Mask::from_bitmap(Size { width: side, height: side }, &pixels);
+        Object { class: *class, bounds, area: f64::from(mask.area()), crowd: false, mask: Some(mask) }
+    };
+    there.iter().map(|there| there.iter().map(of).collect()).collect()
+}
+
+/// Does something with a pass with these parameters, on the tape.
+fn with<T>(model: &MaskRcnn, work: impl FnOnce(Pass<'_>) -> T) -> T {
+    let (layouts, statistics) = (model.layouts(), model.statistics());
+    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+    let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
+    work(Pass::on_tape(Material {
+        index: &Index::new(&layouts),
+        parameters: &leaves,
+        statistics: &Index::new(&statistics),
+        running: &mut running,
+        precision: Precision::Fp32,
+        device: device(),
+    }))
+}
+
+fn numbers<const D: usize>(found: &mut Numbers, name: &str, tensor: Tensor<D>) {
+    let values: Vec<f32> = tensor.try_into_vec_as().expect("readable");
+    found.insert(name.to_owned(), told(name, &values));
+}
+
+/// The levels, the anchors, what the proposal network says, and what is found, in pictures of one pixel's width.
+fn forward(model: &MaskRcnn, side: u16) -> Numbers {
+    let (mut found, extent) = (Numbers::new(), usize::from(side));
+    let detected = with(model, |mut pass| {
+        let images = pass.constant(images(extent));
+        let levels = model.levels(&mut pass, images.clone());
+        for (number, level) in levels.iter().enumerate() {
+            numbers(&mut found, &format!("level{number}"), level.clone().inner());
+        }
+        numbers(&mut found, "proposals", proposals::answers(&pass, &levels).inner());
+        model.detect(&mut pass, images, &mut HostTime::default()).expect("readable")
+    });
+    let detected: Vec<Found> = detected.into_iter().flatten().collect();
+    let scaled = |boxes: &mut dyn Iterator<Item = Xyxy>| -> Vec<f32> {
+        boxes.flat_map(|bounds| bounds.array().map(|edge| edge / f32::from(side))).collect()
+    };
+    let anchors = scaled(&mut model.anchors_of(extent).boxes.into_iter());
+    let boxes = scaled(&mut detected.iter().map(|one| one.bounds));
+    let of = |number: &dyn Fn(&Found) -> f32| detected.iter().map(number).collect::<Vec<f32>>();
+    let pixels = f64::from(side) * f64::from(side);
+    let area = |one: &Found| single(f64::from(one.mask.as_ref().expect("told").area()) / pixels);
+    for (name, values) in [
+        ("anchors", anchors),
+        ("found.boxes", boxes),
+        ("found.scores", of(&|one| one.score)),
+        ("found.classes", of(&|one| single(real(wide(one.class))))),
+        ("found.masks", of(&area)),
+    ] {
+        found.insert(name.to_owned(), told(name, &values));
+    }
+    found
+}
+
+/// The losses of a step, and the gradients of all parameters.
+fn training(model: &MaskRcnn, side: u16) -> Numbers {
+    let mut found = Numbers::new();
+    with(model, |mut pass| {
+        let images = pass.constant(images(usize::from(side)));
+        let mut host = HostTime::default();
+        let losses = model.losses(&mut pass, images, &objects(side), &mut host).expect("readable");
+        let Losses { classes, boxes, masks, objectness, proposals } = losses;
+        let loss = classes.clone() + boxes.clone() + masks.clone() + objectness.clone() + proposals.clone();
+        for (name, loss) in [
+            ("loss", &loss),
+            ("loss_classifier", &classes),
+            ("loss_box_reg", &boxes),
+            ("loss_mask", &masks),
+            ("loss_objectness", &objectness),
+            ("loss_rpn_box_reg", &proposals),
+        ] {
+            let loss: f32 = loss.clone().inner().try_into_scalar().expect("readable");
+            found.insert(name.to_owned(), vec![f64::from(loss)]);
+        }
+        for (layout, gradient) in model.layouts().iter().zip(pass.backward(&loss)) {
+            let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
+            numbers(&mut found, &layout.name, gradient);
+        }
+    });
+    found
+}
+
+#[test]
+fn a_training_step_is_that_of_torchvision() {
+    let found = training(&MaskRcnn::tiny(3), 64);
+    agree(&found, include_str!("../../../../tests/parity/mask_rcnn_tiny_train.txt"), 1e-4);
+}
+
+#[test]
+fn an_answer_is_that_of_torchvision() {
+    let found = forward(&MaskRcnn::tiny(3), 64);
+    agree(&found, include_str!("../../../../tests/parity/mask_rcnn_tiny.txt"), 1e-4);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn fifty_layers_are_those_of_torchvision() {
+    let model = MaskRcnn::fifty(90);
+    agree(&forward(&model, 128), include_str!("../../../../tests/parity/mask_rcnn_128.txt"), 1e-3);
+    agree(&training(&model, 128), include_str!("../../../../tests/parity/mask_rcnn_128_train.txt"), 1e-3);
+}
+
+/// Regions of four levels for pictures of 64 x 64, and their gradients. torchvision has them in the order of the pictures.
+#[test]
+fn regions_are_those_of_torchvision() {
+    let boxes = [
+        (0, [3.3, 4.7, 20.1, 29.9]),
+        (0, [57.5, 60.0, 90.0, 91.0]),
+        (0, [5.0, 5.0, 5.0, 5.0]),
+        (0, [-300.0, -250.0, 330.0, 300.0]),
+        (1, [0.0, 0.0, 64.0, 64.0]),
+        (1, [-9.0, -3.0, 11.0, 40.0]),
+        (1, [-100.0, -50.0, 130.0, 100.0]),
+    ];
+    let rois = boxes.map(|(row, bounds)| roi(row, Xyxy::new(bounds)));
+    let level = |number: usize| {
+        let side = 16 >> number;
+        let name = format!("level{number}");
+        let values: Vec<f32> = (0..6 * side * side).map(|n| value(&name, n)).collect();
+        let level = Tensor::<4>::from_data(TensorData::new(values, [2, 3, side, side]), &device());
+        Tensor::from_inner(level).require_grad()
+    };
+    let levels = [0, 1, 2, 3].map(level);
+    let none = Index::default();
+    let pass = Pass::on_tape(Material {
+        index: &none,
+        parameters: &[],
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Fp32,
+        device: device(),
+    });
+    let y = crate::train::layers::roi_align(&pass, &levels, &rois, &regions::SCALES, 7);
+    let mut found = Numbers::new();
+    numbers(&mut found, "regions", y.clone().inner());
+    let slopes: Vec<f32> = (0..7 * 3 * 49).map(|n| value("slopes", n)).collect();
+    let slopes = Tensor::from_inner(Tensor::from_data(TensorData::new(slopes, y.dims()), &device()));
+    let mut tape = (y * slopes).sum().backward();
+    for (number, level) in levels.iter().enumerate() {
+        numbers(&mut found, &format!("regions.{number}"), level.grad_remove(&mut tape).expect("on the tape"));
+    }
+    agree(&found, include_str!("../../../../tests/parity/mask_rcnn_regions.txt"), 1e-5);
+}

@@ -1,0 +1,162 @@
+//! The region proposal network (Ren et al. 2015, section 3.1): where something may be.
+//!
+//! A small network tells for each anchor whether an object is there and how the anchor becomes its box. The device computes that; the host makes proposals of it.
+
+use super::anchors::{Anchors, PER_PLACE};
+use super::loss::{Goal, binary, smooth_l1};
+use super::matching::{ANCHORS, Choice, Match, Sample, Share, matches, sample};
+use super::pyramid::{LEVELS, Pyramid};
+use crate::train::detection::Detection;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::detection::deltas::PROPOSAL;
+use crate::train::detection::nms::{Suppression, nms};
+use crate::train::layers::{Window, convolution_flops, convolve};
+use crate::train::number::{real_len, single};
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::{Pass, whole};
+use crate::train::precision::exact;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use rayon::prelude::*;
+
+/// Numbers of an answer: the logit of being an object, then four deltas.
+pub const ANSWER: usize = 5;
+/// No proposal is narrower or lower, in pixels.
+const LEAST: f32 = 1e-3;
+/// Above this overlap the worse of two proposals of a level is dropped.
+const SAME: f32 = 0.7;
+
+const NAMES: [&str; 3] = ["rpn.head.conv.0.0", "rpn.head.cls_logits", "rpn.head.bbox_pred"];
+
+/// How many proposals there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Of each level, at most, before those are dropped that are almost the same.
+    pub before: usize,
+    /// Of a picture, at most.
+    pub after: usize,
+}
+
+/// The convolutions of the network: name and shape.
+fn convolutions(channels: usize) -> [(&'static str, [usize; 3]); 3] {
+    let [shared, objectness, deltas] = NAMES;
+    [(shared, [channels, channels, 3]), (objectness, [PER_PLACE, channels, 1]), (deltas, [PER_PLACE * 4, channels, 1])]
+}
+
+/// Weights are normal with the deviation 0.01, biases 0.
+pub fn layouts(channels: usize) -> Vec<Layout> {
+    let of = |(name, [to, from, side]): (&str, [usize; 3])| {
+        let weight = Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(0.01));
+        [weight, Layout::new(format!("{name}.bias"), &[to], Start::Constant(0.0))]
+    };
+    convolutions(channels).into_iter().flat_map(of).collect()
+}
+
+/// Operations for a picture of this side.
+pub fn flops(channels: usize, side: usize) -> u64 {
+    let of =
+        |places: usize| convolutions(channels).map(|(_, shape)| convolution_flops(shape, places)).iter().sum::<u64>();
+    Pyramid::sides(side).map(of).iter().sum()
+}
+
+/// An answer for each anchor, in their order: [rows, anchors, 5], in float32.
+pub fn answers(pass: &Pass<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
+    let point = Window { stride: 1, padding: 0 };
+    let of = |level: &Tensor<4>| -> Tensor<3> {
+        let [rows, _, height, width] = level.dims();
+        let [shared, objectness, deltas] = NAMES;
+        let x = relu(convolve(pass, shared, level.clone(), Window { stride: 1, padding: 1 }));
+        let [objectness, deltas] = [(objectness, 1), (deltas, 4)].map(|(name, many)| -> Tensor<4> {
+            exact(convolve(pass, name, x.clone(), point)).reshape([rows, PER_PLACE, many, height * width])
+        });
+        let all = Tensor::cat(vec![objectness, deltas], 2).permute([0, 3, 1, 2]);
+        all.reshape([rows, height * width * PER_PLACE, ANSWER])
+    };
+    Tensor::cat(levels.iter().map(of).collect(), 1)
+}
+
+/// The proposals of a picture, best first, of its answers.
+pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Xyxy> {
+    let of = |level: usize| {
+        let found = best_of_level(answers, anchors, level, side, numbers.before);
+        let limits = Suppression { score: -1.0, iou: SAME, max: numbers.after };
+        nms(&found, limits).into_iter().map(|place| found[place].clone()).collect::<Vec<_>>()
+    };
+    let levels: Vec<Vec<Detection<Xyxy>>> = (0..anchors.levels.len()).into_par_iter().map(of).collect();
+    let mut all: Vec<Detection<Xyxy>> = levels.into_iter().flatten().collect();
+    all.sort_by(|a, b| b.score.total_cmp(&a.score));
+    all.into_iter().take(numbers.after).map(|proposal| proposal.region).collect()
+}
+
+/// The best so many of a level as boxes within the picture, best first.
+fn best_of_level(answers: &[f32], anchors: &Anchors, level: usize, side: usize, many: usize) -> Vec<Detection<Xyxy>> {
+    let mut places: Vec<usize> = anchors.levels[level].clone().collect();
+    let logit = |place: usize| answers[place * ANSWER];
+    let order = |a: &usize, b: &usize| logit(*b).total_cmp(&logit(*a)).then(a.cmp(b));
+    if many < places.len() {
+        places.select_nth_unstable_by(many, order);
+        places.truncate(many);
+    }
+    places.sort_unstable_by(order);
+    let side = single(real_len(side));
+    let boxed = |place: usize| {
+        let [dx, dy, dw, dh] = [1, 2, 3, 4].map(|n| answers[place * ANSWER + n]);
+        let region = PROPOSAL.decode(anchors.boxes[place], [dx, dy, dw, dh]).clipped(side, side);
+        Detection { class: level, score: 1.0 / (1.0 + (-logit(place)).exp()), region }
+    };
+    let large = |found: &Detection<Xyxy>| found.region.width() >= LEAST && found.region.height() >= LEAST;
+    places.into_iter().map(boxed).filter(large).collect()
+}
+
+/// What the network should have answered, in a batch.
+pub struct Lesson {
+    /// The place of each sampled anchor in its picture, `share.all` for each; unused ones are 0.
+    places: Vec<i32>,
+    objectness: Goal,
+    deltas: Goal,
+    all: usize,
+}
+
+impl Lesson {
+    /// Of the boxes of each picture's objects.
+    pub fn new(anchors: &Anchors, objects: &[Vec<Xyxy>], share: Share, key: Option<u32>) -> Self {
+        let of = |(row, boxes): (usize, &Vec<Xyxy>)| {
+            let found = matches(boxes, &anchors.boxes, ANCHORS);
+            (sample(&found, share, Choice { key, row }), found)
+        };
+        let samples: Vec<(Sample, Vec<Match>)> = objects.par_iter().enumerate().map(of).collect();
+        let counted: usize = samples.iter().map(|(one, _)| one.objects.len() + one.background.len()).sum();
+        let weight = single(1.0 / real_len(counted.max(1)));
+        let slots = objects.len() * share.all;
+        let goal = |len: usize| Goal { targets: vec![0.0; len], weights: vec![0.0; len] };
+        let mut lesson =
+            Self { places: vec![0; slots], objectness: goal(slots), deltas: goal(4 * slots), all: share.all };
+        for (row, (sample, found)) in samples.iter().enumerate() {
+            for (slot, place) in (row * share.all..).zip(sample.objects.iter().chain(&sample.background)) {
+                lesson.places[slot] = i32::try_from(*place).unwrap_or(0);
+                lesson.objectness.weights[slot] = weight;
+                if let Match::Object(object) = found[*place] {
+                    lesson.objectness.targets[slot] = 1.0;
+                    let deltas = PROPOSAL.encode(anchors.boxes[*place], objects[row][object]);
+                    lesson.deltas.targets[4 * slot..][..4].copy_from_slice(&deltas);
+                    lesson.deltas.weights[4 * slot..][..4].fill(weight);
+                }
+            }
+        }
+        lesson
+    }
+
+    /// The losses of the answers [rows, anchors, 5]: mean of the binary cross-entropies, and sum over the objects' anchors of the smooth L1 over the number of all that were sampled.
+    pub fn losses(self, pass: &Pass<'_>, answers: Tensor<3>) -> [Tensor<1>; 2] {
+        let ([rows, ..], slots) = (answers.dims(), self.places.len());
+        let places: Vec<i32> = self.places.iter().flat_map(|place| [*place; ANSWER]).collect();
+        let places = pass.indices(whole(&places, [rows, self.all, ANSWER], pass.device()));
+        // No place but the unused ones' is there twice, and those have no gradient: its sum is the same in any order.
+        let sampled: Tensor<2> = answers.gather(1, places).reshape([slots, ANSWER]);
+        let objectness = binary(pass, sampled.clone().narrow(1, 0, 1), self.objectness);
+        [objectness, smooth_l1(pass, sampled.narrow(1, 1, 4), self.deltas)]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! The convolutions of a residual network: its stem and the four stages of bottlenecks.
+//!
+//! Knows their names, their shapes and which normalisation follows them; nothing of what is read from the last of them.
+
+use crate::train::layers::{
+    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_layout, convolve, frozen_norm,
+    frozen_statistics, max_pool, norm_layouts, norm_statistics,
+};
+use crate::train::parameters::Layout;
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+
+/// Channels of an image.
+const COLOURS: usize = 3;
+/// How many times wider a block's answer is than its 3 x 3 convolution.
+const EXPANSION: usize = 4;
+/// The maxima after the first convolution: 3 x 3.
+const HALVE: Window = Window { stride: 2, padding: 1 };
+
+/// What normalises the answers of convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norm {
+    /// Batch normalisation, whose gain and bias are learned.
+    Batch,
+    /// Batch normalisation with statistics, gain and bias that stay as they are.
+    Frozen,
+    /// The same after its statistics were set to those of the pass.
+    Calibrated,
+}
+
+/// The convolutions of a residual network.
+#[derive(Clone, Copy, Debug)]
+pub struct Body {
+    /// What stands before the names, with its full stop.
+    pub prefix: &'static str,
+    /// Blocks of each of the four stages.
+    pub blocks: [usize; 4],
+    /// Channels of the first convolution and of the first stage's 3 x 3 convolutions; each further stage has twice as many.
+    pub base: usize,
+    /// What follows each convolution.
+    pub norm: Norm,
+}
+
+impl Body {
+    /// The parameters in the order of torchvision's.
+    pub fn layouts(&self) -> Vec<Layout> {
+        let mut layouts = Vec::new();
+        for unit in self.units() {
+            layouts.push(convolution_layout(&unit.convolution, unit.shape));
+            if self.norm == Norm::Batch {
+                layouts.extend(norm_layouts(&unit.norm, unit.shape[0]));
+            }
+        }
+        layouts
+    }
+
+    /// The running statistics in that order; those of frozen norms are all that they have.
+    pub fn statistics(&self) -> Vec<Layout> {
+        let of = |unit: Unit| match self.norm {
+            Norm::Batch => norm_statistics(&unit.norm, unit.shape[0]).to_vec(),
+            Norm::Frozen | Norm::Calibrated => frozen_statistics(&unit.norm, unit.shape[0]).to_vec(),
+        };
+        self.units().into_iter().flat_map(of).collect()
+    }
+
+    /// Channels of each stage's answer.
+    pub fn channels(&self) -> [usize; 4] {
+        [0, 1, 2, 3].map(|stage| (self.base << stage) * EXPANSION)
+    }
+
+    /// Images [rows, 3, side, side] to the answer of each stage, each half as wide and high as the one before; the first has a quarter of the images' side.
+    pub fn stages(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
+        let x = self.stem().apply(pass, images, After::relu());
+        let mut x = max_pool(pass, x, 3, HALVE);
+        [0, 1, 2, 3].map(|stage| {
+            for block in self.bottlenecks(stage) {
+                x = block.apply(pass, x.clone());
+            }
+            x.clone()
+        })
+    }
+
+    /// Operations for an image of this side.
+    pub fn flops(&self, side: usize) -> u64 {
+        let (mut flops, mut image) = self.stem().flops(side);
+        image = HALVE.places(3, image);
+        for block in (0..4).flat_map(|stage| self.bottlenecks(stage)) {
+            flops += block.shortcut().map_or(0, |unit| unit.flops(image).0);
+            for unit in block.path() {
+                let (own, next) = unit.flops(image);
+                (flops, image) = (flops + own, next);
+            }
+        }
+        flops
+    }
+
+    fn stem(&self) -> Unit {
+        let Self { prefix, norm: how, .. } = *self;
+        let window = Window { stride: 2, padding: 3 };
+        let (convolution, norm) = (format!("{prefix}conv1"), format!("{prefix}bn1"));
+        Unit { convolution, norm, how, shape: [self.base, COLOURS, 7], window }
+    }
+
+    fn bottlenecks(&self, stage: usize) -> Vec<Bottleneck> {
+        let width = self.base << stage;
+        // Each stage takes up what the one before gives: half as wide, and expanded; the first takes up the stem's.
+        let before = if stage == 0 { self.base } else { width / 2 * EXPANSION };
+        let block = |number: usize| Bottleneck {
+            name: format!("{}layer{}.{number}", self.prefix, stage + 1),
+            how: self.norm,
+            from: if number == 0 { before } else { width * EXPANSION },
+            width,
+            stride: if stage > 0 && number == 0 { 2 } else { 1 },
+        };
+        (0..self.blocks[stage]).map(block).collect()
+    }
+
+    fn units(&self) -> Vec<Unit> {
+        let mut units = vec![self.stem()];
+        for block in (0..4).flat_map(|stage| self.bottlenecks(stage)) {
+            units.extend(block.path());
+            units.extend(block.shortcut());
+        }
+        units
+    }
+}
+
+/// A convolution without a bias, and its normalisation with what follows.
+struct Unit {
+    convolution: String,
+    norm: String,
+    how: Norm,
+    /// Channels out, channels in, side of the kernel.
+    shape: [usize; 3],
+    window: Window,
+}
+
+impl Unit {
+    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>, after: After) -> Tensor<4> {
+        let x = convolve(pass, &self.convolution, x, self.window);
+        match self.how {
+            Norm::Batch => batch_norm(pass, &self.norm, x, after),
+            Norm::Frozen => frozen_norm(pass, &self.norm, x, after),
+            Norm::Calibrated => {
+                calibrate_norm(pass, &self.norm, &x);
+                frozen_norm(pass, &self.norm, x, after)
+            }
+        }
+    }
+
+    /// Operations for an image of this side, and the side of its answer.
+    fn flops(&self, image: usize) -> (u64, usize) {
+        let places = self.window.places(self.shape[2], image);
+        (convolution_flops(self.shape, places), places)
+    }
+}
+
+/// Fewer channels, a 3 x 3 convolution among them, more channels; and around them the input itself (figure 5 of the paper, right).
+struct Bottleneck {
+    name: String,
+    how: Norm,
+    from: usize,
+    width: usize,
+    stride: usize,
+}
+
+impl Bottleneck {
+    fn path(&self) -> [Unit; 3] {
+        let Self { name, how, from, width, stride } = self;
+        let unit = |number: usize, shape: [usize; 3], stride: usize| Unit {
+            convolution: format!("{name}.conv{number}"),
+            norm: format!("{name}.bn{number}"),
+            how: *how,
+            shape,
+            window: Window { stride, padding: shape[2] / 2 },
+        };
+        [
+            unit(1, [*width, *from, 1], 1),
+            unit(2, [*width, *width, 3], *stride),
+            unit(3, [width * EXPANSION, *width, 1], 1),
+        ]
+    }
+
+    /// A projection where input and answer differ in their shapes (option B of the paper).
+    fn shortcut(&self) -> Option<Unit> {
+        let Self { name, how, from, width, stride } = self;
+        let to = width * EXPANSION;
+        (*stride != 1 || *from != to).then(|| Unit {
+            convolution: format!("{name}.downsample.0"),
+            norm: format!("{name}.downsample.1"),
+            how: *how,
+            shape: [to, *from, 1],
+            window: Window { stride: *stride, padding: 0 },
+        })
+    }
+
+    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+        let [narrow, middle, widen] = self.path();
+        let y = narrow.apply(pass, x.clone(), After::relu());
+        let y = middle.apply(pass, y, After::relu());
+        let x = match self.shortcut() {
+            Some(projection) => projection.apply(pass, x, After::default()),
+            None => x,
+        };
+        widen.apply(pass, y, After::relu_of_sum(x))
+    }
+}

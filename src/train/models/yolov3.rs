@@ -1,0 +1,123 @@
+//! YOLOv3 (Redmon and Farhadi 2018, "YOLOv3: an incremental improvement"): boxes of objects from one pass through a convolutional network, at three scales.
+//!
+//! Layers are numbered as in Darknet's `yolov3.cfg`, and parameters carry the names that the usual PyTorch form of that file gives them: `module_list.0.conv_0.weight`,
+//! `module_list.0.batch_norm_0.weight`. Batch normalisation has the constants of that form (1e-5 is added to a variance, a tenth of a batch goes into the running statistics).
+
+mod boxes;
+mod detections;
+mod loss;
+mod network;
+mod places;
+mod targets;
+
+use super::detector::{Detector, Found, HostTime, ReadError};
+use crate::train::data::objects::Object;
+use crate::train::parameters::Layout;
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+use network::Network;
+use places::Places;
+use targets::Targets;
+
+/// Boxes of a cell.
+const BOXES: usize = 3;
+/// Which of a box's answers is whether there is an object: x, y, width and height come before it, the classes after it.
+const OBJECTNESS: usize = 4;
+/// Widths and heights of the nine clusters of COCO's boxes, in pixels of the picture that the network sees (section 2.3).
+const ANCHORS: [[f32; 2]; 9] = [
+    [10.0, 13.0],
+    [16.0, 30.0],
+    [33.0, 23.0],
+    [30.0, 61.0],
+    [62.0, 45.0],
+    [59.0, 119.0],
+    [116.0, 90.0],
+    [156.0, 198.0],
+    [373.0, 326.0],
+];
+
+/// Finds objects in square pictures whose side is a multiple of 32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YoloV3 {
+    /// Residual blocks of each of the five stages.
+    pub blocks: [usize; 5],
+    /// Channels of the first convolution; each stage has twice as many as what comes before it.
+    pub base: usize,
+    /// How many classes there are.
+    pub classes: usize,
+    /// Widths and heights that boxes start from, in pixels, small to large; three for each scale.
+    pub anchors: [[f32; 2]; 9],
+}
+
+impl YoloV3 {
+    /// The published network: Darknet-53, whose 52 convolutions are used, and 23 more, with the anchors for pictures of 416 x 416.
+    ///
+    /// 61,949,149 parameters with 80 classes:
+    /// - 40,549,216 weights and 35,712 gains and biases of the norms in Darknet-53,
+    /// - 20,889,600 and 16,896 in the 20 normalised convolutions after it,
+    /// - 456,960 weights and 765 biases of the three output convolutions, from 1024, 512 and 256 channels to 3·(5 + 80) each.
+    pub fn darknet53(classes: usize) -> Self {
+        Self { blocks: [1, 2, 8, 8, 4], base: 32, classes, anchors: ANCHORS }
+    }
+
+    /// The same form with one block a stage and an eighth of the channels, with anchors for pictures of 64 x 64: what a CPU trains in an instant.
+    pub fn tiny(classes: usize) -> Self {
+        // A sixth of the published ones.
+        let anchors = ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 6.0));
+        Self { blocks: [1; 5], base: 4, classes, anchors }
+    }
+
+    fn network(&self) -> Network {
+        Network { blocks: self.blocks, base: self.base, outputs: BOXES * (OBJECTNESS + 1 + self.classes) }
+    }
+
+    /// What the network tells of every place, [rows, 5 + classes, places], float32, and the places.
+    fn answers(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> (Tensor<3>, Places) {
+        let [_, _, height, width] = images.dims();
+        assert!(height == width && width % places::STRIDES[0] == 0, "{height} x {width} is no square of whole cells");
+        (boxes::joined(self.network().answer(pass, images)), Places::new(width, self.anchors))
+    }
+}
+
+impl Detector for YoloV3 {
+    fn layouts(&self) -> Vec<Layout> {
+        self.network().layouts()
+    }
+
+    fn statistics(&self) -> Vec<Layout> {
+        self.network().statistics()
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn loss(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        objects: &[Vec<Object>],
+        host: &mut HostTime,
+    ) -> Result<Tensor<1>, ReadError> {
+        let (answers, places) = self.answers(pass, images);
+        let targets = host.during(|| Targets::new(&places, objects));
+        Ok(loss::loss(pass, answers, targets, &places, self.classes))
+    }
+
+    fn detect(
+        &self,
+        pass: &mut Pass<'_>,
+        images: Tensor<4>,
+        host: &mut HostTime,
+    ) -> Result<Vec<Vec<Found>>, ReadError> {
+        let (answers, places) = self.answers(pass, images);
+        detections::detect(pass, &answers, &places, self.classes, host)
+    }
+
+    fn forward_flops(&self, side: usize) -> u64 {
+        self.network().flops(side)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! From answers to what was found.
+
+use super::boxes::{class_logits, decoded, objectness, off_tape};
+use super::places::Places;
+use crate::train::detection::Detection;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::detection::nms::{Suppression, nms};
+use crate::train::models::detector::{Found, HostTime, ReadError};
+use crate::train::number::{real_len, single};
+use crate::train::pass::{Pass, whole};
+use burn::tensor::Tensor;
+use burn::tensor::activation::sigmoid;
+
+/// What stays of a picture's candidates.
+const LIMITS: Suppression = Suppression { score: 0.005, iou: 0.45, max: 100 };
+/// Of how many places of a picture, the best ones, everything is read.
+const LOOKED_AT: usize = 1024;
+
+/// What is found in each row, best first, given answers [rows, entries, places].
+///
+/// A place has a candidate for every class whose probability times that of objectness is above 0.005, as in Darknet's evaluation, which lets one box have several classes. Of those of one class that overlap by
+/// more than 0.45 the best one stays; of all that stay the best 100 are told, within the picture.
+///
+/// Two transfers: the best score of every place, then boxes and scores of the best 1,024 places of each row. Nothing more is read where no place has a candidate.
+pub fn detect(
+    pass: &Pass<'_>,
+    answers: &Tensor<3>,
+    places: &Places,
+    classes: usize,
+    host: &mut HostTime,
+) -> Result<Vec<Vec<Found>>, ReadError> {
+    let answers = off_tape(pass, answers);
+    let [rows, _, count] = answers.dims();
+    let corners = Tensor::cat(decoded(pass, &answers, places).to_vec(), 1);
+    let scores = sigmoid(class_logits(&answers, classes)) * sigmoid(objectness(&answers));
+    let best = scores.clone().max_dim(1).reshape([rows * count]);
+    let best: Vec<f32> = best.try_into_vec_as().map_err(ReadError::of("the scores of the places"))?;
+    let looked_at = count.min(LOOKED_AT);
+    let chosen = host.during(|| best.chunks_exact(count).map(|row| chosen(row, looked_at)).collect::<Vec<_>>());
+    if chosen.iter().all(Vec::is_empty) {
+        return Ok(vec![Vec::new(); rows]);
+    }
+    let entries = 4 + classes;
+    let table = Tensor::cat(vec![corners, scores], 1).swap_dims(1, 2).reshape([rows * count, entries]);
+    let numbers = host.during(|| numbers(&chosen, count, looked_at));
+    let lines = table.select(0, whole(&numbers, [rows * looked_at], pass.device()));
+    let lines = lines.reshape([rows * looked_at * entries]).try_into_vec_as::<f32>();
+    let lines = lines.map_err(ReadError::of("the boxes and their classes"))?;
+    let of_rows = lines.chunks_exact(looked_at * entries).zip(&chosen);
+    Ok(host.during(|| of_rows.map(|(lines, chosen)| found(lines, chosen.len(), entries, places.side())).collect()))
+}
+
+/// The places with a candidate, at most so many: the best ones, of equal ones the first. In their order.
+fn chosen(best: &[f32], most: usize) -> Vec<usize> {
+    let mut chosen: Vec<usize> = (0..best.len()).filter(|place| best[*place] > LIMITS.score).collect();
+    if chosen.len() > most {
+        chosen.sort_by(|a, b| best[*b].total_cmp(&best[*a]));
+        chosen.truncate(most);
+        chosen.sort_unstable();
+    }
+    chosen
+}
+
+/// The lines of the chosen places in a table of all rows' places; what is missing to `looked_at` is filled up with the first line.
+fn numbers(chosen: &[Vec<usize>], count: usize, looked_at: usize) -> Vec<i32> {
+    let mut numbers = vec![0; chosen.len() * looked_at];
+    for ((row, chosen), numbers) in chosen.iter().enumerate().zip(numbers.chunks_exact_mut(looked_at)) {
+        for (place, number) in chosen.iter().zip(numbers) {
+            // A batch with more places would not fit into a device.
+            *number = i32::try_from(row * count + place).unwrap_or(0);
+        }
+    }
+    numbers
+}
+
+/// What is found in a row with these boxes and scores, of which the first `count` lines count.
+fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Found> {
+    let mut candidates = Vec::new();
+    for line in lines.chunks_exact(entries).take(count) {
+        let (corners, scores) = line.split_at(4);
+        let region = Xyxy { left: corners[0], top: corners[1], right: corners[2], bottom: corners[3] };
+        let likely = scores.iter().enumerate().filter(|(_, score)| **score > LIMITS.score);
+        candidates.extend(likely.map(|(class, score)| Detection { class, score: *score, region }));
+    }
+    let side = single(real_len(side));
+    let told = |place: usize| {
+        let Detection { class, score, region } = candidates[place];
+        Found { class, score, bounds: region.clipped(side, side), mask: None }
+    };
+    nms(&candidates, LIMITS).into_iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_places_are_chosen_in_their_order() {
+        let best = [0.005, 0.3, f32::NAN, 0.9, 0.3, 0.006, 0.3];
+        assert_eq!(chosen(&best, 7), [1, 3, 4, 5, 6]);
+        assert_eq!(chosen(&best, 3), [1, 3, 4]);
+        assert_eq!(chosen(&best[..1], 3), [0_usize; 0]);
+    }
+
+    #[test]
+    fn lines_are_those_of_their_rows() {
+        assert_eq!(numbers(&[vec![2, 5], vec![], vec![0]], 10, 3), [2, 5, 0, 0, 0, 0, 20, 0, 0]);
+    }
+
+    #[test]
+    fn classes_are_candidates_of_their_own_and_overlap_suppresses_within_a_class() {
+        // Boxes of 10 x 10 shifted by 2 overlap by 80 / 120, by 5 by 50 / 150.
+        let lines = [
+            [0.0, 0.0, 10.0, 10.0, 0.5, 0.9],
+            [2.0, 0.0, 12.0, 10.0, 0.6, 0.8],
+            [5.0, 0.0, 15.0, 10.0, 0.004, 0.7],
+            [-4.0, 60.0, 8.0, 70.0, 0.005, 0.1],
+            [0.0, 0.0, 10.0, 10.0, 1.0, 1.0],
+        ];
+        let found = found(&lines.concat(), 4, 6, 64);
+        let told: Vec<(usize, f32, [f32; 4])> =
+            found.iter().map(|found| (found.class, found.score, found.bounds.array())).collect();
+        // In class 1 the second is suppressed by the first and the third, 50 / 150 from the first, stays; the last line is beyond what counts.
+        assert_eq!(
+            told,
+            [
+                (1, 0.9, [0.0, 0.0, 10.0, 10.0]),
+                (1, 0.7, [5.0, 0.0, 15.0, 10.0]),
+                (0, 0.6, [2.0, 0.0, 12.0, 10.0]),
+                (1, 0.1, [0.0, 60.0, 8.0, 64.0]),
+            ]
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! The layers of the network, numbered as in Darknet's configuration, and the forward pass through them.
+
+use crate::train::layers::{
+    After, Window, batch_norm, convolution_flops, convolve, norm_layouts, norm_statistics, upsample_nearest,
+};
+use crate::train::number::real_len;
+use crate::train::parameters::{Layout, Start};
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+
+/// Channels of a picture.
+const COLOURS: usize = 3;
+/// What the rectifiers multiply negative values by (table 1's network in Darknet's configuration).
+const SLOPE: f64 = 0.1;
+/// Deviation of the three output convolutions' initial weights.
+const OUTPUT_DEVIATION: f64 = 0.01;
+/// The probability that there is an object, as every place tells it at the start.
+const PRIOR: f32 = 0.01;
+
+/// A layer. What it reads are places in a list in which the picture is first and the answer of layer n stands at n + 1.
+enum Layer {
+    /// Of what stands before it.
+    Convolution {
+        /// Channels out, channels in, side of the kernel.
+        shape: [usize; 3],
+        stride: usize,
+        /// Batch normalisation and the leaky rectifier follow; otherwise it has a bias.
+        normed: bool,
+        /// What stands there is added to the answer.
+        residual: Option<usize>,
+    },
+    /// What stands before it, to which the residual is added already: a number in Darknet's configuration.
+    Shortcut,
+    /// What stands at these places, one after the other along the channels.
+    Route(Vec<usize>),
+    /// What stands before it, twice as large.
+    Upsample,
+    /// What stands before it is one of the three answers.
+    Output,
+}
+
+/// How wide and how deep the network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Residual blocks of each of the five stages.
+    pub blocks: [usize; 5],
+    /// Channels of the first convolution; each stage has twice as many as what comes before it.
+    pub base: usize,
+    /// Channels of each of the three answers.
+    pub outputs: usize,
+}
+
+/// The layers so far, and the channels at every place.
+struct Plan {
+    layers: Vec<Layer>,
+    channels: Vec<usize>,
+}
+
+impl Plan {
+    fn last(&self) -> usize {
+        self.channels.len() - 1
+    }
+
+    fn push(&mut self, layer: Layer, channels: usize) {
+        self.layers.push(layer);
+        self.channels.push(channels);
+    }
+
+    fn convolve(&mut self, to: usize, side: usize, stride: usize) {
+        self.convolve_beside(to, side, stride, None);
+    }
+
+    fn convolve_beside(&mut self, to: usize, side: usize, stride: usize, residual: Option<usize>) {
+        let shape = [to, self.channels[self.last()], side];
+        self.push(Layer::Convolution { shape, stride, normed: true, residual }, to);
+    }
+
+    /// 1 x 1 to half the channels and 3 x 3 back, and around both the input itself.
+    fn block(&mut self, channels: usize) {
+        let start = self.last();
+        self.convolve(channels / 2, 1, 1);
+        self.convolve_beside(channels, 3, 1, Some(start));
+        self.push(Layer::Shortcut, channels);
+    }
+
+    fn route(&mut self, places: Vec<usize>) {
+        let channels = places.iter().map(|place| self.channels[*place]).sum();
+        self.push(Layer::Route(places), channels);
+    }
+
+    /// Six convolutions of 1 x 1 and 3 x 3 in turn and an output. The answer is the place of the fifth, which the next level goes on from.
+    fn output(&mut self, half: usize, outputs: usize) -> usize {
+        let mut branch = 0;
+        for _ in 0..3 {
+            self.convolve(half, 1, 1);
+            branch = self.last();
+            self.convolve(2 * half, 3, 1);
+        }
+        let shape = [outputs, 2 * half, 1];
+        self.push(Layer::Convolution { shape, stride: 1, normed: false, residual: None }, outputs);
+        self.push(Layer::Output, outputs);
+        branch
+    }
+}
+
+impl Network {
+    fn layers(&self) -> Vec<Layer> {
+        let mut plan = Plan { layers: Vec::new(), channels: vec![COLOURS] };
+        plan.convolve(self.base, 3, 1);
+        let (mut width, mut stages) = (self.base, Vec::new());
+        for count in self.blocks {
+            width *= 2;
+            plan.convolve(width, 3, 2);
+            (0..count).for_each(|_| plan.block(width));
+            stages.push(plan.last());
+        }
+        let mut half = width / 2;
+        let mut branch = plan.output(half, self.outputs);
+        for stage in [stages[3], stages[2]] {
+            half /= 2;
+            plan.route(vec![branch]);
+            plan.convolve(half, 1, 1);
+            plan.push(Layer::Upsample, half);
+            plan.route(vec![plan.last(), stage]);
+            branch = plan.output(half, self.outputs);
+        }
+        plan.layers
+    }
+
+    /// The parameters in the order of the layers. Convolutions start normal around 0 with the deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into
+    /// rectifiers", equation 15); outputs with a deviation of 0.01 and with biases of 0, but for those of objectness, which start at a probability of 0.01 (Lin et al. 2017,
+    /// "Focal loss for dense object detection", section 4.1), so that a picture's thousands of empty places do not drown the few objects in the first steps.
+    pub fn layouts(&self) -> Vec<Layout> {
+        let mut layouts = Vec::new();
+        for (n, layer) in self.layers().into_iter().enumerate() {
+            let Layer::Convolution { shape: [to, from, side], normed, .. } = layer else { continue };
+            let name = convolution(n);
+            let fan_in = real_len(from * side * side);
+            let leaky = 1.0 + SLOPE * SLOPE;
+            let deviation = if normed { (2.0 / (leaky * fan_in)).sqrt() } else { OUTPUT_DEVIATION };
+            layouts.push(Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(deviation)));
+            if normed {
+                layouts.extend(norm_layouts(&norm(n), to));
+            } else {
+                let value = (PRIOR / (1.0 - PRIOR)).ln();
+                let start = Start::Every { period: self.outputs / super::BOXES, place: super::OBJECTNESS, value };
+                layouts.push(Layout::new(format!("{name}.bias"), &[to], start));
+            }
+        }
+        layouts
+    }
+
+    pub fn statistics(&self) -> Vec<Layout> {
+        let normed = |(n, layer): (usize, Layer)| match layer {
+            Layer::Convolution { shape: [to, ..], normed: true, .. } => Some(norm_statistics(&norm(n), to)),
+            _ => None,
+        };
+        self.layers().into_iter().enumerate().filter_map(normed).flatten().collect()
+    }
+
+    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the pass.
+    pub fn answer(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+        let layers = self.layers();
+        let mut uses = vec![0; layers.len() + 1];
+        for place in layers.iter().enumerate().flat_map(|(n, layer)| layer.reads(n)) {
+            uses[place] += 1;
+        }
+        let mut kept: Vec<Option<Tensor<4>>> = vec![Some(images)];
+        let mut answers = Vec::new();
+        for (n, layer) in layers.iter().enumerate() {
+            let mut read = layer.reads(n).into_iter().map(|place| {
+                uses[place] -= 1;
+                // What nobody reads any more is let go.
+                let found = if uses[place] == 0 { kept[place].take() } else { kept[place].clone() };
+                let Some(found) = found else { unreachable!("a place is kept until it was read for the last time") };
+                found
+            });
+            let (first, others): (Option<Tensor<4>>, Vec<Tensor<4>>) = (read.next(), read.collect());
+            let Some(x) = first else { unreachable!("every layer reads something") };
+            kept.push(match layer {
+                Layer::Output => {
+                    answers.push(x);
+                    None
+                }
+                _ => Some(layer.apply(pass, n, x, others)),
+            });
+        }
+        answers
+    }
+
+    /// Operations of the convolutions on one picture of this side.
+    pub fn flops(&self, side: usize) -> u64 {
+        let (mut flops, mut sides) = (0, vec![side]);
+        for (n, layer) in self.layers().iter().enumerate() {
+            let before = layer.reads(n).first().map_or(side, |place| sides[*place]);
+            sides.push(match layer {
+                Layer::Convolution { shape, stride, .. } => {
+                    let after = window(shape[2], *stride).places(shape[2], before);
+                    flops += convolution_flops(*shape, after);
+                    after
+                }
+                Layer::Upsample => 2 * before,
+                Layer::Shortcut | Layer::Route(_) | Layer::Output => before,
+            });
+        }
+        flops
+    }
+}
+
+impl Layer {
+    /// The places that layer n reads.
+    fn reads(&self, n: usize) -> Vec<usize> {
+        match self {
+            Self::Convolution { residual, .. } => std::iter::once(n).chain(*residual).collect(),
+            Self::Route(places) => places.clone(),
+            Self::Shortcut | Self::Upsample | Self::Output => vec![n],
+        }
+    }
+
+    fn apply(&self, pass: &mut Pass<'_>, n: usize, x: Tensor<4>, others: Vec<Tensor<4>>) -> Tensor<4> {
+        match self {
+            Self::Convolution { shape, stride, normed, .. } => {
+                let x = convolve(pass, &convolution(n), x, window(shape[2], *stride));
+                let after = After::leaky(SLOPE, others.into_iter().next());
+                if *normed { batch_norm(pass, &norm(n), x, after) } else { x }
+            }
+            Self::Route(_) if others.is_empty() => x,
+            Self::Route(_) => Tensor::cat(std::iter::once(x).chain(others).collect(), 1),
+            Self::Upsample => upsample_nearest(pass, x),
+            Self::Shortcut | Self::Output => x,
+        }
+    }
+}
+
+/// Sides stay, or are halved by a stride of 2.
+fn window(side: usize, stride: usize) -> Window {
+    Window { stride, padding: side / 2 }
+}
+
+fn convolution(n: usize) -> String {
+    format!("module_list.{n}.conv_{n}")
+}
+
+fn norm(n: usize) -> String {
+    format!("module_list.{n}.batch_norm_{n}")
+}

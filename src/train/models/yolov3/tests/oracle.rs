@@ -1,0 +1,306 @@
+//! The loss and its gradient against loops over every place in double precision, and decoding against numbers by hand.
+
+use super::super::boxes::joined;
+use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
+use crate::train::data::objects::Object;
+use crate::train::detection::boxes::Xyxy;
+use crate::train::models::detector::{Found, HostTime};
+use crate::train::models::parity::value;
+use crate::train::number::{real_len, single};
+use crate::train::parameters::Index;
+use crate::train::pass::{Material, Pass};
+use crate::train::precision::Precision;
+use burn::tensor::{Device, Tensor, TensorData};
+
+const CLASSES: usize = 2;
+const ENTRIES: usize = 5 + CLASSES;
+const SIDE: usize = 32;
+const CELLS: [usize; 3] = [1, 2, 4];
+
+/// A twelfth of the published ones.
+fn anchors() -> [[f32; 2]; 9] {
+    ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 12.0))
+}
+
+fn pass<'a>(none: &'a Index, taped: bool, device: &Device) -> Pass<'a> {
+    let material = Material {
+        index: none,
+        parameters: &[],
+        statistics: none,
+        running: &mut [],
+        precision: Precision::Fp32,
+        device: device.clone(),
+    };
+    if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+}
+
+/// Answers of the three levels to two pictures, [2, boxes·entries, cells, cells].
+fn answers() -> [Vec<f32>; 3] {
+    [0, 1, 2].map(|level| {
+        let len = 2 * BOXES * ENTRIES * CELLS[level] * CELLS[level];
+        (0..len).map(|n| value(&format!("level {level}"), n)).collect()
+    })
+}
+
+fn doubled(answers: &[Vec<f32>; 3]) -> [Vec<f64>; 3] {
+    answers.each_ref().map(|level| level.iter().copied().map(f64::from).collect())
+}
+
+fn object(class: usize, corners: [f32; 4]) -> Object {
+    let bounds = Xyxy::new(corners);
+    Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
+}
+
+/// Two rows: in the first more objects than are compared at once, some of them about where a box is told, two at one place, and a crowd; in the second one, and a box without area.
+fn objects(answers: &[Vec<f64>; 3]) -> Vec<Vec<Object>> {
+    let told = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 1), (1, 1, 1, 1), (1, 2, 1, 0), (2, 0, 1, 2), (2, 2, 3, 1)];
+    let near = |(place, class): ((usize, usize, usize, usize), usize)| {
+        let [left, top, right, bottom] = own(answers, 0, place).map(single);
+        object(class, Xyxy::new([left + 0.3, top - 0.2, right + 0.1, bottom]).clipped(32.0, 32.0).array())
+    };
+    let mut first: Vec<Object> = told.into_iter().zip([0, 1, 1, 0, 1, 0, 1]).map(near).collect();
+    first.extend([object(0, [8.0, 8.0, 10.0, 12.0]), object(1, [8.5, 8.2, 10.5, 12.2])]);
+    first.push(Object { crowd: true, ..near(((2, 1, 0, 3), 0)) });
+    vec![first, vec![object(0, [3.0, 3.0, 3.0, 9.0]), object(1, [20.0, 17.0, 32.0, 32.0])]]
+}
+
+/// An answer of a picture at a level, anchor, row and column.
+fn answer(answers: &[Vec<f64>; 3], picture: usize, place: (usize, usize, usize, usize), entry: usize) -> f64 {
+    let (level, anchor, row, column) = place;
+    answers[level][(((picture * 3 + anchor) * ENTRIES + entry) * CELLS[level] + row) * CELLS[level] + column]
+}
+
+/// The box that a picture's answers tell there.
+fn own(answers: &[Vec<f64>; 3], picture: usize, place: (usize, usize, usize, usize)) -> [f64; 4] {
+    let (level, anchor, row, column) = place;
+    let of = |entry| answer(answers, picture, place, entry);
+    let middle = |logit: f64, cell| (1.0 / (1.0 + (-logit).exp()) + real_len(cell)) * 32.0 / real_len(CELLS[level]);
+    let (x, y) = (middle(of(0), column), middle(of(1), row));
+    let [width, height] = anchors()[3 * (2 - level) + anchor].map(f64::from);
+    let [half_width, half_height] = [of(2).exp() * width / 2.0, of(3).exp() * height / 2.0];
+    [x - half_width, y - half_height, x + half_width, y + half_height]
+}
+
+/// What the loops found besides the loss.
+#[derive(Debug, Default)]
+struct Seen {
+    ignored: usize,
+    responsible: usize,
+    /// How near an overlap comes to a half.
+    margin: f64,
+}
+
+fn cross_entropy(logit: f64, target: f64) -> f64 {
+    let p = 1.0 / (1.0 + (-logit).exp());
+    -target * p.ln() - (1.0 - target) * (1.0 - p).ln()
+}
+
+fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
+    let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
+    let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
+    let area = |c: [f64; 4]| (c[2] - c[0]) * (c[3] - c[1]);
+    let union = area(a) + area(b) - width * height;
+    if union > 0.0 { width * height / union } else { 0.0 }
+}
+
+/// Level, anchor of it, row and column of an object.
+fn home(object: &Object) -> (usize, usize, usize, usize) {
+    let [left, top, right, bottom] = object.bounds.array().map(f64::from);
+    let centred = |width: f64, height: f64| [-width / 2.0, -height / 2.0, width / 2.0, height / 2.0];
+    let shares = anchors()
+        .map(|[width, height]| overlap(centred(width.into(), height.into()), centred(right - left, bottom - top)));
+    let best = (0..9).rev().max_by(|a, b| shares[*a].total_cmp(&shares[*b])).expect("nine");
+    let level = 2 - best / 3;
+    let cell = |middle: f64| (0..CELLS[level]).rev().find(|n| middle * real_len(CELLS[level]) / 32.0 >= real_len(*n));
+    let [row, column] = [(top + bottom) / 2.0, (left + right) / 2.0].map(|middle| cell(middle).expect("within"));
+    (level, best % 3, row, column)
+}
+
+/// The loss of answers by its definition.
+fn by_loops(answers: &[Vec<f64>; 3], objects: &[Vec<Object>]) -> (f64, Seen) {
+    let (mut sum, mut seen) = (0.0, Seen { margin: 1.0, ..Seen::default() });
+    for (picture, objects) in objects.iter().enumerate() {
+        for (level, cells) in CELLS.into_iter().enumerate() {
+            for (anchor, row, column) in
+                (0..3).flat_map(|a| (0..cells).flat_map(move |r| (0..cells).map(move |c| (a, r, c))))
+            {
+                let place = (level, anchor, row, column);
+                let of = |entry: usize| answer(answers, picture, place, entry);
+                let [width, height] = anchors()[3 * (2 - level) + anchor].map(f64::from);
+                let sides = objects.iter().filter(|object| !object.bounds.is_empty());
+                let mut mine = sides.clone().filter(|object| !object.crowd && home(object) == place);
+                if let Some(object) = mine.next_back() {
+                    seen.responsible += 1;
+                    let [left, top, right, bottom] = object.bounds.array().map(f64::from);
+                    let share = |middle: f64, cell: usize| middle / (32.0 / real_len(cells)) - real_len(cell);
+                    let weight = 2.0 - (right - left) * (bottom - top) / (32.0 * 32.0);
+                    sum += weight * cross_entropy(of(0), share((left + right) / 2.0, column));
+                    sum += weight * cross_entropy(of(1), share((top + bottom) / 2.0, row));
+                    sum += weight * (of(2) - ((right - left) / width).ln()).powi(2) / 2.0;
+                    sum += weight * (of(3) - ((bottom - top) / height).ln()).powi(2) / 2.0;
+                    sum += cross_entropy(of(4), 1.0);
+                    for class in 0..CLASSES {
+                        sum += cross_entropy(of(5 + class), if class == object.class { 1.0 } else { 0.0 });
+                    }
+                    continue;
+                }
+                let own = own(answers, picture, place);
+                let best = sides.map(|object| overlap(own, object.bounds.array().map(f64::from))).fold(0.0, f64::max);
+                seen.margin = seen.margin.min((best - 0.5).abs());
+                if best > 0.5 {
+                    seen.ignored += 1;
+                } else {
+                    sum += cross_entropy(of(4), 0.0);
+                }
+            }
+        }
+    }
+    (sum / real_len(objects.len()), seen)
+}
+
+fn levels(answers: &[Vec<f32>; 3], taped: bool, device: &Device) -> Vec<Tensor<4>> {
+    let level = |(values, cells): (&Vec<f32>, usize)| {
+        let shape = [2, BOXES * ENTRIES, cells, cells];
+        let tensor = Tensor::<4>::from_data(TensorData::new(values.clone(), shape), device);
+        if taped { Tensor::from_inner(tensor).require_grad() } else { tensor }
+    };
+    answers.iter().zip(CELLS).map(level).collect()
+}
+
+#[test]
+fn loss_and_gradient_are_those_of_the_definition() {
+    const STEP: f64 = 1e-5;
+    let answers = answers();
+    let mut exact = doubled(&answers);
+    let objects = objects(&exact);
+    let (expected, seen) = by_loops(&exact, &objects);
+    // Of ten objects with an area two share a place and one is a crowd.
+    assert!(seen.ignored >= 4 && seen.responsible == 9 && seen.margin > 1e-3, "{seen:?}");
+
+    let (none, device) = (Index::default(), Device::flex());
+    let places = Places::new(SIDE, anchors());
+    let targets = Targets::new(&places, &objects);
+    assert_eq!(targets.most, 16, "more than are compared at once");
+    let plain = joined(levels(&answers, false, &device));
+    let plain = loss::loss(&pass(&none, false, &device), plain, targets.clone(), &places, CLASSES);
+    let leaves = levels(&answers, true, &device);
+    let taped = loss::loss(&pass(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    for found in [plain, taped.clone().inner()] {
+        let found = f64::from(found.try_into_scalar::<f32>().expect("readable"));
+        assert!((found - expected).abs() < 1e-6 * expected, "{found}, not {expected}");
+    }
+
+    // The gradient of three times the loss, so that what comes from above counts.
+    let mut tape = (taped * 3.0).backward();
+    for (level, leaf) in leaves.into_iter().enumerate() {
+        let found: Vec<f32> = leaf.grad_remove(&mut tape).expect("used").try_into_vec_as().expect("readable");
+        for (n, found) in found.into_iter().enumerate() {
+            let mut moved = |by: f64| {
+                exact[level][n] = f64::from(answers[level][n]) + by;
+                by_loops(&exact, &objects).0
+            };
+            let (above, below) = (moved(STEP), moved(-STEP));
+            moved(0.0);
+            let difference = 3.0 * (above - below) / (2.0 * STEP);
+            assert!((f64::from(found) - difference).abs() < 2e-6, "{found} at {level}, {n}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn large_answers_give_finite_losses() {
+    let (none, device) = (Index::default(), Device::flex());
+    let places = Places::new(SIDE, anchors());
+    let targets = Targets::new(&places, &objects(&doubled(&answers())));
+    let answers = answers().map(|level| level.into_iter().map(|value| value * 200.0).collect());
+    let leaves = levels(&answers, true, &device);
+    let loss = loss::loss(&pass(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    let mut tape = loss.backward();
+    assert!(loss.inner().try_into_scalar::<f32>().expect("readable").is_finite());
+    for leaf in leaves {
+        let gradient: Vec<f32> = leaf.grad_remove(&mut tape).expect("used").try_into_vec_as().expect("readable");
+        assert!(gradient.iter().all(|value| value.is_finite()));
+    }
+}
+
+/// What is found for levels of answers in pictures of this side.
+fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Found>> {
+    let none = Index::default();
+    let answers = joined(levels);
+    let device = answers.device();
+    let places = Places::new(side, anchors);
+    detections::detect(&pass(&none, false, &device), &answers, &places, CLASSES, &mut HostTime::default())
+        .expect("readable")
+}
+
+#[test]
+fn boxes_are_those_that_were_computed_by_hand() {
+    let device = Device::flex();
+    let mut answers = answers().map(|level| vec![-20.0; level.len()]);
+    assert_eq!(found(levels(&answers, false, &device), SIDE, anchors()), [vec![], vec![]]);
+    // Second row, finest level, third anchor (33, 23) / 12, row 3, column 1: x = 8·(1 + 1/2), y = 8·(3 + 3/4); twice as wide and three times as high as the anchor.
+    let values = [1.0, 3.0, 2.0, 3.0, 9.0, 4.0, 0.25].map(f32::ln);
+    for (entry, logit) in values.into_iter().enumerate() {
+        answers[2][(((3 + 2) * ENTRIES + entry) * 4 + 3) * 4 + 1] = logit;
+    }
+    let found = found(levels(&answers, false, &device), SIDE, anchors());
+    assert_eq!(found[0], []);
+    // Probabilities 9/10 of an object, 4/5 and 1/5 of the classes; the height of 5.75 reaches over the border.
+    let expected = [(0, 0.72, [9.25, 27.125, 14.75, 32.0]), (1, 0.18, [9.25, 27.125, 14.75, 32.0])];
+    assert_eq!(found[1].len(), 2);
+    for (found, (class, score, corners)) in found[1].iter().zip(expected) {
+        assert_eq!((found.class, &found.mask), (class, &None));
+        assert!((found.score - score).abs() < 1e-6, "{found:?}");
+        let near = found.bounds.array().into_iter().zip(corners).all(|(found, right)| (found - right).abs() < 1e-4);
+        assert!(near, "{found:?}, not {corners:?}");
+    }
+}
+
+#[test]
+fn of_very_many_candidates_the_best_hundred_are_told() {
+    let level =
+        |cells: usize, logit: f32| Tensor::<4>::full([1, BOXES * ENTRIES, cells, cells], logit, &Device::flex());
+    // Everywhere an object of both classes: a quarter each, and more on the coarsest level, whose 507 places are told first.
+    let found = found(vec![level(13, 0.5), level(26, 0.0), level(52, 0.0)], 416, ANCHORS);
+    assert_eq!(found[0].len(), 100);
+    let best = (1.0_f32 / (1.0 + (-0.5_f32).exp())).powi(2);
+    assert!((found[0][0].score - best).abs() < 1e-6);
+    assert!(found[0].windows(2).all(|pair| pair[0].score >= pair[1].score));
+    let overlap = |a: &Found, b: &Found| a.class == b.class && a.bounds.iou(b.bounds) > 0.7;
+    let pairs = (0..100).flat_map(|a| (0..a).map(move |b| (a, b)));
+    assert_eq!(pairs.filter(|(a, b)| overlap(&found[0][*a], &found[0][*b])).count(), 0);
+}
+
+#[test]
+#[cfg(feature = "cuda")]
+#[ignore = "needs a GPU"]
+fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
+    let answers = answers();
+    let targets = Targets::new(&Places::new(SIDE, anchors()), &objects(&doubled(&answers)));
+    let on = |device: &Device| {
+        let none = Index::default();
+        let leaves = levels(&answers, true, device);
+        let places = Places::new(SIDE, anchors());
+        let loss = loss::loss(&pass(&none, true, device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+        let mut tape = loss.backward();
+        let read = |leaf: Tensor<4>| -> Vec<f32> {
+            leaf.grad_remove(&mut tape).expect("used").try_into_vec_as().expect("readable")
+        };
+        let mut values: Vec<f32> = leaves.into_iter().flat_map(read).collect();
+        values.push(loss.inner().try_into_scalar().expect("readable"));
+        (values, found(levels(&answers, false, device), SIDE, anchors()))
+    };
+    let (theirs, [ours, again]) = (on(&Device::flex()), [(); 2].map(|()| on(&Device::cuda(0))));
+    assert_eq!(crate::train::native::fault(), None);
+    assert_eq!(ours, again, "other bits");
+    let near = |a: f32, b: f32| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+    assert!(ours.0.iter().zip(&theirs.0).all(|(a, b)| near(*a, *b)), "{ours:?}, not {theirs:?}");
+    for (ours, theirs) in ours.1.iter().zip(&theirs.1) {
+        assert_eq!(ours.len(), theirs.len());
+        for (a, b) in ours.iter().zip(theirs) {
+            let corners = a.bounds.array().into_iter().zip(b.bounds.array());
+            assert!(a.class == b.class && near(a.score, b.score), "{a:?}, not {b:?}");
+            assert!(corners.into_iter().all(|(a, b)| near(a, b)), "{a:?}, not {b:?}");
+        }
+    }
+}
