@@ -7,6 +7,7 @@
 mod convolution;
 mod data;
 mod dataset;
+mod detection;
 mod device;
 mod digits;
 mod dqn;
@@ -49,6 +50,8 @@ pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
 use crate::record::{Cell, Digest, EventKind};
+use detection::mean_average_precision::EvaluationError;
+use models::detector::ReadError;
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 
@@ -96,6 +99,9 @@ pub enum TrainError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// What was found cannot be judged: a fault of the model's code.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
     /// Parameters do not take part in the loss: a fault of the model's code.
     #[error("{found} of {expected} parameters have a gradient (the model does not use the others)")]
     Gradients {
@@ -104,6 +110,12 @@ pub enum TrainError {
         /// How many parameters there are.
         expected: usize,
     },
+}
+
+impl From<ReadError> for TrainError {
+    fn from(ReadError { what, source }: ReadError) -> Self {
+        Self::Read { what, source }
+    }
 }
 
 impl TrainError {
@@ -125,8 +137,8 @@ impl TrainError {
 /// - the metrics `eval_loss` and `accuracy`, and an `inference` phase for each timed answer to one batch of evaluation data (none of
 ///   them for `linear`), `loss`, for `linear` also `weight` and `bias`, and the digests `weights` and `data`.
 ///
-/// A GPU works off a queue. Its first ten steps, and those on a smaller batch, compile and tune and are read one by one; the fact
-/// `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps gets
+/// A GPU works off a queue. Of its first ten steps, which compile and tune, the first three and the last are read one by one, as are those on a smaller
+/// batch; the fact `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps gets
 /// the mean of their times, and lies where the mean puts it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
 /// `optimizer` have the step's number and end when their work is done, not when it is queued. Such a step is a batch of its own.
 ///
@@ -155,6 +167,7 @@ pub fn generators() -> Vec<(&'static str, Digest)> {
     vec![
         ("digits", digits::reference_digest()),
         ("shapes", data::shapes::reference_digest()),
+        ("scenes", data::scenes::reference_digest()),
         ("grammar", data::grammar::reference_digest()),
     ]
 }

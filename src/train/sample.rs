@@ -73,6 +73,7 @@ pub fn tiny_cell(model: &str) -> Cell {
     let mut cell = cell("softmax");
     let (data, classes) = match model {
         "resnet50" | "vgg16" => ("shapes", 10_i64),
+        "yolov3" | "maskrcnn" => ("scenes", 10),
         "dqn" => ("cartpole", 0),
         _ => ("grammar", 200),
     };
@@ -101,10 +102,11 @@ pub fn tiny_cell(model: &str) -> Cell {
         _ => fields.extend([
             ("model.size", "tiny".into()),
             ("model.classes", classes.into()),
-            (
-                if data == "shapes" { "data.side" } else { "data.width" },
-                if data == "shapes" { 32_i64 } else { 16 }.into(),
-            ),
+            match data {
+                "shapes" => ("data.side", 32_i64.into()),
+                "scenes" => ("data.side", 64_i64.into()),
+                _ => ("data.width", 16_i64.into()),
+            },
         ]),
     }
     if ["vgg16", "bert", "gpt2"].contains(&model) {

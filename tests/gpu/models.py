@@ -41,9 +41,11 @@ DATA = {
     "gpt2": 'name = "grammar"\nwidth = 512\ntrain_count = {train}\neval_count = {eval}',
     "dqn": 'name = "cartpole"\ntrain_count = 64000',
     "catch": 'name = "catch"\nactions = 6\ntrain_count = 64000',
+    "yolov3": 'name = "scenes"\nside = 416\ntrain_count = {train}\neval_count = {eval}',
+    "maskrcnn": 'name = "scenes"\nside = 512\ntrain_count = {train}\neval_count = {eval}',
     "mnist_cnn": 'name = "digits"\ntrain_count = 6400\neval_count = 1000',
 }
-RULE = {"resnet50": ("momentum", 0.01), "vgg16": ("momentum", 0.001)}
+RULE = {"resnet50": ("momentum", 0.01), "vgg16": ("momentum", 0.001), "yolov3": ("momentum", 0.0001), "maskrcnn": ("momentum", 0.0001)}
 COLUMNS = [
     ("step_time", 1e3, "step ms"),
     ("step_time_p95", 1e3, "p95 ms"),
@@ -58,6 +60,8 @@ COLUMNS = [
     ("first_step_s", 1, "first step s"),
     ("loss", 1, "loss"),
     ("accuracy", 1, "accuracy"),
+    ("mask_ap", 1, "mask AP"),
+    ("matching_share", 100, "matching %"),
 ]
 
 
@@ -191,7 +195,7 @@ def stage_manifests(paths, out):
             command = [str(WORK / "ledger"), "show", attempt["attempt"], "--json"]
             shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
             found = {**shown["attempts"][0].get("facts", {}), **shown["attempts"][0].get("metrics", {})}
-            wanted = ["accuracy", "perplexity", "mean_return", "eval_loss", "eval_loss_floor", "chance_accuracy", "train_time", "skipped_steps"]
+            wanted = ["accuracy", "perplexity", "mean_return", "box_ap_50", "mask_ap", "mask_ap_50", "matching_share", "step_time", "eval_loss", "eval_loss_floor", "chance_accuracy", "train_time", "skipped_steps"]
             told = [f"{name} {number(found.get(name)):.5g}" for name in wanted if number(found.get(name)) is not None]
             print(attempt["experiment"], attempt["outcome"], ", ".join(told), flush=True)
 

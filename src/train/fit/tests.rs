@@ -171,7 +171,7 @@ fn shared_cells() -> Vec<Cell> {
         cnn.config.insert(format!("training.{name}"), value.into());
     }
     let mut cells = vec![mlp, cnn];
-    cells.extend(["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn"].map(tiny_cell));
+    cells.extend(["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn", "yolov3", "maskrcnn"].map(tiny_cell));
     cells
 }
 

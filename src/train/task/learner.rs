@@ -1,7 +1,7 @@
 //! A model that learns the right class of every position: of an image, or of each token of a text.
 
 use super::ahead::Ahead;
-use super::network::{Network, answer_taped, backward};
+use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
 use crate::train::data::planes::{DEVIATION, MEAN};
@@ -102,7 +102,7 @@ impl Task for Learner {
             let (targets, counted) = self.targets(&samples);
             Ok((self.input(samples.inputs), targets, counted))
         })?;
-        let leaves = Network::leaves(parameters);
+        let leaves = leaves(parameters);
         let classes = self.network.model.classes();
         let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
         let loss = inner.phase("forward", || {

@@ -2,6 +2,7 @@
 
 use super::Gradients;
 use crate::train::device::Place;
+use crate::train::models::detector::Detector;
 use crate::train::models::{Input, Model};
 use crate::train::parameters::{Index, Layout};
 use crate::train::pass::{Material, Pass, fresh};
@@ -9,9 +10,9 @@ use crate::train::precision::Precision;
 use burn::tensor::Tensor;
 
 /// A model, and all that its passes need beside the parameters.
-pub struct Network {
+pub struct Network<M: ?Sized = dyn Model> {
     /// The model.
-    pub model: Box<dyn Model>,
+    pub model: Box<M>,
     /// Its parameters in their order.
     pub layouts: Vec<Layout>,
     /// Where tensors live.
@@ -22,10 +23,9 @@ pub struct Network {
     precision: Precision,
 }
 
-impl Network {
-    /// One that has seen nothing.
-    pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
-        let (layouts, statistics) = (model.layouts(), model.statistics());
+impl<M: ?Sized> Network<M> {
+    /// One that has seen nothing, with these parameters and running statistics.
+    fn of(model: Box<M>, [layouts, statistics]: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
         Self {
             index: Index::new(&layouts),
             statistics: Index::new(&statistics),
@@ -37,15 +37,30 @@ impl Network {
         }
     }
 
-    /// Parameters as leaves of a new tape.
-    pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
-        parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
-    }
-
     /// The model, and a pass of it for a training step, whose parameters are these leaves.
-    pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a dyn Model, Pass<'a>) {
+    pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a M, Pass<'a>) {
         let (model, material) = self.material(leaves);
         (model, Pass::to_train(material, seed, step))
+    }
+
+    /// The model, and a pass of it that answers with these parameters, off any tape.
+    pub fn answering<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, Pass<'a>) {
+        let (model, material) = self.material(parameters);
+        (model, Pass::to_answer(material))
+    }
+
+    fn material<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, Material<'a>) {
+        let Self { model, index, statistics, running, precision, place, .. } = self;
+        let (precision, device) = (*precision, place.device());
+        (&**model, Material { index, parameters, statistics, running, precision, device })
+    }
+}
+
+impl Network {
+    /// One that has seen nothing.
+    pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
+        let parts = [model.layouts(), model.statistics()];
+        Self::of(model, parts, precision, place)
     }
 
     /// The answers of parameters off any tape, and what `more` makes of them.
@@ -55,17 +70,23 @@ impl Network {
         input: Input,
         more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
     ) -> T {
-        let (model, material) = self.material(parameters);
-        let mut pass = Pass::to_answer(material);
+        let (model, mut pass) = self.answering(parameters);
         let answers = model.answer(&mut pass, input);
         more(&pass, answers)
     }
+}
 
-    fn material<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a dyn Model, Material<'a>) {
-        let Self { model, index, statistics, running, precision, place, .. } = self;
-        let (precision, device) = (*precision, place.device());
-        (&**model, Material { index, parameters, statistics, running, precision, device })
+impl Network<dyn Detector> {
+    /// One that has seen nothing.
+    pub fn detector(model: Box<dyn Detector>, precision: Precision, place: &Place) -> Self {
+        let parts = [model.layouts(), model.statistics()];
+        Self::of(model, parts, precision, place)
     }
+}
+
+/// Parameters as leaves of a new tape.
+pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
+    parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
 }
 
 /// The answers of a training step, on the tape.

@@ -1,12 +1,15 @@
 //! From what a cell asks for to a task: which model, which data.
 
 use super::Task;
+use super::finder::Finder;
 use super::learner::Learner;
 use super::network::Network;
 use super::player::{Player, Rules};
 use super::small::SmallTask;
 use crate::train::DataError;
 use crate::train::data::cifar::CifarKind;
+use crate::train::data::coco::Parts;
+use crate::train::data::objects::ObjectPictures;
 use crate::train::data::pictures::Pictures;
 use crate::train::data::text::{Objective, Text, Vocabulary, Windows};
 use crate::train::dataset::Dataset;
@@ -14,10 +17,13 @@ use crate::train::device::Place;
 use crate::train::dqn::{Config, Exploration};
 use crate::train::environment::{CartPole, Catch, Controls, Environment};
 use crate::train::layers::Cell;
-use crate::train::models::{Bert, DeepQ, Gpt2, Model, Recurrent, Resnet, Vgg};
+use crate::train::models::detector::Detector;
+use crate::train::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::train::number::single;
 use crate::train::parameters::Layout;
-use crate::train::spec::{LearnSpec, Learned, PlaySpec, Published, Size, Spec, TaskSpec, Tokenizer, World};
+use crate::train::spec::{
+    DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Spec, TaskSpec, Tokenizer, World,
+};
 use std::sync::Arc;
 
 /// What a cell asks for.
@@ -38,7 +44,40 @@ pub fn open(spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
             Ok(Box::new(Learner::new(network, data, spec.seed, spec.batch)))
         }
         TaskSpec::Play(play) => Ok(player(play, spec, place)),
+        TaskSpec::Detect(detect) => finder(detect, spec, place),
     }
+}
+
+/// A model that finds objects, and its pictures.
+fn finder(detect: &DetectSpec, spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
+    let data = objects(detect)?;
+    if data.train_len() < spec.batch {
+        return Err(DataError::Batch { batch: spec.batch, samples: data.train_len() });
+    }
+    if data.classes() > detect.classes {
+        return Err(DataError::Classes { found: data.classes(), model: detect.classes });
+    }
+    let network = Network::detector(detector(detect), spec.precision, place);
+    Ok(Box::new(Finder::new(network, data.into(), spec.seed, spec.batch)))
+}
+
+fn detector(detect: &DetectSpec) -> Box<dyn Detector> {
+    match (detect.model, detect.size) {
+        (Detecting::YoloV3, Size::Full) => Box::new(YoloV3::darknet53(detect.classes)),
+        (Detecting::YoloV3, Size::Tiny) => Box::new(YoloV3::tiny(detect.classes)),
+        (Detecting::MaskRcnn, Size::Full) => Box::new(MaskRcnn::fifty(detect.classes)),
+        (Detecting::MaskRcnn, Size::Tiny) => Box::new(MaskRcnn::tiny(detect.classes)),
+    }
+}
+
+fn objects(detect: &DetectSpec) -> Result<ObjectPictures, DataError> {
+    let parts = if detect.model == Detecting::MaskRcnn { Parts::Masks } else { Parts::Boxes };
+    Ok(match &detect.data {
+        Seen::Scenes { seed, side, train, eval } => {
+            ObjectPictures::scenes(*seed, *side, detect.classes, *train, *eval)?
+        }
+        Seen::Coco { path, side } => ObjectPictures::coco(path, *side, parts)?,
+    })
 }
 
 /// An agent in its environment.
@@ -81,6 +120,7 @@ pub fn layouts(spec: &TaskSpec) -> Vec<Layout> {
         TaskSpec::Small { model, .. } => model.layouts(),
         TaskSpec::Learn(learn) => model(learn).layouts(),
         TaskSpec::Play(play) => deep_q(play.world).layouts(),
+        TaskSpec::Detect(detect) => detector(detect).layouts(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
 
-use super::network::{Network, answer_taped, backward};
+use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
 use crate::train::TrainError;
@@ -123,7 +123,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
             let goals = targets(&batch, &next, None, self.rules.config.discount);
             Ok((batch, goals))
         })?;
-        let leaves = Network::leaves(parameters);
+        let leaves = leaves(parameters);
         let seen = E::Item::input(&batch.observations, batch.rows, &self.network.place.device());
         let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
         let loss = inner.phase("forward", || {

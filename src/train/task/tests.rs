@@ -8,6 +8,8 @@ use burn::tensor::Device;
 
 const LEARNERS: [&str; 6] = ["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"];
 
+const DETECTORS: [&str; 2] = ["yolov3", "maskrcnn"];
+
 fn with(model: &str, fields: &[(&str, &str)]) -> Cell {
     let mut cell = tiny_cell(model);
     cell.config.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
@@ -35,6 +37,20 @@ fn every_model_trains_is_evaluated_and_states_its_work() {
         let floor = facts.get("eval_loss_floor").and_then(|floor| floor.as_float());
         assert_eq!(floor.is_some(), tokens && model != "bert", "{model}");
         assert!(floor.is_none_or(|floor| metrics["eval_loss"] > floor), "{model}: {floor:?} of {metrics:?}");
+    }
+}
+
+#[test]
+fn every_detector_trains_is_evaluated_and_states_its_work() {
+    for model in DETECTORS {
+        let Told { series, metrics, digests, .. } = tell(&tiny_cell(model)).expect(model);
+        assert_eq!(series["loss"].len(), 3, "{model}");
+        assert!(series["loss"].iter().all(|loss| (0.1..1e4).contains(loss)), "{model}: {series:?}");
+        let precisions = ["accuracy", "box_ap_50", "box_ap_75", "mask_ap", "mask_ap_50", "mask_ap_75"];
+        let told = precisions.map(|name| metrics.get(name).is_some_and(|ap| (0.0..=1.0).contains(ap)));
+        assert_eq!(told, [true, true, true, model == "maskrcnn", model == "maskrcnn", model == "maskrcnn"], "{model}");
+        assert!((1e5..1e10).contains(&metrics["flops_per_sample"]), "{model}: {metrics:?}");
+        assert!(digests.contains_key("weights") && digests.contains_key("data"), "{model}");
     }
 }
 
@@ -148,6 +164,13 @@ fn full_models_have_the_published_number_of_parameters() {
         cell.config.insert("model.classes".to_owned(), classes.into());
         assert_eq!(parameter_count(&cell).expect(model), count, "{model}");
     }
+    for (model, classes, count) in [("yolov3", 80_i64, 61_949_149), ("maskrcnn", 90, 44_401_393)] {
+        let mut cell = with(model, &[("model.size", "full")]);
+        cell.config.insert("model.classes".to_owned(), classes.into());
+        cell.config.insert("data.name".to_owned(), "coco".into());
+        cell.config.insert("data.path".to_owned(), "nowhere".into());
+        assert_eq!(parameter_count(&cell).expect(model), count, "{model}");
+    }
     assert_eq!(parameter_count(&tiny_cell("dqn")).expect("valid"), 17_410);
     let mut catch = with("dqn", &[("data.name", "catch")]);
     catch.config.insert("data.actions".to_owned(), 4_i64.into());
@@ -156,7 +179,7 @@ fn full_models_have_the_published_number_of_parameters() {
 
 #[test]
 fn a_device_with_a_queue_learns_what_the_host_learns() {
-    for model in LEARNERS.into_iter().chain(["dqn"]) {
+    for model in LEARNERS.into_iter().chain(DETECTORS).chain(["dqn"]) {
         let cell = tiny_cell(model);
         let host = tell(&cell).expect(model);
         let device = tell_on(&Place::Device(Device::flex()), &cell).expect(model);

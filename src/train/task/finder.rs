@@ -1,0 +1,311 @@
+//! A model that finds objects in pictures.
+
+use super::ahead::Ahead;
+use super::network::{Network, backward, leaves};
+use super::{Gradients, Score, Step, Task};
+use crate::record::{Digest, Value};
+use crate::train::data::objects::{Object, ObjectBatch, ObjectPictures};
+use crate::train::detection::boxes::Xywh;
+use crate::train::detection::mask::Mask;
+use crate::train::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
+use crate::train::detection::{Detection, Truth};
+use crate::train::evaluate::turn;
+use crate::train::fit::WARM_UP;
+use crate::train::models::detector::{Detector, Found, HostTime};
+use crate::train::number::real;
+use crate::train::parameters::Layout;
+use crate::train::{DataError, TrainError};
+use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
+use rayon::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A model and its data.
+pub struct Finder {
+    network: Network<dyn Detector>,
+    data: Arc<ObjectPictures>,
+    seed: u64,
+    /// Rows of a batch of evaluation.
+    batch: usize,
+    ahead: Ahead<ObjectBatch>,
+    /// What is answered next.
+    asked: Option<Tensor<4>>,
+    share: Share,
+}
+
+/// How much of the steps' time the host spends on matching and suppression.
+#[derive(Default)]
+struct Share {
+    host: Duration,
+    all: Duration,
+    /// When the step before began, its epoch, and the host's part of it.
+    before: Option<(Instant, u64, Duration)>,
+}
+
+impl Share {
+    /// A step begins. The first ones compile and tune, and between two epochs there is an evaluation: neither counts.
+    fn begin(&mut self, step: &Step<'_>) {
+        let now = Instant::now();
+        let counts = |before: &(Instant, u64, Duration)| step.number > WARM_UP + 1 && before.1 == step.epoch;
+        if let Some((began, _, host)) = self.before.take().filter(counts) {
+            self.host += host;
+            self.all += now.duration_since(began);
+        }
+        self.before = Some((now, step.epoch, Duration::ZERO));
+    }
+
+    fn end(&mut self, host: Duration) {
+        if let Some((_, _, spent)) = &mut self.before {
+            *spent = host;
+        }
+    }
+}
+
+impl Finder {
+    /// A model that has learned nothing. Batches of evaluation have `batch` rows.
+    pub fn new(network: Network<dyn Detector>, data: Arc<ObjectPictures>, seed: u64, batch: usize) -> Self {
+        let batch = batch.min(data.eval_len()).max(1);
+        Self { network, data, seed, batch, ahead: Ahead::new(), asked: None, share: Share::default() }
+    }
+
+    fn images(&self, bytes: Vec<u8>, rows: usize) -> Tensor<4> {
+        let (device, side) = (self.network.place.device(), self.data.side());
+        let bytes = Tensor::<4, Int>::from_data(TensorData::new(bytes, [rows, 3, side, side]), (&device, DType::U8));
+        bytes.cast(FloatDType::F32) / 255.0
+    }
+
+    /// What is found in a batch of pictures.
+    fn found(&mut self, parameters: &[Tensor<1>], images: Tensor<4>) -> Result<Vec<Vec<Found>>, TrainError> {
+        let (model, mut pass) = self.network.answering(parameters);
+        Ok(model.detect(&mut pass, images, &mut HostTime::default())?)
+    }
+}
+
+/// What an evaluation gathers of boxes and of masks.
+struct Judge {
+    boxes: MeanAveragePrecision,
+    masks: Option<MeanAveragePrecision>,
+    classes: usize,
+}
+
+impl Judge {
+    fn new(classes: usize, masks: bool) -> Self {
+        Self {
+            boxes: MeanAveragePrecision::new(classes),
+            masks: masks.then(|| MeanAveragePrecision::new(classes)),
+            classes,
+        }
+    }
+
+    /// Takes in what was found in pictures, and what is in them.
+    fn add(&mut self, found: &[Vec<Found>], objects: &[Vec<Object>]) -> Result<(), EvaluationError> {
+        let (classes, masks) = (self.classes, self.masks.is_some());
+        let matched = found.par_iter().zip(objects).map(|(found, objects)| {
+            let boxes = match_picture(classes, &boxes_found(found), &boxes_there(objects))?;
+            let masks = masks.then(|| match_picture(classes, &masks_found(found), &masks_there(objects)));
+            Ok((boxes, masks.transpose()?))
+        });
+        let matched: Vec<Result<(Matches, Option<Matches>), EvaluationError>> = matched.collect();
+        for picture in matched {
+            let (boxes, masks) = picture?;
+            self.boxes.add(boxes);
+            if let (Some(all), Some(masks)) = (&mut self.masks, masks) {
+                all.add(masks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Mean average precision, where there is anything to be found.
+    fn score(self) -> Score {
+        let boxes = self.boxes.finish().summary;
+        let masks = self.masks.map(|masks| masks.finish().summary);
+        let named = [
+            ("eval_accuracy", boxes.ap),
+            ("eval_box_ap_50", boxes.ap_50),
+            ("eval_box_ap_75", boxes.ap_75),
+            ("eval_mask_ap", masks.and_then(|masks| masks.ap)),
+            ("eval_mask_ap_50", masks.and_then(|masks| masks.ap_50)),
+            ("eval_mask_ap_75", masks.and_then(|masks| masks.ap_75)),
+        ];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn boxes_found(found: &[Found]) -> Vec<Detection<Xywh>> {
+    found
+        .iter()
+        .map(|found| Detection { class: found.class, score: found.score, region: found.bounds.into() })
+        .collect()
+}
+
+fn boxes_there(objects: &[Object]) -> Vec<Truth<Xywh>> {
+    objects.iter().map(|object| truth(object, object.bounds.into())).collect()
+}
+
+fn masks_found(found: &[Found]) -> Vec<Detection<Mask>> {
+    let of = |found: &Found| Some(Detection { class: found.class, score: found.score, region: found.mask.clone()? });
+    found.iter().filter_map(of).collect()
+}
+
+fn masks_there(objects: &[Object]) -> Vec<Truth<Mask>> {
+    objects.iter().filter_map(|object| Some(truth(object, object.mask.clone()?))).collect()
+}
+
+fn truth<R>(object: &Object, region: R) -> Truth<R> {
+    Truth { class: object.class, area: object.area, crowd: object.crowd, region }
+}
+
+impl Task for Finder {
+    fn layouts(&self) -> &[Layout] {
+        &self.network.layouts
+    }
+
+    fn samples(&self) -> usize {
+        self.data.train_len()
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        self.share.begin(step);
+        let (data, seed) = (Arc::clone(&self.data), self.seed);
+        let (images, objects) = step.inner.phase("data", || {
+            let batch = self.ahead.take(step, move |epoch, indices| Ok(data.train_batch(seed, epoch, indices)?))?;
+            Ok((self.images(batch.pixels, batch.rows), batch.objects))
+        })?;
+        if step.number == 1 {
+            let (model, mut pass) = self.network.answering(parameters);
+            model.calibrate(&mut pass, images.clone());
+        }
+        let leaves = leaves(parameters);
+        let mut host = HostTime::default();
+        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let loss = step.inner.phase("forward", || {
+            let images = pass.constant(images);
+            Ok(model.loss(&mut pass, images, &objects, &mut host)?)
+        })?;
+        self.share.end(host.0);
+        step.inner.phase("backward", || Ok(backward(pass, loss, step.scale)))
+    }
+
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        let mut judge = Judge::new(self.network.model.classes(), self.network.model.masks());
+        let indices: Vec<usize> = (0..self.data.eval_len()).collect();
+        for indices in indices.chunks(self.batch) {
+            let batch = self.data.eval_batch(indices).map_err(DataError::from)?;
+            let images = self.images(batch.pixels, batch.rows);
+            let found = self.found(parameters, images)?;
+            judge.add(&found, &batch.objects)?;
+        }
+        Ok(Some(judge.score()))
+    }
+
+    fn answered_rows(&self) -> Option<usize> {
+        Some(self.batch)
+    }
+
+    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        let batch = self.data.eval_batch(&turn(n, rows, self.data.eval_len())).map_err(DataError::from)?;
+        self.asked = Some(self.images(batch.pixels, batch.rows));
+        Ok(self.network.place.sync()?)
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+        if let Some(images) = self.asked.take() {
+            self.found(parameters, images)?;
+            self.network.place.sync()?;
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> Digest {
+        self.data.digest()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        self.data.facts()
+    }
+
+    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+        vec![("flops_per_sample", 3.0 * real(self.network.model.forward_flops(self.data.side())), "FLOP")]
+    }
+
+    fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
+        let Share { host, all, .. } = self.share;
+        if all.is_zero() { Vec::new() } else { vec![("matching_share", host.as_secs_f64() / all.as_secs_f64())] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::detection::boxes::Xyxy;
+    use crate::train::detection::mask::Size;
+
+    fn bounds(left: f32) -> Xyxy {
+        Xyxy { left, top: 10.0, right: left + 20.0, bottom: 30.0 }
+    }
+
+    fn mask(left: f32) -> Mask {
+        Mask::pasted(Size { width: 64, height: 64 }, bounds(left), 1, &[1.0])
+    }
+
+    fn object(class: usize, left: f32) -> Object {
+        Object { class, bounds: bounds(left), area: 400.0, crowd: false, mask: Some(mask(left)) }
+    }
+
+    fn found(class: usize, left: f32, score: f32) -> Found {
+        Found { class, score, bounds: bounds(left), mask: Some(mask(left)) }
+    }
+
+    fn judged(found: &[Vec<Found>], objects: &[Vec<Object>], masks: bool) -> Score {
+        let mut judge = Judge::new(3, masks);
+        judge.add(found, objects).expect("known classes");
+        judge.score()
+    }
+
+    #[test]
+    fn all_found_is_one_and_half_of_the_classes_is_a_half() {
+        let objects = [vec![object(0, 5.0), object(2, 30.0)], vec![object(0, 20.0)]];
+        let all = [vec![found(0, 5.0, 0.9), found(2, 30.0, 0.8)], vec![found(0, 20.0, 0.7)]];
+        for (_, value) in judged(&all, &objects, true) {
+            assert!((value - 1.0).abs() < 1e-9, "{value}");
+        }
+        let some = [vec![found(0, 5.0, 0.9), found(1, 30.0, 0.8)], vec![found(0, 20.0, 0.7)]];
+        let score = judged(&some, &objects, false);
+        assert_eq!(score.len(), 3);
+        assert!((score[0].1 - 0.5).abs() < 1e-9, "{score:?}");
+    }
+
+    #[test]
+    fn what_is_a_little_off_counts_for_small_overlaps_only() {
+        // 20 wide and 4 off: 16 of 24.
+        let score = judged(&[vec![found(0, 9.0, 0.9)]], &[vec![object(0, 5.0)]], false);
+        let expected = [("eval_accuracy", 0.4), ("eval_box_ap_50", 1.0), ("eval_box_ap_75", 0.0)];
+        for ((name, value), (expected_name, expected)) in score.into_iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert!((value - expected).abs() < 1e-9, "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_find_nothing_is_told() {
+        assert_eq!(judged(&[vec![found(0, 5.0, 0.9)]], &[vec![]], true), []);
+    }
+
+    #[test]
+    fn the_share_leaves_the_first_steps_and_evaluations_out() {
+        use crate::train::device::Place;
+        use crate::train::sample::Notebook;
+        let (place, sink) = (Place::Host, Notebook::default());
+        let inner = crate::train::task::Inner { place: &place, sink: &sink, step: 1, waits: false, tells: false };
+        let mut share = Share::default();
+        for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
+            share.begin(&Step { number, epoch, indices: &[], next: None, scale: 1.0, inner });
+            share.end(Duration::from_millis(3));
+            assert_eq!((share.host, share.all), (Duration::ZERO, Duration::ZERO), "step {number}");
+        }
+        let number = WARM_UP + 3;
+        share.begin(&Step { number, epoch: 2, indices: &[], next: None, scale: 1.0, inner });
+        assert_eq!(share.host, Duration::from_millis(3));
+    }
+}
