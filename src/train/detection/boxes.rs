@@ -92,6 +92,7 @@ impl Xyxy {
     }
 
     /// Area that both have in common, in square pixels.
+    #[cfg(test)]
     pub fn intersection(self, other: Self) -> f32 {
         let width = lesser(self.right, other.right) - greater(self.left, other.left);
         let height = lesser(self.bottom, other.bottom) - greater(self.top, other.top);
@@ -99,9 +100,24 @@ impl Xyxy {
     }
 
     /// Intersection over union, 0 to 1; 0 where both are empty.
+    #[cfg(test)]
     pub fn iou(self, other: Self) -> f32 {
         let common = self.intersection(other);
         if common > 0.0 { common / (self.area() + other.area() - common) } else { 0.0 }
+    }
+
+    /// Intersection over union with each of many boxes, 0 to 1; 0 where both are empty.
+    pub fn ious(self, others: &[Self]) -> Vec<f32> {
+        let area = self.area();
+        // Without a jump for each: most of many overlap with nothing.
+        let iou = |other: &Self| {
+            let width = greater(lesser(self.right, other.right) - greater(self.left, other.left), 0.0);
+            let height = greater(lesser(self.bottom, other.bottom) - greater(self.top, other.top), 0.0);
+            let common = width * height;
+            let share = common / (area + other.area() - common);
+            if common > 0.0 { share } else { 0.0 }
+        };
+        others.iter().map(iou).collect()
     }
 }
 
@@ -213,6 +229,7 @@ mod tests {
             let (both, any) = counted(a, b);
             prop_assert_eq!(a.intersection(b), both);
             prop_assert_eq!(a.iou(b), both / any);
+            prop_assert_eq!(a.ious(&[b, a, b]), vec![both / any, 1.0, both / any]);
             prop_assert_eq!(Xywh::from(a).iou(b.into(), false), f64::from(both) / f64::from(any));
             prop_assert_eq!(Xywh::from(a).iou(b.into(), true), f64::from(both) / f64::from(a.area()));
         }
@@ -246,6 +263,7 @@ mod tests {
         let (left, right) = (Xyxy::new([0.0, 0.0, 2.0, 2.0]), Xyxy::new([2.0, 0.0, 4.0, 2.0]));
         let empty = Xyxy::new([1.0, 1.0, 1.0, 1.0]);
         assert_eq!([left.iou(right), empty.iou(empty), empty.iou(left)], [0.0; 3]);
+        assert_eq!(empty.ious(&[empty, left, right]), [0.0; 3]);
         assert_eq!(Xywh::from(empty).iou(empty.into(), true), 0.0);
         assert!(empty.is_empty() && !left.is_empty() && Xyxy::new([0.0, 0.0, f32::NAN, 1.0]).is_empty());
     }

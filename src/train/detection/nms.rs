@@ -197,7 +197,7 @@ impl Kept {
 /// So many boxes are no longer compared one by one.
 const MANY: usize = 128;
 /// Cells of a grid along each axis.
-const SIDE: usize = 32;
+const SIDE: usize = 8;
 /// What rounding may move a border by, and more.
 const ROUNDING: f32 = 1.01;
 

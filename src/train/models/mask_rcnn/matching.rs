@@ -38,14 +38,17 @@ pub const ANCHORS: Overlap = Overlap { object: 0.7, background: 0.3, best: true 
 /// Of proposals (He et al. 2017, section 3.1).
 pub const PROPOSALS: Overlap = Overlap { object: 0.5, background: 0.5, best: false };
 
+/// Fewer boxes than that are not worth a thread.
+const LEAST: usize = 2048;
+
 /// What each box answers for. Of objects with which it overlaps equally it is the first, also where another object made it one of `best` (torchvision's `Matcher`).
 pub fn matches(objects: &[Xyxy], boxes: &[Xyxy], overlap: Overlap) -> Vec<Match> {
-    let most = |object: &Xyxy| boxes.iter().map(|bounds| object.iou(*bounds)).fold(0.0, f32::max);
-    let most: Vec<f32> = if overlap.best { objects.par_iter().map(most).collect() } else { Vec::new() };
-    let of = |bounds: &Xyxy| {
+    let ious: Vec<Vec<f32>> = objects.par_iter().map(|object| object.ious(boxes)).collect();
+    let most: Vec<f32> = ious.iter().map(|ious| ious.iter().copied().fold(0.0, f32::max)).collect();
+    let of = |bounds: usize| {
         let (mut found, mut best, mut among) = (Match::Background, -1.0, false);
-        for (place, object) in objects.iter().enumerate() {
-            let iou = object.iou(*bounds);
+        for (place, ious) in ious.iter().enumerate() {
+            let iou = ious[bounds];
             if iou > best {
                 (found, best) = (Match::Object(place), iou);
             }
@@ -57,7 +60,7 @@ pub fn matches(objects: &[Xyxy], boxes: &[Xyxy], overlap: Overlap) -> Vec<Match>
             _ => Match::Unclear,
         }
     };
-    boxes.par_iter().map(of).collect()
+    (0..boxes.len()).into_par_iter().with_min_len(LEAST).map(of).collect()
 }
 
 /// How many boxes of a picture a step learns from.
