@@ -2,7 +2,7 @@
 //!
 //! Knows how a scene is made from (seed, split, index, side, classes) and nothing of files, training or devices.
 //!
-//! One to eight objects, every number as likely, of two to eighty classes, small, medium and large by COCO's borders, at any
+//! One to eight objects are asked for, every number as likely, of two to eighty classes, small, medium and large by COCO's borders, at any
 //! place, turned by any angle, in any colours, before a textured background and under noise. Nearer objects hide others: a mask is
 //! what is seen, and of every object at least 40% and 64 pixels are. A class is a form of `shapes` and a fill ([`class`]); sizes,
 //! places, order and colours are drawn alike for all of them, so that it takes the form and the fill to tell it. Only additions,

@@ -138,16 +138,24 @@ fn join(annotation: Annotation, image: Option<&mut Image>, class: Option<usize>)
 fn image(id: u64, fields: Fields<'_>) -> Result<Image, EntryFault> {
     let below = |value: &Value| {
         let path = Path::new(value.as_str()?);
-        let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        (inside && path.file_name().is_some()).then(|| path.to_owned())
+        // What else lies there is in no run's identity.
+        let seen = |part: Component<'_>| match part {
+            Component::Normal(name) => !name.as_encoded_bytes().starts_with(b"."),
+            part => part == Component::CurDir,
+        };
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        let picture = ending.is_some_and(|ending| ["jpg", "jpeg", "png"].contains(&ending.as_str()));
+        (picture && path.components().all(seen)).then(|| path.to_owned())
     };
     Ok(Image {
         id,
-        file: fields.get("file_name", "a path below the folder of the pictures", below)?,
+        file: fields.get("file_name", PICTURE, below)?,
         size: Size { width: fields.side("width")?, height: fields.side("height")? },
         objects: Vec::new(),
     })
 }
+
+pub(super) const PICTURE: &str = "a path below the folder of the pictures that ends in .jpg, .jpeg or .png, without a dot at the beginning of a name";
 
 fn annotation(offset: usize, id: u64, fields: Fields<'_>, parts: Parts) -> Result<Annotation, EntryFault> {
     Ok(Annotation {

@@ -1,3 +1,4 @@
+use super::link::PICTURE;
 use super::*;
 use proptest::prelude::*;
 
@@ -141,12 +142,10 @@ fn fields_of_the_wrong_kind_are_named() {
         fault("\"width\": 60", "\"width\": 0"),
         "file.json:13:9: `images[1]` (id 2): `width` is 0 (it must be 1 to 65535 pixels)"
     );
-    for path in ["/etc/passwd", "../a.jpg", "b/../../a.jpg", ""] {
+    for path in ["/etc/passwd.jpg", "../a.jpg", "b/../../a.jpg", "", "a.gif", "a", ".a.jpg", "b/.c/a.jpg"] {
         assert_eq!(
             fault("\"a.jpg\"", &format!("\"{path}\"")),
-            format!(
-                "file.json:13:9: `images[1]` (id 2): `file_name` is \"{path}\" (it must be a path below the folder of the pictures)"
-            )
+            format!("file.json:13:9: `images[1]` (id 2): `file_name` is \"{path}\" (it must be {PICTURE})")
         );
     }
 }
@@ -210,10 +209,10 @@ fn the_first_fault_in_the_file_is_told() {
         let text = format!("{{\"annotations\": [], \"categories\": [], \"images\": [\n{}]}}", images.join(",\n"));
         parsed(&text, Parts::Boxes)
     };
-    let good = |n: u32| format!(r#"{{"id": {n}, "width": 1, "height": 1, "file_name": "\"}}]{n}\\"}}"#);
+    let good = |n: u32| format!(r#"{{"id": {n}, "width": 1, "height": 1, "file_name": "\"}}]{n}\\.png"}}"#);
     let read = file(&good).expect("valid");
     assert_eq!((read.images().len(), read.images()[39_999].id), (40_000, 39_999));
-    assert_eq!(read.images()[20_000].file, Path::new("\"}]20000\\"));
+    assert_eq!(read.images()[20_000].file, Path::new("\"}]20000\\.png"));
     let with = |bad: &'static [(u32, &'static str)]| {
         let image =
             move |n| bad.iter().find(|(at, _)| *at == n).map_or_else(|| good(n), |(_, text)| (*text).to_owned());
@@ -230,7 +229,7 @@ fn the_first_fault_in_the_file_is_told() {
         "file.json:30002:1: expected value (the file must be one JSON object)"
     );
     let again = "file.json:30002:1: `images[30000]` (id 3): its id is that of `images[3]` as well (give every id once)";
-    assert_eq!(with(&[(30_000, r#"{"id": 3, "width": 1, "height": 1, "file_name": "a"}"#), (30_001, "5")]), again);
+    assert_eq!(with(&[(30_000, r#"{"id": 3, "width": 1, "height": 1, "file_name": "a.png"}"#), (30_001, "5")]), again);
 }
 
 #[test]
