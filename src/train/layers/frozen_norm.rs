@@ -16,7 +16,6 @@ pub fn frozen_statistics(name: &str, features: usize) -> [Layout; 4] {
 }
 
 /// Sets the mean and the variance of a frozen norm to those of the channels of x, so that what it gives for them is normalised.
-#[cfg(feature = "cuda")]
 pub fn calibrate_norm(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>) {
     let [rows, channels, height, width] = x.dims();
     // Means over equally many values each: their mean is the mean of all.

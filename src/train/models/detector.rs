@@ -46,6 +46,11 @@ pub trait Detector: Send + Sync {
     fn detect(&self, pass: &mut Pass<'_>, images: Tensor<4>, host: &mut HostTime)
     -> Result<Vec<Vec<Found>>, ReadError>;
 
+    /// Floating-point operations of the forward pass of a training step over one picture of this side, or less where that depends on what is in it.
+    fn learning_flops(&self, side: usize) -> u64 {
+        self.forward_flops(side)
+    }
+
     /// Floating-point operations of the forward pass over one picture of this side, as [`Model::forward_flops`](super::Model::forward_flops).
     fn forward_flops(&self, side: usize) -> u64;
 }

@@ -1,7 +1,7 @@
 //! Mask R-CNN (He et al. 2017) on the feature pyramid of a residual network (Lin et al. 2017, "Feature pyramid networks for object detection").
 //!
 //! As torchvision's `maskrcnn_resnet50_fpn` has it, with its names, constants and losses; every parameter is learned. Pictures come in their final size. What the network says is turned into
-//! proposals, matches and detections on the host; the numbers of regions are fixed, and those that are missing count nothing.
+//! proposals, matches and detections on the host; regions come in few numbers, and those that are missing count nothing.
 //!
 //! The body's norms are frozen. torchvision fills them from a network that was trained to name pictures; [`calibrate`](Detector::calibrate) sets their statistics to those of the first
 //! batch instead, so that a network that starts from nothing starts with normalised activations.
@@ -192,6 +192,15 @@ impl MaskRcnn {
         mask_head::loss(pass, maps, targets)
     }
 
+    /// Operations of the forward pass over a picture of this side, with so many regions that are named and so many masks.
+    fn flops(&self, side: usize, [regions, masks]: [usize; 2]) -> u64 {
+        self.body(Norm::Frozen).flops(side)
+            + self.pyramid().flops(side)
+            + proposals::flops(self.channels, side)
+            + self.box_head().flops(regions)
+            + self.mask_head().flops(masks)
+    }
+
     /// What is found in each picture, without masks.
     fn boxes(
         &self,
@@ -293,13 +302,14 @@ impl Detector for MaskRcnn {
         }))
     }
 
+    /// With the regions of a step and the fewest masks that are learned at a time.
+    fn learning_flops(&self, side: usize) -> u64 {
+        self.flops(side, [self.regions, self.mask_slots(0)])
+    }
+
     /// With as many regions as there may be; of a region's masks that of its class.
     fn forward_flops(&self, side: usize) -> u64 {
-        self.body(Norm::Frozen).flops(side)
-            + self.pyramid().flops(side)
-            + proposals::flops(self.channels, side)
-            + self.box_head().flops(self.asked.after)
-            + self.mask_head().flops(self.found)
+        self.flops(side, [self.asked.after, self.found])
     }
 }
 

@@ -226,7 +226,7 @@ impl Task for Finder {
     }
 
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        vec![("flops_per_sample", 3.0 * real(self.network.model.forward_flops(self.data.side())), "FLOP")]
+        vec![("flops_per_sample", 3.0 * real(self.network.model.learning_flops(self.data.side())), "FLOP")]
     }
 
     fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {

@@ -246,7 +246,9 @@ fn operations_are_those_of_convolutions_and_maps() {
     let inner = 2 * 256 * (256 * places[0] + 512 * places[1] + 1024 * places[2] + 2048 * places[3]);
     let pyramid = inner + 2 * 9 * 256 * 256 * four;
     let proposals = 2 * (9 * 256 * 256 + 256 * 15) * (four + places[4]);
-    let boxes = 1000 * 2 * (12_544 * 1024 + 1024 * 1024 + 1024 * 455);
-    let masks = 100 * 2 * (4 * 9 * 256 * 256 * 196 + 4 * 256 * 256 * 196 + 256 * 784);
-    assert_eq!(MaskRcnn::fifty(90).forward_flops(224), body + pyramid + proposals + boxes + masks);
+    let region = 2 * (12_544 * 1024 + 1024 * 1024 + 1024 * 455);
+    let mask = 2 * (4 * 9 * 256 * 256 * 196 + 4 * 256 * 256 * 196 + 256 * 784);
+    let (model, all) = (MaskRcnn::fifty(90), body + pyramid + proposals);
+    assert_eq!(model.forward_flops(224), all + 1000 * region + 100 * mask);
+    assert_eq!(model.learning_flops(224), all + 512 * region + 16 * mask);
 }

@@ -75,8 +75,8 @@ pub struct BatchGradients {
     pub residual: Option<Tensor<4>>,
 }
 
-/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: activation((x − mean)·inverse·gain + bias + residual), where
-/// inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
+/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: activation((x − mean)·inverse·gain + bias + residual), or with the residual behind
+/// the activation, where inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
 /// value less than there are.
 ///
 /// None where the kernels cannot be run.

@@ -3,7 +3,7 @@
 use super::super::operation::{Cube, Primitive, Promise, exactly, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
-use super::{Fault, count, fresh, own, primitive, ready, room, same_device, tensor};
+use super::{Fault, count, fresh, primitive, ready, room, same_device, tensor};
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
@@ -112,30 +112,17 @@ fn times(inputs: Vec<Cube>, factor: f32, clips: bool) -> Vec<Cube> {
     let lengths = lengths(&inputs);
     let made: Vec<Cube> = inputs.iter().map(room).collect();
     let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
-    let places_of_made: Vec<usize> = inputs
-        .iter()
-        .zip(&made)
-        .enumerate()
-        .map(|(place, (input, made))| {
-            if own(input) {
-                return place;
-            }
-            buffers.push(&made.handle);
-            buffers.len() - 1
-        })
-        .collect();
+    // Where a gradient is overwritten both are the same memory.
+    let first_made = buffers.len();
+    buffers.extend(made.iter().map(|made| &made.handle));
     let place_of_total = total.as_ref().map(|total| {
         buffers.push(&total.handle);
         buffers.len() - 1
     });
     queue(Program::Gradients, &inputs[0], &buffers, move |places, card| {
         let at = |place: usize| places.get(place).copied().unwrap_or(0);
-        let entries: Vec<(u64, u64, u32)> = places_of_made
-            .iter()
-            .zip(&lengths)
-            .enumerate()
-            .map(|(from, (to, len))| (at(from), at(*to), *len))
-            .collect();
+        let entry = |(from, len): (usize, &u32)| (at(from), at(first_made + from), *len);
+        let entries: Vec<(u64, u64, u32)> = lengths.iter().enumerate().map(entry).collect();
         let total = place_of_total.map_or(0, at);
         entries.chunks(ENTRIES).try_for_each(|entries| launch(card, entries, total, factor))
     });
