@@ -48,7 +48,7 @@ pub fn device() -> Device {
 }
 
 /// With TF32, whose factors have ten bits, unless NVIDIA's own variable forbids it.
-fn rounds() -> bool {
+pub fn rounds() -> bool {
     on_gpu() && std::env::var("NVIDIA_TF32_OVERRIDE").map_or(true, |value| value != "0")
 }
 
