@@ -178,7 +178,7 @@ fn kernels(device: &str) -> Vec<&'static str> {
     }
     let cuda = cfg!(feature = "cuda");
     // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and kernels of ours.
-    let built = [("autotune", cuda), ("fusion", cfg!(feature = "fusion")), ("native", cuda)];
+    let built = [("autotune", cuda), ("native", cuda)];
     built.into_iter().filter_map(|(name, built)| built.then_some(name)).collect()
 }
 

@@ -363,9 +363,6 @@ fn warming(step: u64, warmup: u64) -> f64 {
 }
 
 /// One tensor after the other.
-///
-/// A single one stays as it is: with fusion, joining one tensor to nothing while other operations wait in the queue gives zeros on CUDA
-/// (burn-fusion 0.22.0-pre.3).
 pub(super) fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
     if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }

@@ -26,6 +26,13 @@ pub const MOST: usize = 33;
 /// A tensor of any rank on the tape.
 pub struct Taped(OnTape);
 
+#[cfg_attr(
+    feature = "cuda",
+    expect(
+        clippy::large_enum_variant,
+        reason = "moved once; boxes would be an allocation for each tensor of each operation"
+    )
+)]
 enum OnTape {
     Flex(Recorded<Flex>),
     #[cfg(feature = "cuda")]
@@ -35,6 +42,13 @@ enum OnTape {
 /// A tensor of any rank off the tape.
 pub struct Plain(OffTape);
 
+#[cfg_attr(
+    feature = "cuda",
+    expect(
+        clippy::large_enum_variant,
+        reason = "moved once; boxes would be an allocation for each tensor of each operation"
+    )
+)]
 enum OffTape {
     Flex(Values<Flex>),
     #[cfg(feature = "cuda")]

@@ -73,7 +73,7 @@ mod tests {
         let watch = Watch(|logged, line: &str| heard.lock().expect("no panic").push((logged, line.to_owned())));
         for (level, target) in [
             (Level::Warn, "cubecl_runtime::server"),
-            (Level::Error, "burn_fusion"),
+            (Level::Error, "burn_cubecl"),
             (Level::Warn, "cubecl_runtime::tune::tune_cache"),
             (Level::Error, "cubecl_environment::persistence::sqlite"),
             (Level::Error, "cubecl_runtime::tuner"),
@@ -84,7 +84,7 @@ mod tests {
         }
         let expected = [
             (Logged::Fault, "cubecl_runtime::server: lost"),
-            (Logged::Fault, "burn_fusion: lost"),
+            (Logged::Fault, "burn_cubecl: lost"),
             (Logged::Remark, "cubecl_runtime::tune::tune_cache: lost"),
             (Logged::Remark, "cubecl_environment::persistence::sqlite: lost"),
             (Logged::Fault, "cubecl_runtime::tuner: lost"),
