@@ -99,11 +99,6 @@ impl<'a> Pass<'a> {
         (self.parameters[place].clone(), shape)
     }
 
-    /// A parameter in the number format of the arithmetic, in its shape.
-    pub fn weight<const D: usize>(&self, name: &str) -> Tensor<D> {
-        self.round(self.exact(name))
-    }
-
     /// Rounds to the number format of the arithmetic.
     pub fn round<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
         self.precision.round(tensor)

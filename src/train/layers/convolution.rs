@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cuda")]
 use crate::train::native::dnn;
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels::{add_bias, add_bias_back};
 use crate::train::number::{real_len, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
@@ -10,6 +12,7 @@ use crate::train::precision::Precision;
 #[cfg(feature = "cuda")]
 use crate::train::tape::computed;
 use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 
@@ -44,25 +47,63 @@ pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
 /// [rows, in, height, width] to [rows, out, height', width'], with `name.weight` [out, in, side, side] and, where there is one, `name.bias` [out], in the number
 /// format of the pass.
 pub fn convolve(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
-    let Window { stride, padding } = window;
+    followed(pass, name, x, window, false)
+}
+
+/// [`convolve`] with a rectifier behind it.
+pub fn convolve_relu(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
+    followed(pass, name, x, window, true)
+}
+
+fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified: bool) -> Tensor<4> {
     let weight = pass.exact::<4>(&format!("{name}.weight"));
     let bias = format!("{name}.bias");
-    let bias = pass.has(&bias).then(|| pass.weight::<1>(&bias));
+    let bias = pass.has(&bias).then(|| pass.exact::<1>(&bias));
     #[cfg(feature = "cuda")]
     if let Some(y) = by_cudnn(pass, &x, &weight, window) {
         return match bias {
-            Some(bias) => {
-                let channels = bias.dims()[0];
-                y + bias.reshape([1, channels, 1, 1])
-            }
+            Some(bias) => biased(pass, y, &bias, rectified),
+            None if rectified => relu(y),
             None => y,
         };
     }
+    let Window { stride, padding } = window;
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
-    conv2d(pass.round(x), pass.round(weight), bias, options)
+    let y = conv2d(pass.round(x), pass.round(weight), bias.map(|bias| pass.round(bias)), options);
+    if rectified { relu(y) } else { y }
 }
 
-/// Without the bias; none where cuDNN cannot do it.
+/// y + bias, with the rectifier if there is one, in the format of y.
+#[cfg(feature = "cuda")]
+fn biased(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Tensor<4> {
+    by_kernel(pass, y, bias, rectified).unwrap_or_else(|y| {
+        let y = y + pass.round(bias.clone()).reshape([1, bias.dims()[0], 1, 1]);
+        if rectified { relu(y) } else { y }
+    })
+}
+
+#[cfg(feature = "cuda")]
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+fn by_kernel(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Result<Tensor<4>, Tensor<4>> {
+    let on_tape = pass.taped().then(|| y.clone());
+    let answer = match (add_bias(pass.off_tape(y), &pass.off_tape(bias.clone()), rectified), &on_tape) {
+        (Ok(answer), _) => answer,
+        (Err(_), Some(y)) => return Err(y.clone()),
+        (Err(y), None) => return Err(y),
+    };
+    let Some(y) = on_tape else { return Ok(answer) };
+    let (kept, precision) = (rectified.then(|| answer.clone()), pass.precision);
+    Ok(pass.recorded(
+        || [y.into(), bias.clone().into()],
+        answer,
+        move |gradient, _| {
+            let (y, bias) = computed(add_bias_back(precision.round(gradient), kept.as_ref()));
+            [Some(y.into()), Some(bias.into())]
+        },
+    ))
+}
+
+/// None where cuDNN cannot do it.
 #[cfg(feature = "cuda")]
 fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &Tensor<4>, window: Window) -> Option<Tensor<4>> {
     let how = dnn::Convolution {
@@ -85,3 +126,6 @@ fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &Tensor<4>, window: Window) 
         [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| weight.cast(formats[1]).into())]
     }))
 }
+
+#[cfg(test)]
+mod tests;

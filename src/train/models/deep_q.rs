@@ -4,7 +4,7 @@
 //! logit of anything.
 
 use super::{Input, Model};
-use crate::train::layers::{Window, convolution_flops, convolve, linear};
+use crate::train::layers::{Window, convolution_flops, convolve_relu, linear};
 use crate::train::number::wide;
 use crate::train::parameters::Layout;
 use crate::train::pass::Pass;
@@ -97,7 +97,7 @@ impl Model for DeepQ {
             (Body::State(_), Input::Rows(states)) => states,
             (Body::Frames, Input::Images(frames)) => CONVOLUTIONS
                 .into_iter()
-                .fold(frames, |x, (name, _, window)| relu(convolve(pass, name, x, window)))
+                .fold(frames, |x, (name, _, window)| convolve_relu(pass, name, x, window))
                 .flatten::<2>(1, 3),
             (body, _) => panic!("a network that sees {body:?} does not answer to such an input"),
         };

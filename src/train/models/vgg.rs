@@ -6,7 +6,7 @@
 
 use super::{Input, Model};
 use crate::train::layers::{
-    Window, convolution_flops, convolution_layout, convolve, dropout, linear, max_pool, mean_to,
+    Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to,
 };
 use crate::train::number::wide;
 use crate::train::parameters::{Layout, Start};
@@ -109,7 +109,7 @@ impl Model for Vgg {
         let Input::Images(mut x) = input else { panic!("a stack of convolutions answers to images") };
         for stage in self.stages() {
             for (name, _) in stage {
-                x = relu(convolve(pass, &name, x, KEEP));
+                x = convolve_relu(pass, &name, x, KEEP);
             }
             x = max_pool(pass, x, 2, HALVE);
         }

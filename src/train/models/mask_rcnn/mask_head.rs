@@ -6,7 +6,7 @@ use super::box_head::chosen;
 use super::loss::{Goal, binary};
 use super::regions::SCALES;
 use crate::train::layers::{
-    Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve, product, roi_align,
+    Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve_relu, product, roi_align,
 };
 use crate::train::number::{real_len, single, wide};
 use crate::train::parameters::{Layout, Start};
@@ -69,7 +69,7 @@ impl MaskHead {
         let (many, channels) = (rois.len(), self.channels);
         let mut x = roi_align(pass, levels, rois, &SCALES, SIDE);
         for number in 0..CONVOLUTIONS {
-            x = relu(convolve(pass, &convolution_name(number), x, Window { stride: 1, padding: 1 }));
+            x = convolve_relu(pass, &convolution_name(number), x, Window { stride: 1, padding: 1 });
         }
         let pixels: Tensor<3> = x.reshape([many, channels, SIDE * SIDE]).swap_dims(1, 2);
         let enlarged = relu(self.enlarged(pass, pixels.reshape([many * SIDE * SIDE, channels])));

@@ -373,8 +373,13 @@ impl Blocks {
     }
 
     /// The shape of sums of all parts, so many of each channel.
-    fn room(&self, sums: usize) -> [usize; 3] {
+    pub(super) fn room(&self, sums: usize) -> [usize; 3] {
         [sums, self.channels, usize::try_from(self.parts).unwrap_or(usize::MAX)]
+    }
+
+    /// In how many parts the values of a channel are.
+    pub(super) fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// Launches a kernel, or that for packs with values of two channels.

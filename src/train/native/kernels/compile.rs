@@ -85,7 +85,7 @@ pub enum Program {
     Attention,
     /// Times of recurrent layers.
     Recurrent,
-    /// Batch normalisation of images in this format.
+    /// Batch normalisation and biases of images in this format.
     BatchNorm(Format),
     /// What goes with the products of affine maps.
     Affine,
@@ -137,7 +137,8 @@ impl Program {
                 concat!(
                     include_str!("batch_norm.cu"),
                     include_str!("batch_norm_back.cu"),
-                    include_str!("frozen_norm.cu")
+                    include_str!("frozen_norm.cu"),
+                    include_str!("bias.cu")
                 )
             }
             Self::Affine => include_str!("affine.cu"),

@@ -1,4 +1,5 @@
 mod batch_norm;
+mod bias;
 mod gradients;
 mod roi_align;
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::train::detection::boxes::Xyxy;
+use crate::train::layers::convolve;
 use crate::train::parameters::{Index, initial};
 use crate::train::pass::Material;
 use crate::train::precision::Precision;

@@ -1,0 +1,133 @@
+use super::*;
+use crate::train::parameters::{Index, initial};
+use crate::train::pass::Material;
+use crate::train::precision::{Precision, exact};
+use burn::tensor::{Device, TensorData};
+
+fn uniform(seed: u64, len: usize) -> Vec<f32> {
+    initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0)
+}
+
+/// A convolution of images [rows, in, side, side], 3 x 3, with a bias: what goes in.
+struct Case {
+    images: [usize; 4],
+    channels: usize,
+    rectified: bool,
+}
+
+const KEEP: Window = Window { stride: 1, padding: 1 };
+
+impl Case {
+    fn layouts(&self) -> [Layout; 2] {
+        let bias = Layout::new("conv.bias", &[self.channels], Start::Uniform(1.0));
+        [convolution_layout("conv", [self.channels, self.images[1], 3]), bias]
+    }
+
+    fn answered(&self) -> [usize; 4] {
+        let [rows, _, height, width] = self.images;
+        [rows, self.channels, height, width]
+    }
+
+    /// By the layer: the answer off the tape and on it, and the gradients of images, weight and bias.
+    fn by_layer(&self, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
+        let layouts = self.layouts();
+        let (index, none) = (Index::new(&layouts), Index::default());
+        let flat = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
+        let parameters: Vec<Tensor<1>> = initial(&layouts, 3).into_iter().map(flat).collect();
+        let leaves: Vec<_> = parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
+        let images = || precision.round(flat(uniform(1, self.images.iter().product()))).reshape(self.images);
+        let material = |parameters| Material {
+            index: &index,
+            parameters,
+            statistics: &none,
+            running: &mut [],
+            precision,
+            device: device.clone(),
+        };
+        let layer = if self.rectified { convolve_relu } else { convolve };
+        let answer = layer(&Pass::to_answer(material(&parameters)), "conv", images(), KEEP);
+        let pass = Pass::on_tape(material(&leaves));
+        let x = Tensor::from_inner(images()).require_grad();
+        let y = layer(&pass, "conv", x.clone(), KEEP);
+        let all = self.answered().iter().product();
+        let slopes = Tensor::from_inner(precision.round(flat(uniform(2, all)))).reshape(self.answered());
+        let mut tape = exact(y.clone() * slopes).reshape([1, all]).sum_dim(1).backward();
+        let read = |tensor: Tensor<1>| -> Vec<f32> { exact(tensor).try_into_vec_as().expect("readable") };
+        let mut found = vec![read(answer.flatten(0, 3)), read(y.inner().flatten(0, 3))];
+        found.push(read(x.grad_remove(&mut tape).expect("on the tape").flatten(0, 3)));
+        found.extend(leaves.iter().map(|leaf| read(leaf.grad_remove(&mut tape).expect("on the tape"))));
+        found
+    }
+
+    /// The same by loops in double precision, in the same order.
+    fn by_loops(&self) -> Vec<Vec<f64>> {
+        let [_, from, height, width] = self.images;
+        let wide = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };
+        let (x, parameters) = (wide(uniform(1, self.images.iter().product())), initial(&self.layouts(), 3));
+        let [weight, bias] = [0, 1].map(|place| wide(parameters[place].clone()));
+        let slopes = wide(uniform(2, self.answered().iter().product()));
+        let (mut y, mut dx) = (Vec::new(), vec![0.0; x.len()]);
+        let (mut dweight, mut dbias) = (vec![0.0; weight.len()], vec![0.0; bias.len()]);
+        for (at, slope) in slopes.iter().enumerate() {
+            let (row, to) = (at / (self.channels * height * width), at / (height * width) % self.channels);
+            let (line, column) = (at / width % height, at % width);
+            let mut under = Vec::new();
+            for (channel, i, j) in (0..from * 9).map(|n| (n / 9, n / 3 % 3, n % 3)) {
+                let (Some(line), Some(column)) = ((line + i).checked_sub(1), (column + j).checked_sub(1)) else {
+                    continue;
+                };
+                if line < height && column < width {
+                    let image = ((row * from + channel) * height + line) * width + column;
+                    under.push((image, (to * from + channel) * 9 + i * 3 + j));
+                }
+            }
+            let sum = under.iter().map(|(image, tap)| x[*image] * weight[*tap]).sum::<f64>() + bias[to];
+            let shut = self.rectified && sum <= 0.0;
+            y.push(if shut { 0.0 } else { sum });
+            let slope = if shut { 0.0 } else { *slope };
+            for (image, tap) in under {
+                dx[image] += slope * weight[tap];
+                dweight[tap] += slope * x[image];
+            }
+            dbias[to] += slope;
+        }
+        vec![y.clone(), y, dx, dweight, dbias]
+    }
+}
+
+fn compare(case: &Case, precision: Precision, device: &Device, close: f64) {
+    let (ours, theirs) = (case.by_layer(precision, device), case.by_loops());
+    assert_eq!(ours.len(), theirs.len());
+    for (part, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!(ours.len(), theirs.len());
+        // A sum next to nothing may be rounded to either side of a rectifier: the length of the difference counts.
+        let off = |(a, b): (&f32, &f64)| (f64::from(*a) - b).powi(2);
+        let off = ours.iter().zip(theirs).map(off).sum::<f64>().sqrt();
+        let long = theirs.iter().map(|value| value * value).sum::<f64>().sqrt();
+        assert!(off <= close * long, "{:?} {precision:?}, part {part}: {off} of {long}", case.images);
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let shapes = [([2, 3, 5, 6], 4), ([1, 4, 1, 1], 8), ([3, 8, 7, 7], 16)];
+    let both = |(images, channels)| [true, false].map(|rectified| Case { images, channels, rectified });
+    shapes.into_iter().flat_map(both).collect()
+}
+
+#[test]
+fn biases_and_rectifiers_follow_a_convolution() {
+    cases().iter().for_each(|case| compare(case, Precision::Fp32, &Device::flex(), 1e-6));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn biases_and_rectifiers_follow_a_convolution_on_gpu() {
+    let large = [([4, 16, 56, 56], 32), ([64, 8, 14, 14], 24)];
+    let large = large.map(|(images, channels)| Case { images, channels, rectified: true });
+    for case in cases().iter().chain(&large) {
+        // With TF32, whose rounding is 2⁻¹¹.
+        for (precision, close) in [(Precision::Fp32, 2e-3), (Precision::Fp16, 2e-3), (Precision::Bf16, 2e-2)] {
+            compare(case, precision, &Device::cuda(0), close);
+        }
+    }
+}
