@@ -1,7 +1,7 @@
 //! The small models that people learn on: their parameters, answers and losses.
 //!
 //! Knows tensors and nothing of data files, optimisers or events. On the CPU some of their work is done by code of ours, which no tape knows: so they have passes of
-//! their own.
+//! their own there.
 
 use crate::train::convolution::{self, FEATURES, Trace};
 use crate::train::data::Batch;
@@ -11,10 +11,11 @@ use crate::train::images::{CLASSES, PIXELS, SIDE};
 use crate::train::number::{real_len, single};
 use crate::train::parameters::{Layout, Start};
 use crate::train::spec::Small;
+use crate::train::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
-use burn::tensor::module::{conv2d, max_pool2d};
-use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, TensorData, TensorReadError};
+
+mod device;
 
 impl Batch {
     fn inputs(&self, place: &Place) -> Tensor<2> {
@@ -72,7 +73,7 @@ impl Taped {
             }
             leaves = &leaves[blocks.len()..];
         }
-        gradients.extend(leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape)));
+        gradients.extend(leaves.iter().filter_map(|leaf| leaf.grad_remove(&mut tape).map(clean)));
         Ok((self.loss.inner(), gradients))
     }
 }
@@ -123,11 +124,14 @@ impl Small {
 
     /// The answers [rows, outputs] to inputs [rows, inputs], off the tape and without dropout.
     pub fn answer(&self, parameters: &[Tensor<1>], batch: Batch, place: &Place) -> Result<Tensor<2>, TensorReadError> {
-        let features = match (self.blocks(parameters), place) {
-            (Some(blocks), Place::Host) => convolution::forward(&blocks, &batch.inputs)?.0,
-            _ => self.features(parameters, batch.inputs(place)),
+        if let Place::Device(device) = place {
+            return Ok(self.answer_on_device(parameters, batch.inputs(place), device));
+        }
+        let features = match self.blocks(parameters) {
+            Some(blocks) => convolution::forward(&blocks, &batch.inputs)?.0,
+            None => batch.inputs(place),
         };
-        Ok(self.head(parameters, features, None, place))
+        Ok(self.head(parameters, features, None))
     }
 
     /// Brings what a step works on to where the model wants it.
@@ -146,16 +150,20 @@ impl Small {
             parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect();
         let mask = fed.mask.map(Tensor::from_inner);
         let targets = Tensor::from_inner(fed.targets);
-        let (features, convolved) = match (fed.inputs, self.blocks(parameters)) {
+        let (inputs, convolved) = match (fed.inputs, self.blocks(parameters)) {
             (Inputs::Memory(inputs), Some(blocks)) => {
                 let (features, trace) = convolution::forward(&blocks, &inputs)?;
                 let features = Tensor::from_inner(features).require_grad();
                 (features.clone(), Some(Convolved { blocks, inputs, trace, features }))
             }
             (Inputs::Memory(inputs), None) => (Tensor::from_inner(tensor(&inputs, targets.dims()[0], place)), None),
-            (Inputs::Tensor(inputs), _) => (self.features(&leaves, Tensor::from_inner(*inputs)), None),
+            (Inputs::Tensor(inputs), _) => (Tensor::from_inner(*inputs), None),
         };
-        let loss = self.loss(self.head(&leaves, features, mask, place), targets);
+        let answers = match place {
+            Place::Host => self.head(&leaves, inputs, mask),
+            Place::Device(device) => self.train_on_device(&leaves, inputs, mask, device),
+        };
+        let loss = self.loss(answers, targets);
         Ok(Taped { loss, leaves, convolved })
     }
 
@@ -167,33 +175,22 @@ impl Small {
         }
     }
 
-    /// What the layers after the convolutions see: the inputs themselves where there are none.
-    fn features(&self, parameters: &[Tensor<1>], inputs: Tensor<2>) -> Tensor<2> {
-        let Some([c1, d1, c2, d2]) = self.blocks(parameters) else {
-            return inputs;
-        };
-        let [rows, _] = inputs.dims();
-        let images = inputs.reshape([rows, 1, SIDE, SIDE]);
-        let first = convolve(images, c1, d1, [32, 1, 5, 5]);
-        convolve(first, c2, d2, [64, 32, 5, 5]).reshape([rows, FEATURES])
-    }
-
-    /// Answers [rows, outputs] from features. A mask is given in training alone.
-    fn head(&self, parameters: &[Tensor<1>], features: Tensor<2>, mask: Option<Tensor<2>>, place: &Place) -> Tensor<2> {
+    /// On the host: answers [rows, outputs] from what the layers after the convolutions see. A mask is given in training alone.
+    fn head(&self, parameters: &[Tensor<1>], features: Tensor<2>, mask: Option<Tensor<2>>) -> Tensor<2> {
         match (*self, parameters) {
             (Self::Mlp { hidden }, [w1, b1, w2, b2]) => {
-                let inner = relu(affine(features, w1, b1, [PIXELS, hidden], place));
-                affine(inner, w2, b2, [hidden, CLASSES], place)
+                let inner = relu(affine(features, w1, b1, [PIXELS, hidden]));
+                affine(inner, w2, b2, [hidden, CLASSES])
             }
             (Self::Cnn { .. }, [.., w1, b1, w2, b2]) => {
-                let inner = relu(affine(features, w1, b1, [FEATURES, WIDE], place));
+                let inner = relu(affine(features, w1, b1, [FEATURES, WIDE]));
                 let inner = match mask {
                     Some(mask) => inner * mask,
                     None => inner,
                 };
-                affine(inner, w2, b2, [WIDE, CLASSES], place)
+                affine(inner, w2, b2, [WIDE, CLASSES])
             }
-            (_, [weight, bias, ..]) => affine(features, weight, bias, [self.inputs(), self.outputs()], place),
+            (_, [weight, bias, ..]) => affine(features, weight, bias, [self.inputs(), self.outputs()]),
             _ => features,
         }
     }
@@ -214,38 +211,8 @@ impl Small {
     }
 }
 
-fn affine(inputs: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, [from, to]: [usize; 2], place: &Place) -> Tensor<2> {
-    let weight = weight.clone().reshape([from, to]);
-    let bias = bias.clone().reshape([1, to]);
-    match place {
-        Place::Host => inputs.matmul(weight) + bias,
-        Place::Device(_) if from == 1 => inputs.matmul(weight) + bias,
-        Place::Device(_) => {
-            let product = widen(inputs, 1).matmul(widen(widen(weight, 0), 1));
-            product.narrow(1, 0, to) + bias
-        }
-    }
-}
-
-/// Zeros up to the next multiple of 4 values along a dimension.
-///
-/// A matrix product that was tuned with rows of a multiple of 16 bytes is taken for others of about the same size too, and
-/// then fails to launch: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
-fn widen(matrix: Tensor<2>, dim: usize) -> Tensor<2> {
-    let mut zeros = matrix.dims();
-    zeros[dim] = zeros[dim].next_multiple_of(4) - zeros[dim];
-    if zeros[dim] == 0 {
-        return matrix;
-    }
-    let zeros = Tensor::zeros(zeros, &matrix.device());
-    Tensor::cat(vec![matrix, zeros], dim)
-}
-
-/// A convolution that keeps the size, the maxima of squares of 2 x 2, and ReLU; taking maxima first gives the same values for a quarter of the work.
-fn convolve(images: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, shape: [usize; 4]) -> Tensor<4> {
-    let same = ConvOptions::new([1, 1], [2, 2], [1, 1], 1);
-    let convolved = conv2d(images, weight.reshape(shape), Some(bias), same);
-    relu(max_pool2d(convolved, [2, 2], [2, 2], [0, 0], [1, 1], false))
+fn affine(inputs: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, [from, to]: [usize; 2]) -> Tensor<2> {
+    inputs.matmul(weight.clone().reshape([from, to])) + bias.clone().reshape([1, to])
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! The small models anywhere but on the host: by the layers that the published ones are made of, and so by NVIDIA's libraries on a GPU.
+
+use super::{FEATURES, SIDE, Small};
+use crate::train::layers::{Maps, Window, convolve, linear, max_pool};
+use crate::train::parameters::Index;
+use crate::train::pass::{Material, Pass};
+use crate::train::precision::Precision;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+
+/// How 5 x 5 convolutions move: they keep the size.
+const KEEP: Window = Window { stride: 1, padding: 2 };
+/// How 2 x 2 maxima move.
+const HALVE: Window = Window { stride: 2, padding: 0 };
+
+impl Small {
+    /// The answers [rows, outputs] of a training step to inputs [rows, inputs], with parameters on a tape. The mask [rows, 1024] is that of dropout.
+    pub(super) fn train_on_device(
+        &self,
+        leaves: &[Tensor<1>],
+        inputs: Tensor<2>,
+        mask: Option<Tensor<2>>,
+        device: &Device,
+    ) -> Tensor<2> {
+        self.passed(leaves, device, true, inputs, mask)
+    }
+
+    /// The answers [rows, outputs] to inputs [rows, inputs], off any tape.
+    pub(super) fn answer_on_device(&self, parameters: &[Tensor<1>], inputs: Tensor<2>, device: &Device) -> Tensor<2> {
+        self.passed(parameters, device, false, inputs, None)
+    }
+
+    fn passed(
+        &self,
+        parameters: &[Tensor<1>],
+        device: &Device,
+        trains: bool,
+        inputs: Tensor<2>,
+        mask: Option<Tensor<2>>,
+    ) -> Tensor<2> {
+        let (index, none) = (Index::new(&self.layouts()), Index::default());
+        let material = Material {
+            index: &index,
+            parameters,
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        // What a step draws is in the mask already: seed and number of the step are of no meaning here.
+        let pass = if trains { Pass::to_train(material, 0, 0) } else { Pass::to_answer(material) };
+        self.layered(&pass, inputs, mask)
+    }
+
+    fn layered(&self, pass: &Pass<'_>, inputs: Tensor<2>, mask: Option<Tensor<2>>) -> Tensor<2> {
+        match *self {
+            Self::Linear { .. } | Self::Softmax => {
+                let [(weight, shape), (bias, _)] = ["weight", "bias"].map(|name| pass.flat(name));
+                let (shape, columns) = ([shape[0], shape[1]], self.outputs());
+                Maps { shape, weights: vec![weight], biases: vec![bias], table: false, columns }.apply(pass, inputs)
+            }
+            Self::Mlp { .. } => linear(pass, "fc2", relu(linear(pass, "fc1", inputs))),
+            Self::Cnn { .. } => {
+                let [rows, _] = inputs.dims();
+                let mut images = inputs.reshape([rows, 1, SIDE, SIDE]);
+                for name in ["conv1", "conv2"] {
+                    // Taking maxima first gives the same values for a quarter of the work.
+                    images = relu(max_pool(pass, convolve(pass, name, images, KEEP), 2, HALVE));
+                }
+                let inner = relu(linear(pass, "fc1", images.reshape([rows, FEATURES])));
+                let inner = match mask {
+                    Some(mask) => inner * mask,
+                    None => inner,
+                };
+                linear(pass, "fc2", inner)
+            }
+        }
+    }
+}
