@@ -68,7 +68,7 @@ fn smallest(keys: &mut [u64], count: usize) -> (&[u64], &mut [u64]) {
 }
 
 /// Bits that grow as the number falls; zeros of both signs are one number.
-fn descending(score: f32) -> u32 {
+pub fn descending(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     // IEEE 754 orders positive numbers by their bits, and negative ones the other way round.
     if bits >> 31 == 0 { !(bits | 1 << 31) } else { bits }

@@ -77,8 +77,13 @@ impl HostTime {
     pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = work();
-        self.0 += start.elapsed();
+        self.since(start);
         done
+    }
+
+    /// Counts the time since then, in which the host waited for such work of other threads.
+    pub fn since(&mut self, start: Instant) {
+        self.0 += start.elapsed();
     }
 }
 

@@ -36,6 +36,7 @@ use proposals::{ANSWER, Lesson, Numbers};
 use pyramid::{LEVELS, Pyramid, STAGES};
 use rayon::prelude::*;
 use regions::{Slot, roi};
+use std::time::Instant;
 
 /// Means and deviations of ImageNet's colours, from 0 to 1, red first.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
@@ -148,17 +149,17 @@ impl MaskRcnn {
         host: &mut HostTime,
     ) -> Result<Losses, ReadError> {
         let side = images.dims()[3];
-        let levels = self.levels(pass, images);
-        let answers = proposals::answers(pass, &levels);
         let keys = [pass.key(), pass.key()];
-        // While the device is at it.
-        let (anchors, lesson) = host.during(|| {
-            let boxes = |objects: &Vec<Object>| learnable(objects).iter().map(|object| object.bounds).collect();
-            let boxes: Vec<Vec<Xyxy>> = objects.iter().map(boxes).collect();
-            let anchors = self.anchors_of(side);
-            let lesson = Lesson::new(&anchors, &boxes, Share { all: self.anchors, objects: 0.5 }, keys[0]);
-            (anchors, lesson)
+        // While this thread asks the device for its answers, others find out what they should be.
+        let mut taught = None;
+        let (levels, answers, asked) = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| taught = Some(self.lesson(side, objects, keys[0])));
+            let levels = self.levels(pass, images);
+            let answers = proposals::answers(pass, &levels);
+            (levels, answers, Instant::now())
         });
+        host.since(asked);
+        let Some((anchors, lesson)) = taught else { unreachable!("the scope waits for it") };
         let told = read("proposals", pass.off_tape(answers.clone()))?;
         let slots = host.during(|| {
             let found = proposed(&told, &anchors, side, self.learned);
@@ -168,6 +169,15 @@ impl MaskRcnn {
         let [classes, boxes] = self.named(pass, &levels[..STAGES], &slots);
         let masks = self.masked(pass, &levels[..STAGES], &slots, host);
         Ok(Losses { classes, boxes, masks, objectness, proposals })
+    }
+
+    /// The anchors of pictures of this side, and what the network should answer for each.
+    fn lesson(&self, side: usize, objects: &[Vec<Object>], key: Option<u32>) -> (Anchors, Lesson) {
+        let boxes = |objects: &Vec<Object>| learnable(objects).iter().map(|object| object.bounds).collect();
+        let boxes: Vec<Vec<Xyxy>> = objects.iter().map(boxes).collect();
+        let anchors = self.anchors_of(side);
+        let lesson = Lesson::new(&anchors, &boxes, Share { all: self.anchors, objects: 0.5 }, key);
+        (anchors, lesson)
     }
 
     fn named(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {

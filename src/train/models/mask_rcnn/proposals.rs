@@ -9,14 +9,13 @@ use super::pyramid::{LEVELS, Pyramid};
 use crate::train::detection::Detection;
 use crate::train::detection::boxes::Xyxy;
 use crate::train::detection::deltas::PROPOSAL;
-use crate::train::detection::nms::{Suppression, nms};
-use crate::train::layers::{Window, convolution_flops, convolve};
+use crate::train::detection::nms::{Suppression, descending, nms};
+use crate::train::layers::{Window, convolution_flops, convolve, convolve_relu};
 use crate::train::number::{real_len, single};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::{Pass, whole};
 use crate::train::precision::exact;
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use rayon::prelude::*;
 
 /// Numbers of an answer: the logit of being an object, then four deltas.
@@ -65,7 +64,7 @@ pub fn answers(pass: &Pass<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
     let of = |level: &Tensor<4>| -> Tensor<3> {
         let [rows, _, height, width] = level.dims();
         let [shared, objectness, deltas] = NAMES;
-        let x = relu(convolve(pass, shared, level.clone(), Window { stride: 1, padding: 1 }));
+        let x = convolve_relu(pass, shared, level.clone(), Window { stride: 1, padding: 1 });
         let [objectness, deltas] = [(objectness, 1), (deltas, 4)].map(|(name, many)| -> Tensor<4> {
             exact(convolve(pass, name, x.clone(), point)).reshape([rows, PER_PLACE, many, height * width])
         });
@@ -90,14 +89,19 @@ pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers
 
 /// The best so many of a level as boxes within the picture, best first.
 fn best_of_level(answers: &[f32], anchors: &Anchors, level: usize, side: usize, many: usize) -> Vec<Detection<Xyxy>> {
-    let mut places: Vec<usize> = anchors.levels[level].clone().collect();
+    let places = anchors.levels[level].clone();
     let logit = |place: usize| answers[place * ANSWER];
-    let order = |a: &usize, b: &usize| logit(*b).total_cmp(&logit(*a)).then(a.cmp(b));
-    if many < places.len() {
-        places.select_nth_unstable_by(many, order);
-        places.truncate(many);
+    // Whole numbers in the order of the logits, of equal ones the first place first: they lie side by side, the logits do not.
+    let mut ranks: Vec<u64> = (0..=u32::MAX)
+        .zip(places.clone())
+        .map(|(number, place)| u64::from(descending(logit(place))) << 32 | u64::from(number))
+        .collect();
+    if many < ranks.len() {
+        ranks.select_nth_unstable(many);
+        ranks.truncate(many);
     }
-    places.sort_unstable_by(order);
+    ranks.sort_unstable();
+    let places = ranks.into_iter().map(|rank| places.start + number_of(rank));
     let side = single(real_len(side));
     let boxed = |place: usize| {
         let [dx, dy, dw, dh] = [1, 2, 3, 4].map(|n| answers[place * ANSWER + n]);
@@ -105,7 +109,12 @@ fn best_of_level(answers: &[f32], anchors: &Anchors, level: usize, side: usize, 
         Detection { class: level, score: 1.0 / (1.0 + (-logit(place)).exp()), region }
     };
     let large = |found: &Detection<Xyxy>| found.region.width() >= LEAST && found.region.height() >= LEAST;
-    places.into_iter().map(boxed).filter(large).collect()
+    places.map(boxed).filter(large).collect()
+}
+
+/// The number that was ranked.
+fn number_of(rank: u64) -> usize {
+    usize::try_from(rank & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
 
 /// What the network should have answered, in a batch.
