@@ -195,7 +195,7 @@ def stage_manifests(paths, out):
             command = [str(WORK / "ledger"), "show", attempt["attempt"], "--json"]
             shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
             found = {**shown["attempts"][0].get("facts", {}), **shown["attempts"][0].get("metrics", {})}
-            wanted = ["accuracy", "perplexity", "mean_return", "box_ap_50", "mask_ap", "mask_ap_50", "matching_share", "step_time", "eval_loss", "eval_loss_floor", "chance_accuracy", "train_time", "skipped_steps"]
+            wanted = ["accuracy", "perplexity", "mean_return", "box_ap_50", "mask_ap", "mask_ap_50", "matching_share", "step_time", "eval_loss", "worker.eval_loss_floor", "worker.chance_accuracy", "train_time", "skipped_steps"]
             told = [f"{name} {number(found.get(name)):.5g}" for name in wanted if number(found.get(name)) is not None]
             print(attempt["experiment"], attempt["outcome"], ", ".join(told), flush=True)
 
