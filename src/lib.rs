@@ -23,6 +23,8 @@ pub mod analysis;
 
 pub mod engine;
 
+pub mod interop;
+
 pub mod report;
 
 pub mod cli;

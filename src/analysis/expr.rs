@@ -1,12 +1,15 @@
-//! Conditions over named values: `gpus <= 2 and precision == "bf16"`.
+//! Conditions over named values, `gpus <= 2 and precision == "bf16"`, and formulas over named numbers, `power * time / 3600`.
 //!
 //! An expression is parsed against the names that exist, and asked through a lookup, so that it works on a cell's fields as on
 //! metrics. Knows nothing of where values come from.
 
+mod formula;
 mod parse;
 mod scan;
 #[cfg(test)]
 mod tests;
+
+pub use formula::Formula;
 
 use crate::record::Value;
 use std::cmp::Ordering;

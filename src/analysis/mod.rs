@@ -5,6 +5,7 @@
 mod counter;
 mod difference;
 mod energy;
+mod events;
 pub mod expr;
 mod hardware;
 mod inference;
@@ -23,6 +24,7 @@ pub use difference::{
     verdict, why,
 };
 pub use energy::{Energy, Method, Uncertainty};
+pub use events::{By, Correlation, EVENT_QUANTITIES, Events, EventsFault, EventsRow, Mean, QuantityMeans, events_by};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
 pub use select::{Unmatched, select};

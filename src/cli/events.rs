@@ -2,8 +2,9 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use crate::analysis;
+use crate::analysis::{self, By};
 use crate::report;
+use clap::ValueEnum;
 
 /// Show what each kind of phase of an attempt took, in time and in energy
 ///
@@ -11,19 +12,66 @@ use crate::report;
 /// with its 95% interval, and utilization. What was too short for the readings is not shown but explained. Of a run, its newest
 /// finished attempt is shown.
 ///
+/// With --by, phases are grouped, and means over them are shown of power, temperature and utilization: of the readings that lie between the
+/// start and the stop of each, and of how many phases hold any. That is what is shown of an imported cluster.
+///
 /// Example: ledger events latest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// An attempt or a run: an id's prefix, a tag, `latest`, `latest~1`
     id: String,
+
+    /// Group the phases [default for an imported cluster: name]
+    #[arg(long, value_name = "KEY")]
+    by: Option<Key>,
+
+    /// `nearest` also shows the naive join: of the two readings nearest to start and stop
+    #[arg(long, value_name = "HOW", default_value = "interval")]
+    join: How,
+
+    /// Only phases of that name [default by name: all; else those that take the most time]
+    #[arg(long, value_name = "NAME")]
+    event: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Key {
+    Name,
+    Level,
+    Host,
+    Gpu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum How {
+    Interval,
+    Nearest,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, &args.id))??;
-    let rows = analysis::join(&sealed);
+    let is_cluster = sealed.attempt.facts.contains_key("cluster");
+    let asked = args.by.is_some() || args.event.is_some() || args.join == How::Nearest;
+    if !asked && !is_cluster {
+        let rows = analysis::join(&sealed);
+        context.answer(
+            || report::events_text(id, &sealed.attempt, &rows),
+            || report::events_value(id, &sealed.attempt, &rows),
+        )?;
+        return Ok(exit::YES);
+    }
+    let by = match args.by {
+        None | Some(Key::Name) => By::Name,
+        Some(Key::Level) => By::Level,
+        Some(Key::Host) => By::Host,
+        Some(Key::Gpu) => By::Gpu,
+    };
+    let events =
+        analysis::events_by(&sealed, by, args.event.as_deref()).map_err(|fault| Failure::new(exit::USAGE, fault))?;
+    let chosen = args.event.is_none();
     context.answer(
-        || report::events_text(id, &sealed.attempt, &rows),
-        || report::events_value(id, &sealed.attempt, &rows),
+        || report::grouped_text(id, &events, args.join == How::Nearest, chosen),
+        || report::grouped_value(id, &events),
     )?;
-    Ok(exit::YES)
+    Ok(if events.rows.is_empty() { exit::NO } else { exit::YES })
 }

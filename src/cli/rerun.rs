@@ -39,6 +39,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             format!("`{}` has no finished attempt to compare with (the newest is {outcome}: {reason})", args.id),
         ));
     }
+    if original.attempt.facts.contains_key("import") {
+        let text = format!("`{}` came from another tool's files: there is no program to execute again", args.id);
+        return Err(Failure::new(exit::NO, text));
+    }
     let machine = Machine::default();
     let bound = rebind(&original.run, &original.attempt.settings, trainer().as_ref(), &machine)?;
     let parts = why(&original.run, &bound.run);

@@ -1,44 +1,53 @@
 //! A TOML text as a tree in which every key and value knows its place.
 //!
-//! The only file that names the TOML parser. Knows nothing of manifests.
+//! The only file that names the TOML parser. Knows nothing of manifests, so that other files in TOML are read with it too.
 
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// Bytes of the text.
-pub(super) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// A key and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
-    pub(super) text: String,
-    pub(super) span: Span,
+pub struct Key {
+    /// The key without its quotes.
+    pub text: String,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) content: Content,
-    pub(super) span: Span,
+pub struct Node {
+    /// The value.
+    pub content: Content,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// What a value is.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub enum Content {
+    /// True or false.
     Bool(bool),
-    /// None beyond 128 bits.
+    /// A whole number; none beyond 128 bits.
     Int(Option<i128>),
-    /// Infinite where the literal is too large.
+    /// A real number; infinite where the literal is too large.
     Float(f64),
+    /// Text.
     Text(String),
+    /// A date or a time, which only its place tells.
     Date,
+    /// Values in their order.
     List(Vec<Node>),
+    /// Keys and values in the order in which they are written.
     Table(Vec<(Key, Node)>),
 }
 
 impl Node {
     /// What it is, in words.
-    pub(super) fn describe(&self) -> &'static str {
+    pub fn describe(&self) -> &'static str {
         match self.content {
             Content::Bool(_) => "a truth value",
             Content::Int(_) => "a whole number",
@@ -51,8 +60,11 @@ impl Node {
     }
 }
 
-/// Parses a TOML document, or says where the parser stopped and in which words.
-pub(super) fn parse(text: &str) -> Result<Node, (Span, String)> {
+/// Parses a TOML document.
+///
+/// # Errors
+/// Where the parser stopped, and in which words.
+pub fn parse(text: &str) -> Result<Node, (Span, String)> {
     match DeTable::parse(text) {
         Ok(root) => {
             let span = root.span();

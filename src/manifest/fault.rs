@@ -80,21 +80,23 @@ fn lines(faults: &[Fault]) -> String {
 
 /// Faults by byte offset while they are collected; the same fault at the same place is kept once.
 #[derive(Default)]
-pub(super) struct Faults {
+pub struct Faults {
     found: BTreeSet<(usize, String)>,
 }
 
 impl Faults {
-    pub(super) fn add(&mut self, offset: usize, message: impl Into<String>) {
+    /// Takes a fault at a byte of the text.
+    pub fn add(&mut self, offset: usize, message: impl Into<String>) {
         self.found.insert((offset, message.into()));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
     /// Gives every fault its line and column in one walk over the text.
-    pub(super) fn placed(self, origin: &str, text: &str) -> Vec<Fault> {
+    pub fn placed(self, origin: &str, text: &str) -> Vec<Fault> {
         let (mut at, mut line, mut column) = (0, 1, 1);
         let mut chars = text.char_indices().peekable();
         let mut faults = Vec::with_capacity(self.found.len());

@@ -20,7 +20,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, ManifestError};
+pub use document::{Content, Key, Node, Span, parse as parse_document};
+pub use fault::{Fault, Faults, ManifestError};
 pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
 pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;
@@ -28,7 +29,7 @@ pub use schema::schema;
 
 use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};
 use draft::Draft;
-use fault::{Faults, shown};
+use fault::shown;
 use field::Preset as P;
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -5,6 +5,7 @@
 mod difference;
 mod document;
 mod events;
+mod grouped;
 mod listing;
 mod number;
 mod panels;
@@ -20,6 +21,7 @@ mod units;
 pub use difference::{diff_text, diff_value, why_text, why_value};
 pub use document::{document, table_of};
 pub use events::{events_text, events_value};
+pub use grouped::{grouped_text, grouped_value};
 pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
 pub use number::{bytes, count, duration, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};

@@ -83,8 +83,9 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
         ));
     }
     // What was read and how the energy was reckoned has commands of its own, and would fill the screen here.
-    let is_shown =
-        |name: &str| !name.starts_with("telemetry.") && name != "energy" && !name.starts_with("kernel_cache.");
+    let is_shown = |name: &str| {
+        !name.starts_with("telemetry.") && !["energy", "cluster"].contains(&name) && !name.starts_with("kernel_cache.")
+    };
     let recorded = attempt.settings.iter().chain(attempt.facts.iter().filter(|(name, _)| is_shown(name)));
     let recorded = Value::Table(recorded.map(|(k, v)| (k.clone(), v.clone())).collect());
     let rows = recorded.flatten().into_iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);

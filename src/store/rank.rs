@@ -1,12 +1,12 @@
 //! The ordered metric indexes: `best` reads its answer from them without a scan.
 //!
 //! Attempts of runs that differ in their seed alone form a group. A group stands in the ranking of a metric by the mean over its
-//! finished, visible attempts; one non-finite value takes the whole group out, since its mean means nothing.
+//! finished, visible, untainted attempts; one non-finite value takes the whole group out, since its mean means nothing.
 
 use super::StoreError;
 use super::index::{ordered, unordered};
 use super::tables::{ATTEMPTS, BY_RUN, GROUPS, HIDDEN, Id, RANKING, RUNS, VALUES};
-use crate::record::{Attempt, Digest, Direction, GroupId, Metric, Outcome, Run, RunId, Target};
+use crate::record::{Attempt, Digest, Direction, GroupId, Metric, Run, RunId, Target};
 use crate::wire::{decode_attempt, decode_run};
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
 
 /// Puts an attempt's metrics into the values and the ranking.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
-    if attempt.outcome != Outcome::Finished || is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)? {
+    if !attempt.counts() || is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)? {
         return Ok(());
     }
     change(txn, run, id, &attempt.metrics, true)
@@ -108,7 +108,7 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), Stor
             let Some(bytes) = table.get(attempt.run.0.0)? else { continue };
             decode_run(bytes.value())?
         };
-        if attempt.outcome != Outcome::Finished {
+        if !attempt.counts() {
             continue;
         }
         let visible = !is_hidden(txn, run.id.0.0)? && !is_hidden(txn, id)?;

@@ -23,7 +23,7 @@ pub(super) const BY_RUN: TableDefinition<(Id, Id), u8> = TableDefinition::new("b
 pub(super) const NONCES: TableDefinition<[u8; 16], Id> = TableDefinition::new("nonces");
 /// Start time and attempt to listing row.
 pub(super) const RECENT: TableDefinition<(i64, Id), &[u8]> = TableDefinition::new("recent");
-/// Group, metric and attempt to the metric's bits; hidden and unfinished attempts are left out.
+/// Group, metric and attempt to the metric's bits; hidden, unfinished and tainted attempts are left out.
 pub(super) const VALUES: TableDefinition<(Id, &str, Id), u64> = TableDefinition::new("values");
 /// Model, metric, ordered mean and group to the number of values in the mean.
 pub(super) const RANKING: TableDefinition<(&str, &str, u64, Id), u32> = TableDefinition::new("ranking");

@@ -6,7 +6,7 @@ use super::tables::{
     ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS, VALUES,
 };
 use super::{StoreError, index};
-use crate::record::{AttemptId, Change, Digest, GroupId, Outcome, Phase, Run, RunId};
+use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId};
 use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, encode_row};
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,7 +139,7 @@ fn check_attempts(
         let row = index::row(AttemptId(Digest(key)), run, &attempt);
         expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
         expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);
-        if attempt.outcome == Outcome::Finished {
+        if attempt.counts() {
             let metrics = attempt.metrics.iter().filter_map(|(name, metric)| Some((name.clone(), metric.value?)));
             expected.finished.push((key, run.model().to_owned(), run.clone(), metrics.collect()));
         }

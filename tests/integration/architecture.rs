@@ -35,10 +35,14 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("analysis", &["record"], &[]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
+    ("interop", &["record", "wire", "manifest", "analysis"], &["csv"]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
     (
         "cli",
-        &["record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "report"],
+        &[
+            "record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "interop",
+            "report",
+        ],
         &["clap", "clap_complete", "clap_mangen"],
     ),
 ];

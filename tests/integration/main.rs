@@ -5,6 +5,7 @@ mod architecture;
 mod crash;
 mod fake;
 mod faults;
+mod foreign;
 mod golden;
 mod gpu;
 mod machine;

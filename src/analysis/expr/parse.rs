@@ -189,7 +189,7 @@ impl Parser<'_> {
 }
 
 /// The full name that a name stands for.
-fn resolve(name: &str, names: &BTreeSet<String>) -> Result<String, String> {
+pub(super) fn resolve(name: &str, names: &BTreeSet<String>) -> Result<String, String> {
     if names.contains(name) {
         return Ok(name.to_owned());
     }

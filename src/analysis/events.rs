@@ -1,0 +1,313 @@
+//! Means of readings over events, by what groups the events: their name, their level, the host or the GPU.
+//!
+//! Joins each phase with every GPU of its host in two ways: by its interval, and by the readings that are nearest to its start and
+//! its stop, which is what a join of two tables by time gives. Knows a sealed attempt and nothing else.
+
+mod around;
+mod machines;
+#[cfg(test)]
+mod tests;
+
+use super::statistic::{number, real, seconds};
+use crate::record::{Phase, Quantity, Sealed};
+use around::{Around, around};
+use machines::Machines;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the readings are of.
+pub const EVENT_QUANTITIES: [Quantity; 4] =
+    [Quantity::PowerInstant, Quantity::Temperature, Quantity::UtilizationGpu, Quantity::UtilizationMemory];
+
+/// What groups events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Their name.
+    Name,
+    /// The level of their task.
+    Level,
+    /// The host that they happened on.
+    Host,
+    /// The GPU beside which they stand.
+    Gpu,
+}
+
+impl By {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Level => "level",
+            Self::Host => "host",
+            Self::Gpu => "gpu",
+        }
+    }
+}
+
+/// Why events cannot be grouped so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventsFault {
+    /// There are no levels.
+    #[error("no levels of tasks are recorded (`ledger import telemetry` takes them with --tasks)")]
+    NoLevels,
+    /// There is no event of that name.
+    #[error("no event is called `{name}` (there are: {})", names.join(", "))]
+    NoEvent {
+        /// What was given.
+        name: String,
+        /// What there is.
+        names: Vec<String>,
+    },
+}
+
+/// A mean, and how many events it is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    sum: f64,
+    /// How many values it is over.
+    pub n: u64,
+}
+
+impl Mean {
+    /// The mean of some values.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut mean = Self::default();
+        values.into_iter().for_each(|value| mean.add(Some(value)));
+        mean
+    }
+
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.n += 1;
+        }
+    }
+
+    /// The mean; none of nothing.
+    pub fn value(self) -> Option<f64> {
+        (self.n > 0).then(|| self.sum / real(self.n))
+    }
+}
+
+/// The means of one quantity over a group's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QuantityMeans {
+    /// Of the readings from start to stop, both included; an event without any is not in it.
+    pub sample: Mean,
+    /// Of the time from start to stop, each reading held until the next.
+    pub held: Mean,
+    /// Of the time from start to stop, straight lines between the readings.
+    pub linear: Mean,
+    /// Of the two readings nearest to start and to stop.
+    pub nearest: Mean,
+}
+
+/// A group of events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventsRow {
+    /// What its events have in common: a name, a level, a host, a GPU's serial.
+    pub key: String,
+    /// Of a GPU: its host and its UUID.
+    pub gpu: Option<(String, String)>,
+    /// How many events there are.
+    pub events: u64,
+    /// How many of them have a reading from start to stop.
+    pub sampled: u64,
+    /// Their length in seconds.
+    pub time_s: Mean,
+    /// In the order of [`EVENT_QUANTITIES`].
+    pub means: [QuantityMeans; EVENT_QUANTITIES.len()],
+    /// The energy of one, in joules, of readings that are held until the next.
+    pub energy_j: Mean,
+    /// How far the nearer readings are from start and stop, the farther of the two, in seconds.
+    pub nearest_off_s: Mean,
+}
+
+/// How one figure goes with another over a number of groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Correlation {
+    /// What stands against the length of the events.
+    pub quantity: Quantity,
+    /// How many groups have both.
+    pub n: usize,
+    /// Pearson's coefficient; none where one of the two does not vary.
+    pub pearson: Option<f64>,
+    /// Spearman's coefficient, which is Pearson's of the ranks.
+    pub spearman: Option<f64>,
+}
+
+/// The answer: groups, and what they leave out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Events {
+    /// What groups them.
+    pub by: By,
+    /// The name of the events that are counted; none where all are.
+    pub event: Option<String>,
+    /// The groups: names and levels in their order, hosts and GPUs from the slowest to the fastest.
+    pub rows: Vec<EventsRow>,
+    /// Of hosts and GPUs, how the mean length goes with the mean readings.
+    pub correlations: Vec<Correlation>,
+    /// How many events were never stopped, and are in no mean.
+    pub unstopped: u64,
+    /// How many hosts, GPUs and names of events there are.
+    pub counts: (usize, usize, usize),
+}
+
+/// Groups the events of an attempt.
+///
+/// `event` names those that count. Without it, all do where they are grouped by name; else those of the name that takes the most time in all,
+/// since the others lie within them.
+///
+/// # Errors
+/// If there are no levels to group by, or no events of that name.
+pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events, EventsFault> {
+    let machines = Machines::new(sealed);
+    if by == By::Level && machines.levels.is_none() {
+        return Err(EventsFault::NoLevels);
+    }
+    let names: BTreeSet<&str> = sealed.phases.iter().map(|phase| phase.name.as_str()).collect();
+    let event = match event {
+        Some(name) if !names.contains(name) => {
+            let names = names.into_iter().map(str::to_owned).collect();
+            return Err(EventsFault::NoEvent { name: name.to_owned(), names });
+        }
+        Some(name) => Some(name),
+        None if by == By::Name => None,
+        None => longest(&sealed.phases),
+    };
+    let mut groups: BTreeMap<(String, Option<usize>), EventsRow> = BTreeMap::new();
+    let mut unstopped = 0;
+    for phase in sealed.phases.iter().filter(|phase| event.is_none_or(|event| phase.name == event)) {
+        let Some(stop_ns) = phase.stop_ns.map(|stop_ns| stop_ns.max(phase.start_ns)) else {
+            unstopped += 1;
+            continue;
+        };
+        let gpus = machines.gpus_of(phase.rank);
+        let joined: Vec<Joined> = gpus.iter().map(|gpu| join(machines.gpu(*gpu), phase.start_ns, stop_ns)).collect();
+        let length_ns = stop_ns - phase.start_ns;
+        if by == By::Gpu {
+            for (gpu, joined) in gpus.iter().zip(&joined) {
+                let machine = machines.gpu(*gpu);
+                let row = groups.entry((machine.serial.clone(), Some(*gpu))).or_insert_with(|| {
+                    let host = machines.host(machine.host).to_owned();
+                    EventsRow { gpu: Some((host, machine.uuid.clone())), ..EventsRow::new(machine.serial.clone()) }
+                });
+                row.take(length_ns, std::slice::from_ref(joined));
+            }
+            continue;
+        }
+        let key = match by {
+            By::Name => phase.name.clone(),
+            By::Level => machines.level(phase.index).to_owned(),
+            By::Host | By::Gpu => machines.host(phase.rank).to_owned(),
+        };
+        groups.entry((key.clone(), None)).or_insert_with(|| EventsRow::new(key)).take(length_ns, &joined);
+    }
+    let mut rows: Vec<EventsRow> = groups.into_values().collect();
+    match by {
+        By::Name => {}
+        // Levels are numbers where they can be.
+        By::Level => rows.sort_by(|a, b| {
+            let level = |row: &EventsRow| row.key.parse::<f64>().unwrap_or(f64::INFINITY);
+            level(a).total_cmp(&level(b))
+        }),
+        By::Host | By::Gpu => rows.sort_by(|a, b| {
+            let time = |row: &EventsRow| row.time_s.value().unwrap_or(f64::NEG_INFINITY);
+            time(b).total_cmp(&time(a))
+        }),
+    }
+    let correlations = if matches!(by, By::Host | By::Gpu) { correlations(&rows) } else { Vec::new() };
+    let counts = (machines.hosts(), machines.gpus(), names.len());
+    Ok(Events { by, event: event.map(str::to_owned), rows, correlations, unstopped, counts })
+}
+
+/// The name of the events that take the most time in all.
+fn longest(phases: &[Phase]) -> Option<&str> {
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for phase in phases {
+        let length = phase.stop_ns.map_or(0, |stop_ns| stop_ns.saturating_sub(phase.start_ns));
+        let total = totals.entry(phase.name.as_str()).or_default();
+        *total = total.saturating_add(length);
+    }
+    totals.into_iter().max_by_key(|(name, total)| (*total, std::cmp::Reverse(*name))).map(|(name, _)| name)
+}
+
+/// An event beside one GPU.
+type Joined = [Option<Around>; EVENT_QUANTITIES.len()];
+
+fn join(gpu: &machines::Gpu<'_>, start_ns: u64, stop_ns: u64) -> Joined {
+    gpu.series.map(|series| series.and_then(|series| around(&series.positions, &series.values, start_ns, stop_ns)))
+}
+
+impl EventsRow {
+    fn new(key: String) -> Self {
+        Self {
+            key,
+            gpu: None,
+            events: 0,
+            sampled: 0,
+            time_s: Mean::default(),
+            means: Default::default(),
+            energy_j: Mean::default(),
+            nearest_off_s: Mean::default(),
+        }
+    }
+
+    /// Takes an event with what was read of each GPU beside it.
+    fn take(&mut self, length_ns: u64, gpus: &[Joined]) {
+        self.events += 1;
+        self.time_s.add(Some(seconds(length_ns)));
+        self.sampled += u64::from(gpus.iter().flatten().flatten().any(|around| around.sample.is_some()));
+        for joined in gpus {
+            for (means, around) in self.means.iter_mut().zip(joined) {
+                let Some(around) = around else { continue };
+                means.sample.add(around.sample);
+                means.held.add(Some(around.held));
+                means.linear.add(Some(around.linear));
+                means.nearest.add(Some(around.nearest));
+            }
+            let first = joined.iter().flatten().next();
+            self.nearest_off_s.add(first.map(|around| seconds(around.nearest_off_ns)));
+            self.energy_j.add(joined[0].as_ref().map(|power| power.held * seconds(length_ns)));
+        }
+    }
+}
+
+fn correlations(rows: &[EventsRow]) -> Vec<Correlation> {
+    let of = |(at, quantity): (usize, &Quantity)| {
+        let pairs = rows.iter().filter_map(|row| Some((row.time_s.value()?, row.means[at].sample.value()?)));
+        let (times, readings): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        Correlation {
+            quantity: *quantity,
+            n: times.len(),
+            pearson: pearson(&times, &readings),
+            spearman: pearson(&ranks(&times), &ranks(&readings)),
+        }
+    };
+    EVENT_QUANTITIES.iter().enumerate().map(of).collect()
+}
+
+/// Pearson's coefficient of correlation of two lists of equal length; none where one does not vary.
+fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
+    let n = number(x.len());
+    let (mean_x, mean_y) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (x, y) in x.iter().zip(y) {
+        let (x, y) = (x - mean_x, y - mean_y);
+        (xx, yy, xy) = (xx + x * x, yy + y * y, xy + x * y);
+    }
+    (xx > 0.0 && yy > 0.0).then(|| xy / (xx.sqrt() * yy.sqrt()))
+}
+
+/// The rank of each value, from 1; equal values share the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut before = 0;
+    for equal in order.chunk_by(|a, b| values[*a] == values[*b]) {
+        let rank = number(before) + f64::midpoint(1.0, number(equal.len()));
+        equal.iter().for_each(|at| ranks[*at] = rank);
+        before += equal.len();
+    }
+    ranks
+}

@@ -1,0 +1,152 @@
+//! The readings of one quantity around one event.
+
+use crate::analysis::statistic::{number, real};
+
+/// What the readings say of an event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Around {
+    /// The mean of the readings from start to stop, both included; none where there is none.
+    pub(super) sample: Option<f64>,
+    /// The mean over the time, each reading held until the next; before the first reading, that one.
+    pub(super) held: f64,
+    /// The mean over the time, straight lines between the readings; beyond the first and the last, these.
+    pub(super) linear: f64,
+    /// The mean of the readings nearest to start and to stop; of two that are equally near, the earlier one.
+    pub(super) nearest: f64,
+    /// How far the farther of these two is from its moment.
+    pub(super) nearest_off_ns: u64,
+}
+
+/// Looks around an event. None where nothing was ever read.
+pub(super) fn around(positions: &[u64], values: &[f64], start_ns: u64, stop_ns: u64) -> Option<Around> {
+    let series = Readings { positions, values };
+    let (near_start, near_stop) = (series.nearest(start_ns)?, series.nearest(stop_ns)?);
+    let from = positions.partition_point(|position| *position < start_ns);
+    let to = positions.partition_point(|position| *position <= stop_ns);
+    let inside = values.get(from..to)?;
+    let length = real(stop_ns - start_ns);
+    let (held, linear) = if stop_ns == start_ns {
+        (series.held(start_ns), series.linear(start_ns))
+    } else {
+        // The event is cut at every reading within it.
+        let cuts = positions[from..to].iter().copied().filter(|position| *position > start_ns && *position < stop_ns);
+        let mut cuts = std::iter::once(start_ns).chain(cuts).chain([stop_ns]);
+        let (mut held, mut linear) = (0.0, 0.0);
+        let mut last = cuts.next()?;
+        for cut in cuts {
+            let width = real(cut - last);
+            held += series.held(last) * width;
+            linear += f64::midpoint(series.linear(last), series.linear(cut)) * width;
+            last = cut;
+        }
+        (held / length, linear / length)
+    };
+    Some(Around {
+        sample: (!inside.is_empty()).then(|| inside.iter().sum::<f64>() / number(inside.len())),
+        held,
+        linear,
+        nearest: f64::midpoint(values[near_start], values[near_stop]),
+        nearest_off_ns: positions[near_start].abs_diff(start_ns).max(positions[near_stop].abs_diff(stop_ns)),
+    })
+}
+
+/// Readings of which there is at least one.
+struct Readings<'a> {
+    positions: &'a [u64],
+    values: &'a [f64],
+}
+
+impl Readings<'_> {
+    /// The place of the reading that is nearest to a moment.
+    fn nearest(&self, moment: u64) -> Option<usize> {
+        let after = self.positions.partition_point(|position| *position < moment);
+        let off = |place: usize| self.positions.get(place).map(|position| position.abs_diff(moment));
+        match (after.checked_sub(1), off(after)) {
+            (None, off) => off.map(|_| after),
+            (Some(before), Some(off_after)) if off(before) > Some(off_after) => Some(after),
+            (Some(before), _) => Some(before),
+        }
+    }
+
+    /// The place of the last reading up to a moment.
+    fn last(&self, moment: u64) -> Option<usize> {
+        self.positions.partition_point(|position| *position <= moment).checked_sub(1)
+    }
+
+    fn held(&self, moment: u64) -> f64 {
+        self.values[self.last(moment).unwrap_or(0)]
+    }
+
+    fn linear(&self, moment: u64) -> f64 {
+        let Some(before) = self.last(moment) else { return self.values[0] };
+        let (at, value) = (self.positions[before], self.values[before]);
+        match (self.positions.get(before + 1), self.values.get(before + 1)) {
+            (Some(next_at), Some(next)) if *next_at > at => {
+                value + (next - value) * real(moment - at) / real(next_at - at)
+            }
+            _ => value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const POSITIONS: [u64; 3] = [10, 20, 40];
+    const VALUES: [f64; 3] = [1.0, 3.0, 7.0];
+
+    fn at(start_ns: u64, stop_ns: u64) -> Around {
+        around(&POSITIONS, &VALUES, start_ns, stop_ns).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_seen_in_four_ways() {
+        // 15 to 20 holds 1, 20 to 30 holds 3; the line goes 2, 3, 5.
+        let seen = at(15, 30);
+        assert_eq!(seen.sample, Some(3.0));
+        assert_eq!((seen.held, seen.linear), ((5.0 + 30.0) / 15.0, (2.5 * 5.0 + 4.0 * 10.0) / 15.0));
+        assert_eq!((seen.nearest, seen.nearest_off_ns), (2.0, 10));
+        // Both ends count, and a reading at a border is in the window.
+        assert_eq!(at(10, 20).sample, Some(2.0));
+        assert_eq!(at(11, 19).sample, None);
+        // Before the first reading and after the last one there is only that one.
+        let before = at(0, 5);
+        assert_eq!((before.sample, before.held, before.linear, before.nearest), (None, 1.0, 1.0, 1.0));
+        let after = at(50, 60);
+        assert_eq!((after.held, after.linear, after.nearest, after.nearest_off_ns), (7.0, 7.0, 7.0, 20));
+        // No time at all.
+        let moment = at(15, 15);
+        assert_eq!((moment.held, moment.linear, moment.nearest), (1.0, 2.0, 1.0));
+        assert_eq!(around(&[], &[], 0, 1), None);
+    }
+
+    proptest! {
+        /// The oracle: the mean over a fine grid of moments.
+        #[test]
+        fn means_over_time_are_integrals(steps in prop::collection::vec((1..30u64, -50i32..50), 1..12), start in 0..150u64, length in 1..80u64) {
+            let mut at = 0;
+            let (mut positions, mut values) = (Vec::new(), Vec::new());
+            for (step, value) in steps {
+                at += step;
+                positions.push(at * 100);
+                values.push(f64::from(value));
+            }
+            let (start, stop) = (start * 100, (start + length) * 100);
+            let seen = around(&positions, &values, start, stop).unwrap();
+            let series = Readings { positions: &positions, values: &values };
+            let middles = (start..stop).step_by(2).map(|moment| moment + 1);
+            let (mut held, mut linear, mut n) = (0.0, 0.0, 0.0);
+            for moment in middles {
+                held += series.held(moment);
+                linear += series.linear(moment);
+                n += 1.0;
+            }
+            prop_assert!((seen.held - held / n).abs() < 1e-9, "{} {}", seen.held, held / n);
+            prop_assert!((seen.linear - linear / n).abs() < 1e-9, "{} {}", seen.linear, linear / n);
+            let near = |moment: u64| (0..positions.len()).min_by_key(|place| positions[*place].abs_diff(moment)).unwrap();
+            prop_assert_eq!(seen.nearest, f64::midpoint(values[near(start)], values[near(stop)]));
+        }
+    }
+}

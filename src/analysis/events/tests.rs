@@ -1,0 +1,98 @@
+use super::*;
+use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Run, Series, Source, Table, Tail};
+
+/// A run on one host: two GPUs, two ranks, power of both.
+fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
+    let run = Run::new(Parts {
+        config: Table::new().into(),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "gpu".into(),
+        seed: 0,
+    });
+    let power = |gpu, values: &[f64]| Series {
+        positions: (0..).map(|at: u64| at * 1_000_000_000).take(values.len()).collect(),
+        values: values.to_vec(),
+        ..Series::new(Source::Gpu(gpu).series(Quantity::PowerInstant), "W", Axis::TimeNs)
+    };
+    let series = vec![power(0, &[100.0, 110.0, 120.0, 130.0]), power(1, &[200.0, 210.0, 220.0, 230.0])];
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([0; 16]),
+        started_unix_ms: 0,
+        wall_ns: 4_000_000_000,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics: BTreeMap::new(),
+        digests: BTreeMap::new(),
+        settings: Table::new(),
+        facts,
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: series.iter().map(Series::summary).collect(),
+        phases: Phase::digest_all(&phases),
+    };
+    Sealed { run, attempt, series, phases }
+}
+
+fn phase(name: &str, index: u64, rank: u32, start_ms: u64, stop_ms: Option<u64>) -> Phase {
+    let ns = |ms: u64| ms * 1_000_000;
+    Phase { name: name.to_owned(), index, rank, start_ns: ns(start_ms), stop_ns: stop_ms.map(ns) }
+}
+
+#[test]
+fn ranks_of_a_run_stand_beside_their_own_gpu() {
+    let phases = vec![phase("step", 1, 0, 500, Some(2500)), phase("step", 1, 1, 500, Some(1500))];
+    let sealed = sealed(phases, Table::from([("host.name".to_owned(), "node7".into())]));
+    let gpus = events_by(&sealed, By::Gpu, None).unwrap();
+    let seen: Vec<(&str, Option<f64>, Option<f64>)> =
+        gpus.rows.iter().map(|row| (row.key.as_str(), row.time_s.value(), row.means[0].sample.value())).collect();
+    // Rank 0 from 0.5 to 2.5 s: readings at 1 s and 2 s; rank 1 from 0.5 to 1.5 s: the one at 1 s.
+    assert_eq!(seen, [("gpu.0", Some(2.0), Some(115.0)), ("gpu.1", Some(1.0), Some(210.0))]);
+    assert_eq!(gpus.counts, (1, 2, 1));
+    let hosts = events_by(&sealed, By::Host, None).unwrap();
+    assert_eq!((hosts.rows.len(), hosts.rows[0].key.as_str(), hosts.rows[0].events), (1, "node7", 2));
+    assert_eq!(events_by(&sealed, By::Level, None), Err(EventsFault::NoLevels));
+}
+
+#[test]
+fn a_single_rank_has_all_gpus() {
+    let sealed = sealed(vec![phase("step", 1, 0, 1000, Some(2000))], Table::new());
+    let names = events_by(&sealed, By::Name, None).unwrap();
+    let row = &names.rows[0];
+    assert_eq!((row.events, row.sampled), (1, 1));
+    assert_eq!((row.means[0].sample.value(), row.means[0].sample.n), (Some(165.0), 2), "115 W and 215 W");
+    // From 1 s to 2 s the readings of 1 s are held: 110 J and 210 J.
+    assert_eq!(row.energy_j.value(), Some(160.0));
+    assert_eq!((row.means[1].sample.value(), row.means[1].nearest.value()), (None, None), "nobody read a temperature");
+}
+
+#[test]
+fn what_was_never_stopped_and_what_is_asked_for() {
+    let phases = vec![
+        phase("epoch", 1, 0, 0, Some(3000)),
+        phase("step", 1, 0, 0, Some(100)),
+        phase("step", 2, 0, 200, Some(300)),
+        phase("step", 3, 0, 300, None),
+    ];
+    let sealed = sealed(phases, Table::new());
+    let names = events_by(&sealed, By::Name, None).unwrap();
+    assert_eq!(names.unstopped, 1);
+    let steps = names.rows.iter().find(|row| row.key == "step").unwrap();
+    assert_eq!((steps.events, steps.sampled, steps.time_s.value()), (2, 1, Some(0.1)), "one has the reading at 0 s");
+    assert_eq!(events_by(&sealed, By::Host, None).unwrap().event.as_deref(), Some("epoch"), "most time in all");
+    assert_eq!(events_by(&sealed, By::Host, Some("step")).unwrap().rows[0].events, 2);
+    let fault = events_by(&sealed, By::Name, Some("stp")).unwrap_err().to_string();
+    assert_eq!(fault, "no event is called `stp` (there are: epoch, step)");
+}
+
+#[test]
+fn correlations_are_as_by_hand() {
+    let (x, y) = ([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]);
+    // Deviations -1.5 -0.5 0.5 1.5 and -0.5 -1.5 1.5 0.5: 3 of 5.
+    assert!((pearson(&x, &y).unwrap() - 0.6).abs() < 1e-15);
+    assert_eq!(pearson(&x, &[1.0; 4]), None);
+    assert_eq!(ranks(&[10.0, 30.0, 10.0, 20.0]), [1.5, 4.0, 1.5, 3.0]);
+}

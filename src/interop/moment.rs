@@ -1,0 +1,140 @@
+//! Moments as logs write them: ISO-8601 with the offset from UTC.
+//!
+//! Knows the proleptic Gregorian calendar and nothing of clocks.
+
+const DAY_S: i64 = 86_400;
+
+/// Nanoseconds from the Unix epoch to a moment such as `2018-11-08T08:18:55.510Z` or `2018-11-08 09:18:55+01:00`.
+///
+/// None where it is no such moment, has no offset, or lies outside the years 1678 to 2261, which is what fits.
+pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let (separator, rest) = rest.split_first()?;
+    let (clock, rest) = rest.split_at_checked(8)?;
+    if date[4] != b'-' || date[7] != b'-' || clock[2] != b':' || clock[5] != b':' || !b"Tt ".contains(separator) {
+        return None;
+    }
+    let days = days(number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?)?;
+    let (hour, minute, second) = (number(&clock[..2])?, number(&clock[3..5])?, number(&clock[6..])?);
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let (fraction_ns, zone) = fraction(rest)?;
+    let seconds = days * DAY_S + hour * 3600 + minute * 60 + second - offset_s(zone)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
+}
+
+/// The start of a day such as `2018-11-08`, in UTC.
+pub(super) fn day_unix_ns(text: &[u8]) -> Option<i64> {
+    if text.len() != 10 || text[4] != b'-' || text[7] != b'-' {
+        return None;
+    }
+    let days = days(number(&text[..4])?, number(&text[5..7])?, number(&text[8..])?)?;
+    days.checked_mul(DAY_S * 1_000_000_000)
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
+}
+
+/// What stands behind the seconds: a fraction in nanoseconds (further digits are cut off), and the rest.
+fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
+    let Some(digits) = rest.strip_prefix(b".").or_else(|| rest.strip_prefix(b",")) else { return Some((0, rest)) };
+    let len = digits.iter().take_while(|digit| digit.is_ascii_digit()).count();
+    if len == 0 {
+        return None;
+    }
+    let (digits, zone) = digits.split_at(len);
+    let kept = number(&digits[..len.min(9)])?;
+    let missing = u32::try_from(9 - len.min(9)).ok()?;
+    Some((kept * 10_i64.pow(missing), zone))
+}
+
+/// Seconds by which the writer's clock is ahead of UTC.
+fn offset_s(zone: &[u8]) -> Option<i64> {
+    let (sign, rest) = match zone.split_first()? {
+        (b'Z' | b'z', []) => return Some(0),
+        (b'+', rest) => (1, rest),
+        (b'-', rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = match rest.len() {
+        5 if rest[2] == b':' => (number(&rest[..2])?, number(&rest[3..])?),
+        4 => (number(&rest[..2])?, number(&rest[2..])?),
+        2 => (number(rest)?, 0),
+        _ => return None,
+    };
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+/// Days from the Unix epoch to a date, if there is such a date.
+///
+/// Years begin in March, so that the day that some years lack is their last one; 400 years have 146,097 days.
+fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let longest = match month {
+        2 => 28 + i64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=longest).contains(&day) {
+        return None;
+    }
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    Some(era * 146_097 + day_of_era - 719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    #[test]
+    fn moments_are_read_with_their_offsets() {
+        let ms = |text: &str| unix_ns(text.as_bytes()).map(|ns| ns / 1_000_000);
+        assert_eq!(ms("2018-11-08T08:18:55.510Z"), Some(1_541_665_135_510));
+        assert_eq!(ms("2018-11-08 09:18:55.51+01:00"), Some(1_541_665_135_510));
+        assert_eq!(ms("2018-11-08T03:18:55,510-0500"), Some(1_541_665_135_510));
+        assert_eq!(unix_ns(b"1970-01-01T00:00:00.0000000019Z"), Some(1));
+        assert_eq!(unix_ns(b"1969-12-31T23:59:59Z"), Some(-1_000_000_000));
+        assert_eq!(day_unix_ns(b"1970-01-02"), Some(86_400_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_moment_is_none() {
+        for text in [
+            "",
+            "2018-11-08",
+            "2018-11-08T08:18:55.510",
+            "2018-02-29T00:00:00Z",
+            "2018-13-01T00:00:00Z",
+            "2018-11-08T24:00:00Z",
+            "2018-11-08T08:18:60Z",
+            "2018-11-08T08:18:55.Z",
+            "2018-11-08T08:18:55+1",
+            "9999-01-01T00:00:00Z",
+            "2018_11-08T08:18:55Z",
+        ] {
+            assert_eq!(unix_ns(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(day_unix_ns(b"2018-11-31"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_another_calendar(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
+            let text = Timestamp::from_millisecond(ms).unwrap().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
+            prop_assert_eq!(unix_ns(text.as_bytes()), Some(ms * 1_000_000), "{}", text);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = (unix_ns(&bytes), day_unix_ns(&bytes));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A whole table in memory, each column with its type.
+
+use super::cell::{Kind, key};
+use crate::analysis::expr::Expr;
+use crate::interop::rows::{Faults, ImportError, Rows, Source, shown};
+use crate::record::Value;
+use csv::ByteRecord;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A table.
+pub(super) struct Sheet {
+    pub(super) source: Source,
+    pub(super) heads: Vec<String>,
+    kinds: Vec<Kind>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A row and the line on which it begins.
+pub(super) struct Row {
+    pub(super) line: u64,
+    pub(super) cells: Vec<String>,
+}
+
+impl Sheet {
+    /// Reads a table.
+    pub(super) fn read(path: &Path, separator: u8) -> Result<Self, ImportError> {
+        let mut file = Rows::open(path, separator)?;
+        let heads = file.heads().to_vec();
+        if let Some(twice) = heads.iter().enumerate().find(|(at, head)| heads[..*at].contains(head)) {
+            let text = format!("`{}` has two columns `{}` (rename one)", path.display(), shown(twice.1.as_bytes()));
+            return Err(ImportError::Refused(text));
+        }
+        let (mut rows, mut faults) = (Vec::new(), Faults::default());
+        let mut record = ByteRecord::new();
+        while file.next(&mut record)? {
+            if let Err(fault) = file.whole(&record) {
+                faults.add(fault);
+                continue;
+            }
+            let cells = record.iter().map(|cell| String::from_utf8(cell.to_vec())).collect::<Result<Vec<_>, _>>();
+            match cells {
+                Ok(cells) => rows.push(Row { line: record.position().map_or(0, csv::Position::line), cells }),
+                Err(_) => faults.add(file.fault(&record, "it is not UTF-8 text (save the table as UTF-8)")),
+            }
+        }
+        faults.check()?;
+        let source = file.finish();
+        if rows.is_empty() {
+            return Err(ImportError::Empty(source.path));
+        }
+        let column = |at: usize| rows.iter().filter_map(move |row: &Row| row.cells.get(at).map(String::as_str));
+        let kinds = (0..heads.len()).map(|at| Kind::of_column(column(at))).collect();
+        Ok(Self { source, heads, kinds, rows })
+    }
+
+    /// The place of a column.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.heads.iter().position(|head| head == name)
+    }
+
+    /// The type of a column.
+    pub(super) fn kind(&self, place: usize) -> Kind {
+        self.kinds.get(place).copied().unwrap_or(Kind::Text)
+    }
+
+    /// A cell as its column's type has it; none where it is missing.
+    pub(super) fn value(&self, row: &Row, place: usize) -> Option<Value> {
+        self.kind(place).value(row.cells.get(place)?)
+    }
+
+    /// Keeps the rows that meet a condition, and says how many did not.
+    pub(super) fn keep(&mut self, condition: &str, what: &str) -> Result<usize, ImportError> {
+        let names: BTreeSet<String> = self.heads.iter().cloned().collect();
+        let wrong = |error| ImportError::Refused(format!("{what}: {error}"));
+        let expr = Expr::parse(condition, &names).map_err(wrong)?;
+        let before = self.rows.len();
+        let rows = std::mem::take(&mut self.rows);
+        let mut kept = Vec::new();
+        for row in rows {
+            let lookup = |name: &str| self.find(name).and_then(|place| self.value(&row, place));
+            expr.check(&lookup).map_err(wrong)?;
+            if expr.matches(&lookup) {
+                kept.push(row);
+            }
+        }
+        self.rows = kept;
+        Ok(before - self.rows.len())
+    }
+
+    /// The rows by the keys of some columns.
+    pub(super) fn index(&self, on: &[String]) -> Result<BTreeMap<Vec<String>, Vec<usize>>, ImportError> {
+        let places = self.places(on)?;
+        let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
+        for (at, row) in self.rows.iter().enumerate() {
+            index.entry(keys(row, &places)).or_default().push(at);
+        }
+        Ok(index)
+    }
+
+    /// The places of columns that must be there.
+    pub(super) fn places(&self, names: &[String]) -> Result<Vec<usize>, ImportError> {
+        names.iter().map(|name| self.find(name).ok_or_else(|| self.missing(name))).collect()
+    }
+
+    /// The fault that there is no such column.
+    pub(super) fn missing(&self, column: &str) -> ImportError {
+        ImportError::Column { path: self.source.path.clone(), column: column.to_owned(), columns: self.heads.clone() }
+    }
+}
+
+/// The keys of a row's cells.
+pub(super) fn keys(row: &Row, places: &[usize]) -> Vec<String> {
+    places.iter().map(|place| key(row.cells.get(*place).map_or("", String::as_str))).collect()
+}

@@ -1,0 +1,192 @@
+use super::*;
+use std::fs;
+use std::path::PathBuf;
+
+const TABLE: &str = "\
+net,batch,limit_mw,minutes,power,note
+a,256,150000,2,100,first
+a,256,150000,2,100,first
+b,8,250000,1,0,idle?
+b,8,250000,1,n/a,
+b,16,250000,1,much,
+";
+const MAP: &str = r#"
+name = "toy"
+date = 2024-05-31
+device = "V100"
+
+[fields]
+model.name = "net-{net}"
+training.batch_size = "{batch}"
+training.learning_rate = 1
+hardware.power_limit_w = { value = "{limit_mw}", unit = "mW", to = "W" }
+
+[metrics]
+epoch_time = { value = "{minutes}", unit = "min" }
+power_mean = "{power}"
+energy = { formula = "power_mean * epoch_time", unit = "J" }
+yield = { formula = "energy / batch" }
+"#;
+
+struct Files {
+    dir: tempfile::TempDir,
+}
+
+impl Files {
+    fn new(table: &str, map: &str) -> Self {
+        let files = Self { dir: tempfile::tempdir().unwrap() };
+        fs::write(files.path("t.csv"), table).unwrap();
+        fs::write(files.path("m.toml"), map).unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn read(&self) -> Result<Results, String> {
+        let folder = format!("{}/", self.dir.path().display());
+        read_results(&self.path("t.csv"), &self.path("m.toml")).map_err(|error| error.to_string().replace(&folder, ""))
+    }
+}
+
+#[test]
+fn rows_become_runs_with_units_converted_and_metrics_derived() {
+    let results = Files::new(TABLE, MAP).read().unwrap();
+    assert_eq!(results.sealed.len(), 5);
+    let first = &results.sealed[0];
+    assert_eq!(first.check(), Ok(()));
+    let config = first.run.config();
+    assert_eq!((first.run.model(), &config["training.batch_size"]), ("net-a", &256i64.into()));
+    assert_eq!(config["hardware.power_limit_w"], 150i64.into(), "whole watts stay whole");
+    assert_eq!(config["training.learning_rate"], 1.0.into(), "as a manifest would have it");
+    let metric = |name: &str| (first.attempt.metrics[name].value, first.attempt.metrics[name].unit.as_str());
+    assert_eq!(metric("epoch_time"), (Some(120.0), "s"));
+    assert_eq!(metric("energy"), (Some(12_000.0), "J"));
+    assert_eq!(metric("yield"), (Some(12_000.0 / 256.0), ""));
+    assert_eq!(first.attempt.started_unix_ms, 1_717_113_600_000);
+    let facts = crate::record::Value::Table(first.attempt.facts.clone()).flatten();
+    assert_eq!((&facts["import.file"], &facts["import.line"]), (&"t.csv".into(), &2i64.into()));
+    assert_eq!(facts["import.digest"], crate::record::Digest::of(TABLE.as_bytes()).to_string().into());
+    assert_eq!(facts["import.cells.note"], "first".into());
+}
+
+#[test]
+fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
+    let results = Files::new(TABLE, MAP).read().unwrap();
+    let (one, two) = (&results.sealed[0], &results.sealed[1]);
+    assert_eq!(one.run.id, two.run.id);
+    assert_ne!(one.attempt.nonce, two.attempt.nonce);
+    // Another file with the same rows, and one more, has the same executions, and one more.
+    let longer = format!("{TABLE}c,1,1,1,1,new\n");
+    let again = Files::new(&longer, MAP).read().unwrap();
+    let nonces = |results: &Results| results.sealed.iter().map(|sealed| sealed.attempt.nonce).collect::<Vec<_>>();
+    assert_eq!(nonces(&again)[..5], nonces(&results));
+    let ids = |results: &Results| results.sealed.iter().map(|sealed| sealed.attempt.id()).collect::<Vec<_>>();
+    assert_eq!(ids(&Files::new(TABLE, MAP).read().unwrap()), ids(&results), "wherever the file lies");
+}
+
+#[test]
+fn rows_that_cannot_be_right_are_tainted_with_the_reason() {
+    let map = format!("{MAP}\n[[taint]]\nwhen = \"batch == 16\"\nreason = \"batch 16 was a mistake\"\n");
+    let results = Files::new(TABLE, &map).read().unwrap();
+    let taints: Vec<Vec<&str>> = results.sealed.iter().map(|sealed| sealed.attempt.taints()).collect();
+    assert_eq!(taints[..2], [vec![""; 0], vec![]]);
+    assert_eq!(
+        taints[2],
+        ["`energy` is 0 J although `epoch_time` is not", "`power_mean` is 0 W although `epoch_time` is not"]
+    );
+    assert_eq!(taints[3], [""; 0], "what is missing is missing, and nothing is wrong with it");
+    assert_eq!(taints[4], ["`power_mean`: `much` is no number", "batch 16 was a mistake"]);
+    let reason = |at: usize, name: &str| results.sealed[at].attempt.metrics[name].reason.clone().unwrap();
+    assert_eq!(reason(3, "power_mean"), "the table has no value");
+    assert_eq!(reason(3, "energy"), "`power_mean` has no value");
+    assert_eq!(results.taints["batch 16 was a mistake"], 1);
+    assert!(results.sealed[4].attempt.warnings[0].starts_with("tainted: "));
+}
+
+#[test]
+fn two_tables_are_joined_by_their_columns() {
+    let map = r#"
+date = 2024-05-31
+seed = "{run}"
+where = "batch != 256"
+[fields]
+model.name = "{net}"
+[metrics]
+epochs = "{epochs}"
+power = { value = "{joined.power}", unit = "kW", to = "W" }
+time = { formula = "epochs * minutes * 60", unit = "s" }
+[join]
+file = "epochs.csv"
+on = ["net", "batch"]
+where = "target == 0.5"
+"#;
+    let files = Files::new(TABLE, map);
+    fs::write(
+        files.path("epochs.csv"),
+        "net,batch,run,target,epochs,power\nb,8.0,1,0.5,3,1\nb,8,2,0.5,nan,2\nb,8,1,0.9,9,3\na,256,1,0.5,1,4\n",
+    )
+    .unwrap();
+    let results = files.read().unwrap();
+    assert_eq!((results.left_out, results.alone), (2, 1), "two rows have batch 256, one has no partner");
+    let found: Vec<(u64, f64, f64)> = results
+        .sealed
+        .iter()
+        .map(|sealed| {
+            (
+                sealed.run.parts.seed,
+                sealed.attempt.metrics["time"].value.unwrap(),
+                sealed.attempt.metrics["power"].value.unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(found.len(), 4, "two rows of the table, two of the other");
+    assert_eq!(found[0], (1, 180.0, 1000.0));
+    assert!(found[1].1.is_nan(), "a target that was not reached is a value, and no mean");
+    assert_eq!(results.sources.len(), 2);
+}
+
+#[test]
+fn tables_that_cannot_be_read_are_refused_with_the_place() {
+    let fault = |table: &str| Files::new(table, MAP).read().unwrap_err();
+    let heads = "net,batch,limit_mw,minutes,power,note\n";
+    assert_eq!(fault(""), "`t.csv` has no rows");
+    assert_eq!(fault(heads), "`t.csv` has no rows");
+    assert_eq!(fault("net,e,e\na,1,2\n"), "`t.csv` has two columns `e` (rename one)");
+    assert_eq!(fault(&format!("{heads}a,1\n")), "t.csv:2: it has 2 fields, but the header has 6");
+    assert_eq!(fault("net;batch\na;1\n"), "`t.csv` has no column `net` (there are: net;batch)");
+    let files = Files::new(heads, MAP);
+    fs::write(files.path("t.csv"), [heads.as_bytes(), b"\xff,1,1,1,1,\n"].concat()).unwrap();
+    assert_eq!(files.read().unwrap_err(), "t.csv:2: it is not UTF-8 text (save the table as UTF-8)");
+    let nameless = Files::new(&format!("{heads},1,1,1,1,\n"), &MAP.replace("net-{net}", "{net}"));
+    assert!(nameless.read().unwrap_err().starts_with("t.csv:2: model.name is empty"));
+}
+
+#[test]
+fn faults_of_a_map_have_places() {
+    let fault = |map: &str| Files::new(TABLE, map).read().unwrap_err();
+    insta::assert_snapshot!(fault("nme = 1\n[fields]\nmodel.name = \"{net\"\n[metrics]\nenergy = { value = \"{power}\", unit = \"W\" }\nx = { formula = \"\" }\n"), @r#"
+    m.toml:1:1: [metrics] is missing (name at least one metric)
+    m.toml:1:1: date is missing (the day on which the results were made, as 2024-05-31; or started = "{column}")
+    m.toml:1:1: fields.model.name is missing (give it a name, or a column as "{column}")
+    m.toml:1:1: unknown key `nme` (known keys: name, description, date, started, device, seed, separator, where, [fields], [metrics], [join], [[taint]])
+    m.toml:3:14: `name`: `{` begins a column's name, as in "{batch_size}" (write {{ for a brace)
+    m.toml:5:10: `energy` is kept in `J`, but is given in `W`
+    m.toml:6:17: `formula` must be text
+    "#);
+    insta::assert_snapshot!(fault(&MAP.replace("{net}", "{nett}")), @r"`t.csv` has no column `nett` (there are: net, batch, limit_mw, minutes, power, note)");
+    insta::assert_snapshot!(fault(&MAP.replace("power_mean * epoch_time", "power_mean * epoch_tim")), @r"
+    m.toml: metrics.energy: unknown name `epoch_tim` (did you mean `epoch_time`?)
+      power_mean * epoch_tim
+                   ^^^^^^^^^
+    ");
+    insta::assert_snapshot!(fault(&MAP.replace("\"mW\"", "\"ms\"")), @r"m.toml:10:26: unit and to measure different things");
+    insta::assert_snapshot!(fault(&MAP.replace("name = \"toy\"", "where = \"net < 3\"")), @r"
+    where: `net` is text, but is compared with a number (compare it with text)
+      net < 3
+      ^^^^^^^
+    ");
+    insta::assert_snapshot!(fault("= 1"), @r"m.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`");
+    insta::assert_snapshot!(fault(&MAP.replace("name = \"toy\"", "seed = \"{net}\"")), @r"t.csv:2: the seed is `a` (it must be a whole number from 0)");
+}

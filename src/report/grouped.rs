@@ -1,0 +1,231 @@
+//! The answer to `events --by`: groups of events beside what was read meanwhile.
+
+use super::document::table_of;
+use super::number::count;
+use super::table::columns;
+use crate::analysis::{By, EVENT_QUANTITIES, Events, EventsRow, Mean};
+use crate::record::{AttemptId, Quantity, Table, Value};
+
+const NOTHING: &str = "-";
+
+/// The groups as text; `nearest` also shows what a join with the nearest readings gives, `chosen` says that nobody named the event.
+pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool) -> String {
+    let (hosts, gpus, names) = events.counts;
+    let mut text = format!(
+        "attempt  {id}\nwith     {}, {}, {} of events\n",
+        count(hosts, "host"),
+        count(gpus, "GPU"),
+        count(names, "name")
+    );
+    if let Some(event) = &events.event {
+        let why = if chosen { ", which take the most time (--event names others)" } else { "" };
+        text.push_str(&format!("events   {event}{why}\n"));
+    }
+    if events.rows.is_empty() {
+        text.push_str("there are no events that were stopped\n");
+        return text;
+    }
+    text.push_str(&columns(&heads(events.by, nearest), events.rows.iter().map(|row| cells(row, nearest))));
+    text.push_str("TIME, readings and energy are means over events, of the readings from start to stop of each");
+    text.push_str(if nearest { "; NEAREST of the two readings nearest to start and stop\n" } else { "\n" });
+    if events.rows.iter().any(|row| row.sampled < row.events) {
+        text.push_str("energy is not told where events have no reading in them (SAMPLED is less than EVENTS)\n");
+    }
+    if events.unstopped > 0 {
+        text.push_str(&format!("{} events were never stopped, and are in no mean\n", events.unstopped));
+    }
+    for correlation in &events.correlations {
+        let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));
+        text.push_str(&format!(
+            "time and {}: Pearson {}, Spearman {} over {} {}s\n",
+            word(correlation.quantity),
+            shown(correlation.pearson),
+            shown(correlation.spearman),
+            correlation.n,
+            if events.by == By::Gpu { "GPU" } else { "host" },
+        ));
+    }
+    text
+}
+
+fn word(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::PowerInstant => "power",
+        Quantity::Temperature => "temperature",
+        Quantity::UtilizationGpu => "GPU utilization",
+        _ => "memory utilization",
+    }
+}
+
+fn heads(by: By, nearest: bool) -> Vec<&'static str> {
+    let mut heads = match by {
+        By::Name => vec!["EVENT"],
+        By::Level => vec![">LEVEL"],
+        By::Host => vec!["HOST"],
+        By::Gpu => vec!["GPU", "HOST"],
+    };
+    heads.extend([">EVENTS", ">SAMPLED", ">TIME ms"]);
+    for head in [">POWER W", ">TEMP °C", ">BUSY %", ">MEM %"] {
+        heads.push(head);
+        heads.extend(nearest.then_some(">NEAREST"));
+    }
+    heads.push(">ENERGY J");
+    heads.extend(nearest.then_some(">OFF BY ms"));
+    heads
+}
+
+fn cells(row: &EventsRow, nearest: bool) -> Vec<String> {
+    let shown = |mean: Mean, factor: f64| {
+        mean.value().map_or_else(|| NOTHING.to_owned(), |value| format!("{:.3}", value * factor))
+    };
+    let mut cells = vec![if row.key.is_empty() { NOTHING.to_owned() } else { row.key.clone() }];
+    cells.extend(row.gpu.as_ref().map(|(host, _)| host.clone()));
+    cells.extend([row.events.to_string(), row.sampled.to_string(), shown(row.time_s, 1e3)]);
+    for means in &row.means {
+        cells.push(shown(means.sample, 1.0));
+        cells.extend(nearest.then(|| shown(means.nearest, 1.0)));
+    }
+    cells.push(if row.sampled == row.events { shown(row.energy_j, 1.0) } else { NOTHING.to_owned() });
+    cells.extend(nearest.then(|| shown(row.nearest_off_s, 1e3)));
+    cells
+}
+
+/// The groups as a document's members: every mean of every kind, and how many events each is over.
+pub fn grouped_value(id: AttemptId, events: &Events) -> Table {
+    let rows = events.rows.iter().map(|row| Value::Table(row_value(row, events.by)));
+    let (hosts, gpus, _) = events.counts;
+    let mut members = table_of([
+        ("attempt", id.to_string().into()),
+        ("by", events.by.name().into()),
+        ("groups", Value::List(rows.collect())),
+        ("hosts", hosts.into()),
+        ("gpus", gpus.into()),
+        ("unstopped", events.unstopped.into()),
+    ]);
+    if let Some(event) = &events.event {
+        members.insert("event".to_owned(), event.as_str().into());
+    }
+    if !events.correlations.is_empty() {
+        let correlations = events.correlations.iter().map(|correlation| {
+            let mut table = table_of([
+                ("x", "time".into()),
+                ("y", correlation.quantity.name().into()),
+                ("n", correlation.n.into()),
+            ]);
+            for (name, value) in [("pearson", correlation.pearson), ("spearman", correlation.spearman)] {
+                table.extend(value.map(|value| (name.to_owned(), value.into())));
+            }
+            Value::Table(table)
+        });
+        members.insert("correlations".to_owned(), Value::List(correlations.collect()));
+    }
+    members
+}
+
+fn row_value(row: &EventsRow, by: By) -> Table {
+    let key = if by == By::Gpu { "serial" } else { by.name() };
+    let mut table =
+        table_of([(key, row.key.as_str().into()), ("events", row.events.into()), ("sampled", row.sampled.into())]);
+    if let Some((host, uuid)) = &row.gpu {
+        table.insert("host".to_owned(), host.as_str().into());
+        table.insert("uuid".to_owned(), uuid.as_str().into());
+    }
+    let put = |table: &mut Table, name: &str, mean: Mean| {
+        table.extend(mean.value().map(|value| (name.to_owned(), value.into())));
+    };
+    put(&mut table, "time_s", row.time_s);
+    put(&mut table, "energy_j", row.energy_j);
+    put(&mut table, "nearest_off_s", row.nearest_off_s);
+    for (quantity, means) in EVENT_QUANTITIES.iter().zip(&row.means) {
+        let mut of_one = table_of([("unit", quantity.unit().into()), ("sample_events", means.sample.n.into())]);
+        put(&mut of_one, "sample", means.sample);
+        put(&mut of_one, "held", means.held);
+        put(&mut of_one, "linear", means.linear);
+        put(&mut of_one, "nearest", means.nearest);
+        table.insert(quantity.name().to_owned(), of_one.into());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Correlation, QuantityMeans};
+    use crate::record::Digest;
+
+    fn row(key: &str, events: u64, sampled: u64) -> EventsRow {
+        let means = |sample: Option<f64>, nearest| QuantityMeans {
+            sample: Mean::of(sample),
+            held: Mean::of([nearest]),
+            linear: Mean::of([nearest]),
+            nearest: Mean::of([nearest]),
+        };
+        EventsRow {
+            key: key.to_owned(),
+            gpu: None,
+            events,
+            sampled,
+            time_s: Mean::of([56.695_221_4]),
+            means: [
+                means((sampled > 0).then_some(99.6567), 36.5575),
+                means(Some(39.8), 37.1),
+                means(Some(70.9), 0.05),
+                means(None, 0.03),
+            ],
+            energy_j: Mean::of([5597.7]),
+            nearest_off_s: Mean::of([1.355_18]),
+        }
+    }
+
+    fn events(by: By, rows: Vec<EventsRow>) -> Events {
+        Events { by, event: None, rows, correlations: Vec::new(), unstopped: 0, counts: (154, 154, 5) }
+    }
+
+    const ID: AttemptId = AttemptId(Digest([0xab; 32]));
+
+    #[test]
+    fn groups_are_a_table_that_shows_what_the_join_changes() {
+        let names = events(By::Name, vec![row("TotalRender", 831, 831), row("Saving Config", 831, 0)]);
+        insta::assert_snapshot!(grouped_text(ID, &names, true, false), @r"
+        attempt  abababababababababababababababababababababababababababababababab
+        with     154 hosts, 154 GPUs, 5 names of events
+        EVENT          EVENTS  SAMPLED    TIME ms  POWER W  NEAREST  TEMP °C  NEAREST  BUSY %  NEAREST  MEM %  NEAREST  ENERGY J  OFF BY ms
+        TotalRender       831      831  56695.221   99.657   36.557   39.800   37.100  70.900    0.050      -    0.030  5597.700   1355.180
+        Saving Config     831        0  56695.221        -   36.557   39.800   37.100  70.900    0.050      -    0.030         -   1355.180
+        TIME, readings and energy are means over events, of the readings from start to stop of each; NEAREST of the two readings nearest to start and stop
+        energy is not told where events have no reading in them (SAMPLED is less than EVENTS)
+        ");
+        let mut gpus = events(
+            By::Gpu,
+            vec![EventsRow { gpu: Some(("host-1".to_owned(), "GPU-1".to_owned())), ..row("0323", 6, 6) }],
+        );
+        gpus.event = Some("TotalRender".to_owned());
+        gpus.unstopped = 2;
+        gpus.correlations =
+            vec![Correlation { quantity: Quantity::Temperature, n: 1, pearson: None, spearman: Some(0.5) }];
+        insta::assert_snapshot!(grouped_text(ID, &gpus, false, true), @r"
+        attempt  abababababababababababababababababababababababababababababababab
+        with     154 hosts, 154 GPUs, 5 names of events
+        events   TotalRender, which take the most time (--event names others)
+        GPU   HOST    EVENTS  SAMPLED    TIME ms  POWER W  TEMP °C  BUSY %  MEM %  ENERGY J
+        0323  host-1       6        6  56695.221   99.657   39.800  70.900      -  5597.700
+        TIME, readings and energy are means over events, of the readings from start to stop of each
+        2 events were never stopped, and are in no mean
+        time and temperature: Pearson -, Spearman +0.500 over 1 GPUs
+        ");
+        assert!(grouped_text(ID, &events(By::Level, vec![]), false, false).ends_with("no events that were stopped\n"));
+    }
+
+    #[test]
+    fn a_document_leaves_out_what_there_is_not() {
+        let members = Value::Table(grouped_value(ID, &events(By::Name, vec![row("Saving Config", 831, 0)])));
+        let Value::List(groups) = &members.as_table().unwrap()["groups"] else { panic!("{members}") };
+        let group = groups[0].flatten();
+        assert_eq!(group["name"], "Saving Config".into());
+        assert!(!group.contains_key("power_instant.sample"));
+        assert_eq!(
+            (&group["power_instant.nearest"], &group["power_instant.sample_events"]),
+            (&36.5575.into(), &0u64.into())
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! Other people's ledgers: real tables and real telemetry, where they lie beside the repository.
+
+use crate::sandbox::{Sandbox, repository};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// The folder of a data set. None, and a line that says so, where it is not there.
+#[expect(clippy::print_stdout, reason = "whoever runs the tests learns what they leave out")]
+fn data(name: &str) -> Option<PathBuf> {
+    let places = ["../shared/data", "shared/data"].map(|place| repository(place).join(name));
+    let found = places.into_iter().find(|place| place.is_dir());
+    if found.is_none() {
+        println!("skipped: the data set `{name}` is not at ../shared/data (it is not part of the repository)");
+    }
+    found
+}
+
+fn text(path: PathBuf) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// What a spreadsheet does: columns by name, no quotes.
+fn sheet(path: PathBuf) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let heads: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines
+        .map(|line| heads.iter().map(|head| (*head).to_owned()).zip(line.split(',').map(str::to_owned)).collect())
+        .collect()
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap()
+}
+
+fn terascope() -> Option<Sandbox> {
+    let data = data("terascope")?;
+    let sandbox = Sandbox::new();
+    let files = ["application-checkpoints.csv", "gpu.csv", "task-x-y.csv"].map(|name| text(data.join(name)));
+    let imported =
+        sandbox.json(&["import", "telemetry", "--checkpoints", &files[0], "--gpu", &files[1], "--tasks", &files[2]], 0);
+    assert_eq!(imported["state"], "new");
+    let counts = &imported["counts"];
+    assert_eq!((counts["tasks"].as_u64(), counts["hosts"].as_u64()), (Some(831), Some(154)));
+    assert_eq!(counts["duplicate_checkpoints"], 120);
+    Some(sandbox)
+}
+
+/// The means of a group in the data set's own answers, by the head of the column.
+fn answers(name: &str, key: &str) -> BTreeMap<String, BTreeMap<String, String>> {
+    let rows = sheet(data("terascope").unwrap().join(name));
+    rows.into_iter().map(|row| (row[key].clone(), row)).collect()
+}
+
+/// Compares groups with the data set's answers: each of four means of each quantity, lengths, energies and counts.
+fn compare(groups: &[Value], by: &str, answers: &BTreeMap<String, BTreeMap<String, String>>) {
+    assert_eq!(groups.len(), answers.len());
+    for group in groups {
+        let answer = &answers[group[by].as_str().unwrap()];
+        let same = |found: &Value, column: &str, factor: f64| match answer[column].as_str() {
+            "" => assert!(found.is_null(), "{column}"),
+            expected => {
+                let (found, expected) = (found.as_f64().unwrap() * factor, expected.parse::<f64>().unwrap());
+                assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{column}: {found} {expected}");
+            }
+        };
+        for (quantity, column) in [
+            ("power_instant", "powerDrawWatt"),
+            ("temperature", "gpuTempC"),
+            ("utilization_gpu", "gpuUtilPerc"),
+            ("utilization_memory", "gpuMemUtilPerc"),
+        ] {
+            same(&group[quantity]["nearest"], &format!("a_{column}"), 1.0);
+            same(&group[quantity]["sample"], &format!("b_sample_{column}"), 1.0);
+            same(&group[quantity]["held"], &format!("b_step_{column}"), 1.0);
+            same(&group[quantity]["linear"], &format!("b_linear_{column}"), 1.0);
+        }
+        same(&group["time_s"], "ms", 1e3);
+        same(&group["energy_j"], "energy_step_J", 1.0);
+        same(&group["nearest_off_s"], "near_err_ms", 1e3);
+        same(&group["events"], "n", 1.0);
+        same(&group["sampled"], "n_with_samples", 1.0);
+    }
+}
+
+#[test]
+fn a_cluster_answers_by_event_level_and_gpu() {
+    let Some(sandbox) = terascope() else { return };
+    let names = sandbox.json(&["events", "latest", "--by", "name", "--join", "nearest"], 0);
+    compare(names["groups"].as_array().unwrap(), "name", &answers("subset831_Q1.csv", "eventName"));
+    let levels = sandbox.json(&["events", "latest", "--by", "level"], 0);
+    assert_eq!(levels["event"], "TotalRender");
+    compare(levels["groups"].as_array().unwrap(), "level", &answers("subset831_Q2.csv", "level"));
+    let total = sandbox.run(&["events", "latest", "--join", "nearest"]).expect(0);
+    let total = total.lines().find(|line| line.starts_with("TotalRender")).unwrap();
+    let cells: Vec<&str> = total.split_whitespace().collect();
+    assert_eq!(cells[3..6], ["56695.221", "99.657", "36.558"], "{total}");
+}
+
+#[test]
+fn gpus_of_a_cluster_stand_against_their_mean_render_time() {
+    let Some(sandbox) = terascope() else { return };
+    let gpus = sandbox.json(&["events", "latest", "--by", "gpu"], 0);
+    let groups = gpus["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 154);
+    let times: Vec<f64> = groups.iter().map(|group| group["time_s"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "the slowest first");
+    assert!(groups.iter().all(|group| group["serial"].as_str().unwrap().starts_with("03")), "leading zeros are kept");
+    let events: u64 = groups.iter().map(|group| group["events"].as_u64().unwrap()).sum();
+    assert_eq!(events, 831);
+    // Pearson's coefficient by its definition.
+    let power: Vec<f64> = groups.iter().map(|group| group["power_instant"]["sample"].as_f64().unwrap()).collect();
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / 154.0;
+    let covariance = |a: &[f64], b: &[f64]| {
+        let (mean_a, mean_b) = (mean(a), mean(b));
+        a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum::<f64>()
+    };
+    let expected = covariance(&times, &power) / (covariance(&times, &times) * covariance(&power, &power)).sqrt();
+    let found = gpus["correlations"][0]["pearson"].as_f64().unwrap();
+    assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    let hosts = sandbox.json(&["events", "latest", "--by", "host", "--event", "Render"], 0);
+    assert_eq!(hosts["groups"].as_array().unwrap().len(), 154);
+    assert!(sandbox.run(&["events", "latest", "--event", "Rendr"]).complaint(2).contains("there are: Render, "));
+}
+
+#[test]
+fn the_same_files_are_taken_in_once_and_are_sound() {
+    let Some(sandbox) = terascope() else { return };
+    let data = data("terascope").unwrap();
+    let (checkpoints, gpu) = (text(data.join("application-checkpoints.csv")), text(data.join("gpu.csv")));
+    let arguments = ["import", "telemetry", "--checkpoints", &checkpoints, "--gpu", &gpu];
+    let tasks = text(data.join("task-x-y.csv"));
+    let again = sandbox.json(&[&arguments[..], &["--tasks", &tasks]].concat(), 0);
+    assert_eq!(again["state"], "known");
+    sandbox.json(&["verify"], 0);
+    assert!(sandbox.run(&["rerun", "latest"]).complaint(1).contains("no program to execute again"));
+    // Without levels it is another import, and levels cannot be asked for.
+    assert_eq!(sandbox.json(&arguments, 0)["state"], "new");
+    let ls = sandbox.json(&["ls"], 0);
+    let asked =
+        ls["attempts"].as_array().unwrap().iter().map(|attempt| {
+            sandbox.run(&["events", attempt["attempt"].as_str().unwrap(), "--by", "level"]).code.unwrap()
+        });
+    let mut asked: Vec<i32> = asked.collect();
+    asked.sort_unstable();
+    assert_eq!(asked, [0, 2]);
+}
+
+/// The best configuration of each workload by what a spreadsheet makes of the table.
+#[test]
+fn best_of_an_imported_table_is_what_a_spreadsheet_gives() {
+    let Some(data) = data("zeus") else { return };
+    let sandbox = Sandbox::new();
+    let table = text(data.join("summary_power_v100.csv"));
+    let map = text(repository("docs/examples/zeus/energy.toml"));
+    let imported = sandbox.json(&["import", "table", &table, "--map", &map], 0);
+    assert_eq!(imported["models"].as_array().unwrap().len(), 6);
+    let rows = sheet(data.join("summary_power_v100.csv"));
+    for model in imported["models"].as_array().unwrap() {
+        let model = model["model"].as_str().unwrap();
+        let of = rows.iter().filter(|row| format!("{}/{}", row["dataset"], row["network"]) == model);
+        let (energy, row) = of
+            .map(|row| (number(row, "average_power") * number(row, "time_per_epoch"), row))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .unwrap();
+        let best = &sandbox.json(&["best", "--model", model, "--metric", "energy", "--top", "1"], 0)["places"][0];
+        assert_eq!(best["mean"].as_f64(), Some(energy), "{model}");
+        assert_eq!(best["config"]["training.batch_size"].to_string(), row["batch_size"]);
+        assert_eq!(best["config"]["hardware.power_limit_w"].to_string(), row["power_limit"]);
+    }
+    let best = &sandbox.json(&["best", "--model", "imagenet/resnet50", "--metric", "energy"], 0)["places"][0];
+    assert!((best["mean"].as_f64().unwrap() - 599_874.45).abs() < 0.005);
+    assert_eq!(
+        (&best["config"]["training.batch_size"], &best["config"]["hardware.power_limit_w"]),
+        (&256.into(), &150.into())
+    );
+    assert_eq!(sandbox.json(&["import", "table", &table, "--map", &map], 0)["models"][0]["new"], 0);
+    sandbox.json(&["verify"], 0);
+}
+
+/// Energy to target: every row of one table with every row of the other, means over seeds, none where a seed did not get there.
+#[test]
+fn energy_to_target_joins_two_tables() {
+    let Some(data) = data("zeus") else { return };
+    let sandbox = Sandbox::new();
+    let table = text(data.join("summary_power_v100.csv"));
+    sandbox.run(&["import", "table", &table, "--map", &text(repository("docs/examples/zeus/target.toml"))]).expect(0);
+    let (power, train) = (sheet(data.join("summary_power_v100.csv")), sheet(data.join("summary_train.csv")));
+    for (dataset, network, target) in [
+        ("imagenet", "resnet50", "0.65"),
+        ("cifar100", "shufflenetv2", "0.6"),
+        ("librispeech", "deepspeech2", "40"),
+        ("movielens-1m", "ncf", "0.41"),
+        ("squad", "bert_base_uncased", "84.0"),
+        ("sentiment140", "bert_base_uncased", "0.84"),
+    ] {
+        let mut best = (f64::INFINITY, BTreeMap::new());
+        for row in power.iter().filter(|row| row["dataset"] == dataset && row["network"] == network) {
+            let on = ["dataset", "network", "batch_size", "optimizer"];
+            let epochs: Vec<f64> = train
+                .iter()
+                .filter(|other| {
+                    other["target_metric"] == target && on.iter().all(|column| other[*column] == row[*column])
+                })
+                .map(|other| number(other, "target_epoch"))
+                .collect();
+            let energies =
+                epochs.iter().map(|epochs| epochs * number(row, "time_per_epoch") * number(row, "average_power"));
+            let mean = energies.sum::<f64>() / f64::from(u32::try_from(epochs.len()).unwrap());
+            if mean < best.0 {
+                best = (mean, row.clone());
+            }
+        }
+        let model = format!("{dataset}/{network}");
+        let asked =
+            ["best", "--model", &model, "--metric", "energy_to_target", "--direction", "minimize", "--top", "1"];
+        let found = &sandbox.json(&asked, 0)["places"][0];
+        let mean = found["mean"].as_f64().unwrap();
+        assert!((mean - best.0).abs() <= 1e-12 * best.0, "{model}: {mean} {}", best.0);
+        assert_eq!(found["config"]["training.batch_size"].to_string(), best.1["batch_size"], "{model}");
+        assert_eq!(found["config"]["hardware.power_limit_w"].to_string(), best.1["power_limit"], "{model}");
+    }
+}
+
+#[test]
+fn tainted_rows_are_kept_and_left_out_of_answers() {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.csv", "net,power,seconds\na,100,10\na,0,9\nb,5,-1\n");
+    sandbox.write(
+        "m.toml",
+        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"m\"\nnet = \"{net}\"\npower = \"{power}\"\n\
+         [metrics]\npower_mean = \"{power}\"\nepoch_time = \"{seconds}\"\nenergy = { formula = \"power_mean * epoch_time\" }\n",
+    );
+    let imported = sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    insta::assert_snapshot!(imported, @r"
+    MODEL  NEW  KNOWN  TAINTED
+    m        3      0        2
+    tainted: 1 attempt because `energy` is 0 J although `epoch_time` is not
+    tainted: 1 attempt because `energy` is negative
+    tainted: 1 attempt because `epoch_time` is negative
+    tainted: 1 attempt because `power_mean` is 0 W although `epoch_time` is not
+    ");
+    for metric in ["energy", "epoch_time", "power_mean"] {
+        let best = sandbox.json(&["best", "--model", "m", "--metric", metric], 0);
+        assert_eq!(best["places"].as_array().unwrap().len(), 1, "{metric}");
+        assert_eq!(best["places"][0]["config"]["net"], "a");
+    }
+    assert_eq!(sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().len(), 3, "nothing is lost");
+    sandbox.json(&["verify"], 0);
+    // Hiding one and showing it again does not bring it into the ranking.
+    let id = sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().iter().find_map(|attempt| {
+        let show = sandbox.json(&["show", attempt["attempt"].as_str().unwrap()], 0);
+        show["attempts"][0]["facts"].get("tainted").map(|_| attempt["attempt"].as_str().unwrap().to_owned())
+    });
+    let id = id.unwrap();
+    sandbox.run(&["hide", &id]).expect(0);
+    sandbox.run(&["hide", "--undo", &id]).expect(0);
+    sandbox.json(&["verify"], 0);
+    assert_eq!(sandbox.json(&["best", "--model", "m", "--metric", "energy"], 0)["places"].as_array().unwrap().len(), 1);
+    insta::assert_snapshot!(sandbox.run(&["import", "table", "t.csv", "--map", "none.toml"]).complaint(2), @r"error: cannot read `none.toml`: No such file or directory (os error 2)");
+}
