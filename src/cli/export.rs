@@ -1,42 +1,80 @@
 //! `ledger export`
 
-use super::context::{self, Context, print, write_new};
+mod foreign;
+mod pack;
+
+use super::context::Context;
 use super::failure::{Failure, exit};
-use crate::report::{bytes, table_of};
-use crate::wire::encode_pack;
+use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// Write an attempt with all its series into one portable file
+/// Write attempts into a portable file, or in the forms that other tools read
 ///
-/// `ledger import` takes it into another ledger, after recomputing every id and digest in it.
+/// Without --to, one attempt with all its series goes into a file that `ledger import` takes into another ledger, after recomputing every id
+/// and digest in it.
+///
+/// With --to, the attempts that are named are written for another tool, a run standing for all its attempts; without names, all that are
+/// not hidden, the oldest first. `csv`, `jsonl` and `parquet` are tables, which --table chooses. `mlflow` is a folder that is MLflow's file store,
+/// `tensorboard` one of event files, `mllog` one of MLPerf's logs, `prometheus` text that Prometheus scrapes. `docs/export.md` says what
+/// stands where.
 ///
 /// Example: ledger export latest -o run.ledger
+///
+/// Example: ledger export --to parquet -o runs.parquet
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A run (its newest finished attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
-    id: String,
+    /// Runs and attempts: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(required_unless_present = "to", value_name = "ID")]
+    ids: Vec<String>,
 
-    /// The file, which must not exist yet [default: the attempt's short id with `.ledger`]
-    #[arg(short, long, value_name = "FILE")]
+    /// The form
+    #[arg(long, value_name = "FORM")]
+    to: Option<Form>,
+
+    /// Of a table, what a row is: an attempt, a value of one, a point of a series, a phase [default: runs]
+    #[arg(long, value_name = "TABLE", requires = "to")]
+    table: Option<Rows>,
+
+    /// Only attempts of that model
+    #[arg(long, value_name = "M", requires = "to")]
+    model: Option<String>,
+
+    /// Hidden attempts too
+    #[arg(long, requires = "to")]
+    hidden: bool,
+
+    /// The file or folder, which must not exist yet [default: the attempt's short id with `.ledger`; standard output for csv, jsonl
+    /// and prometheus]
+    #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Csv,
+    Jsonl,
+    Parquet,
+    Mlflow,
+    Tensorboard,
+    Mllog,
+    Prometheus,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rows {
+    Runs,
+    Values,
+    Points,
+    Phases,
+}
+
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, &args.id))??;
-    let pack = encode_pack(&sealed).map_err(|error| Failure::new(exit::LEDGER, error))?;
-    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.ledger", id.0.prefix(8))));
-    write_new(&path, &pack)?;
-    let text = || format!("{} {} {}\n", id.0.prefix(8), path.display(), bytes(pack.len() as u64));
-    if context.json {
-        let members = table_of([
-            ("attempt", id.to_string().into()),
-            ("run", sealed.run.id.to_string().into()),
-            ("file", path.display().to_string().into()),
-            ("bytes", pack.len().into()),
-        ]);
-        print(&crate::report::document(members))?;
-    } else {
-        print(&text())?;
+    match (args.to, args.ids.as_slice()) {
+        (Some(form), _) => foreign::run(args, form, context),
+        (None, [id]) => pack::run(id, args.output.as_deref(), context),
+        (None, _) => Err(Failure::new(
+            exit::USAGE,
+            "a portable file holds one attempt (name one, or export several --to another tool's form)",
+        )),
     }
-    Ok(exit::YES)
 }

@@ -1,14 +1,19 @@
-//! Other people's formats: results, event logs and telemetry of other tools on their way into a ledger.
+//! Other people's formats: results, event logs and telemetry of other tools on their way into a ledger, and attempts on their way out.
 //!
-//! Knows how foreign files are written and turns them into sealed attempts. Must not know where a ledger lies, or what is asked
-//! of it afterwards.
+//! Knows how foreign files are written and read, and turns them into sealed attempts and these into them. Must not know where a ledger
+//! lies, or what is asked of it.
 
 mod cluster;
+mod export;
 mod moment;
 mod rows;
 mod table;
 mod unit;
 
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
+pub use export::{
+    Encoding, Entry, File, Frame, TableWriter, long, mlflow_files, mllog_lines, phases, points, prometheus_text,
+    tensorboard_file, wide,
+};
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, read_results};

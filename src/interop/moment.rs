@@ -33,6 +33,15 @@ pub(super) fn day_unix_ns(text: &[u8]) -> Option<i64> {
     days.checked_mul(DAY_S * 1_000_000_000)
 }
 
+/// A moment as ISO-8601 in UTC with milliseconds, `2018-11-08T08:18:55.510Z`.
+pub(super) fn iso_ms(unix_ms: i64) -> String {
+    let (seconds, ms) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
+    let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
 fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
 }
@@ -88,6 +97,17 @@ fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(era * 146_097 + day_of_era - 719_468)
 }
 
+/// The date that is some days from the Unix epoch; the inverse of [`days`].
+fn date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let (day, month) = (day_of_year - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +150,7 @@ mod tests {
         fn agrees_with_another_calendar(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
             let text = Timestamp::from_millisecond(ms).unwrap().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
             prop_assert_eq!(unix_ns(text.as_bytes()), Some(ms * 1_000_000), "{}", text);
+            prop_assert_eq!(iso_ms(ms), text);
         }
 
         #[test]

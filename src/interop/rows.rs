@@ -241,7 +241,8 @@ impl Rows {
     }
 }
 
-fn cause(error: csv::Error) -> io::Error {
+/// The failure of reading or writing that is behind an error.
+pub(super) fn cause(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(source) => source,
         other => io::Error::other(format!("{other:?}")),

@@ -35,7 +35,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("analysis", &["record"], &[]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
-    ("interop", &["record", "wire", "manifest", "analysis"], &["csv"]),
+    ("interop", &["record", "wire", "manifest", "analysis"], &["csv", "parquet", "crc32c"]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
     (
         "cli",

@@ -261,3 +261,76 @@ fn tainted_rows_are_kept_and_left_out_of_answers() {
     assert_eq!(sandbox.json(&["best", "--model", "m", "--metric", "energy"], 0)["places"].as_array().unwrap().len(), 1);
     insta::assert_snapshot!(sandbox.run(&["import", "table", "t.csv", "--map", "none.toml"]).complaint(2), @r"error: cannot read `none.toml`: No such file or directory (os error 2)");
 }
+
+/// A ledger with one attempt that is sound, and one that is tainted.
+fn small() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.csv", "net,power,seconds\na,100,10\nb,0,9\n");
+    sandbox.write(
+        "m.toml",
+        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"{net}\"\n[metrics]\npower_mean = \"{power}\"\nepoch_time = \"{seconds}\"\n",
+    );
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    sandbox
+}
+
+#[test]
+fn text_goes_to_standard_output_and_says_what_is_tainted() {
+    let sandbox = small();
+    let csv = sandbox.run(&["export", "--to", "csv", "--model", "b"]).expect(0);
+    let rows: Vec<&str> = csv.lines().collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].starts_with("attempt,run,group,model,seed,started,outcome,reason,tainted,"), "{}", rows[0]);
+    assert!(rows[0].ends_with(",epoch_time [s],power_mean [W]"), "{}", rows[0]);
+    assert!(rows[1].contains(",b,0,2024-05-31T00:00:00.000Z,finished,,`power_mean` is 0 W although"), "{}", rows[1]);
+    assert!(rows[1].ends_with(",9.0,0.0"), "{}", rows[1]);
+    let jsonl = sandbox.run(&["export", "--to", "jsonl"]).expect(0);
+    let rows: Vec<Value> = jsonl.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tainted = |model: &str| rows.iter().find(|row| row["model"] == model).unwrap().get("tainted").is_some();
+    assert_eq!((rows.len(), rows[0]["seed"].as_str(), tainted("a"), tainted("b")), (2, Some("0"), false, true));
+    let values = sandbox.run(&["export", "--to", "csv", "--table", "values"]).expect(0);
+    assert!(values.contains(",metric,epoch_time,10.0,,s,,\n"), "{values}");
+    let prometheus = sandbox.run(&["export", "--to", "prometheus"]).expect(0);
+    assert!(prometheus.contains("# TYPE ledger_power_mean_watts gauge\n"), "{prometheus}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_an_export_quietly() {
+    let Some(sandbox) = terascope() else { return };
+    let mut child = sandbox.start(&["export", "--to", "csv", "--table", "points"]);
+    // Many times what a pipe holds is left unread.
+    let mut first = [0; 8];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    drop(child.stdout.take());
+    let said = Sandbox::finish(child);
+    assert_eq!((&first, said.code, said.err.as_str()), (b"attempt,", Some(0), ""));
+}
+
+#[test]
+fn other_forms_go_to_files_that_do_not_exist_yet() {
+    let sandbox = small();
+    for (form, path, begins) in [("parquet", "runs.parquet", "PAR1"), ("csv", "runs.csv", "attempt,")] {
+        let told = sandbox.json(&["export", "--to", form, "-o", path], 0);
+        assert_eq!((told["path"].as_str(), told["attempts"].as_u64()), (Some(path), Some(2)));
+        assert!(fs::read(sandbox.path(path)).unwrap().starts_with(begins.as_bytes()));
+        assert!(sandbox.run(&["export", "--to", form, "-o", path]).complaint(2).contains("File exists"), "{form}");
+    }
+    for (form, files) in [("mllog", 2), ("tensorboard", 1), ("mlflow", 1)] {
+        sandbox.run(&["export", "--to", form, "-o", form]).expect(0);
+        assert_eq!(fs::read_dir(sandbox.path(form)).unwrap().count(), files, "{form}: one experiment, two attempts");
+        sandbox.run(&["export", "--to", form, "-o", form]).complaint(2);
+    }
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "parquet"]).complaint(2), @r"error: this form is no text (name a file or folder with -o)");
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "mlflow", "--table", "points", "-o", "x"]).complaint(2), @r"error: --table is for csv, jsonl and parquet");
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "csv", "--model", "c"]).complaint(1), @r"error: the ledger has no such attempt (`ledger ls` lists what it has)");
+    insta::assert_snapshot!(sandbox.run(&["export", "latest", "latest~1"]).complaint(2), @r"error: a portable file holds one attempt (name one, or export several --to another tool's form)");
+    sandbox.run(&["export"]).complaint(2);
+    sandbox.run(&["export", "--model", "a", "latest"]).complaint(2);
+    // An attempt that is hidden is not among all, unless it is asked for.
+    let id = sandbox.json(&["ls"], 0)["attempts"][0]["attempt"].as_str().unwrap().to_owned();
+    sandbox.run(&["hide", &id]).expect(0);
+    let count = |arguments: &[&str]| sandbox.run(arguments).expect(0).lines().count();
+    assert_eq!(count(&["export", "--to", "jsonl"]), 1);
+    assert_eq!(count(&["export", "--to", "jsonl", "--hidden"]), 2);
+    assert_eq!(count(&["export", "--to", "jsonl", &id]), 1, "who names it means it");
+}

@@ -1,0 +1,200 @@
+//! `ledger export --to FORM`
+
+use super::{Args, Form, Rows};
+use crate::cli::context::{self, Context};
+use crate::cli::failure::{Failure, exit};
+use crate::interop::{self, Encoding, Entry, TableWriter};
+use crate::record::{AttemptId, Sealed, Target};
+use crate::report::{count, table_of};
+use crate::store::{Reader, Store, StoreError};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Failure> {
+    let table = match form {
+        Form::Csv => Some(Encoding::Csv),
+        Form::Jsonl => Some(Encoding::JsonLines),
+        Form::Parquet => Some(Encoding::Parquet),
+        Form::Mlflow | Form::Tensorboard | Form::Mllog | Form::Prometheus => None,
+    };
+    if args.table.is_some() && table.is_none() {
+        return Err(Failure::new(exit::USAGE, "--table is for csv, jsonl and parquet"));
+    }
+    let is_text = matches!(form, Form::Csv | Form::Jsonl | Form::Prometheus);
+    if args.output.is_none() && !is_text {
+        return Err(Failure::new(exit::USAGE, "this form is no text (name a file or folder with -o)"));
+    }
+    if args.output.is_none() && context.json {
+        return Err(Failure::new(exit::USAGE, "--json tells of files (name one with -o)"));
+    }
+    let store = context.store();
+    let ids = store.read(|reader| chosen(reader, args))??;
+    if ids.is_empty() {
+        return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
+    }
+    match (table, args.output.as_deref()) {
+        (Some(encoding), output) => to_file(output, &mut |out| write_table(store, &ids, encoding, args.table, out))?,
+        (None, output) if form == Form::Prometheus => to_file(output, &mut |out| {
+            out.write_all(interop::prometheus_text(&heads(store, &ids)?).as_bytes()).map_err(Fault::Io)
+        })?,
+        (None, Some(folder)) => write_folder(store, &ids, form, folder)?,
+        (None, None) => {}
+    }
+    let Some(output) = &args.output else { return Ok(exit::YES) };
+    context.answer(
+        || format!("{} {}\n", output.display(), count(ids.len(), "attempt")),
+        || table_of([("path", output.display().to_string().into()), ("attempts", ids.len().into())]),
+    )?;
+    Ok(exit::YES)
+}
+
+/// The attempts that are meant, the oldest first where nobody named them.
+fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Failure>, StoreError> {
+    let mut ids = Vec::new();
+    if args.ids.is_empty() {
+        let rows = reader.recent(usize::MAX, args.hidden)?;
+        let wanted = rows.iter().rev().filter(|row| args.model.as_ref().is_none_or(|model| row.model == *model));
+        ids.extend(wanted.map(|row| row.attempt));
+        return Ok(Ok(ids));
+    }
+    let hidden = if args.hidden { BTreeSet::new() } else { reader.hidden()? };
+    for text in &args.ids {
+        match context::resolve(reader, text)? {
+            Err(failure) => return Ok(Err(failure)),
+            Ok(Target::Attempt(id)) => ids.push(id),
+            Ok(Target::Run(run)) => {
+                let mut of_run = Vec::new();
+                for (id, _) in reader.attempts_of(run)?.into_iter().filter(|(id, _)| !hidden.contains(&id.0)) {
+                    of_run.extend(reader.attempt(id)?.map(|attempt| (attempt.started_unix_ms, id)));
+                }
+                of_run.sort_unstable();
+                ids.extend(of_run.into_iter().map(|(_, id)| id));
+            }
+        }
+    }
+    let mut kept = Vec::new();
+    for id in ids {
+        let run = reader.attempt(id)?.map(|attempt| reader.run(attempt.run)).transpose()?.flatten();
+        let fits = args.model.as_deref().is_none_or(|model| run.is_some_and(|run| run.model() == model));
+        if fits && !kept.contains(&id) {
+            kept.push(id);
+        }
+    }
+    Ok(Ok(kept))
+}
+
+/// What stops an export.
+enum Fault {
+    Store(StoreError),
+    Io(io::Error),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The attempts without their series.
+fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
+    let entries = store.read(|reader| {
+        let mut entries = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(attempt) = reader.attempt(*id)? else { continue };
+            let Some(run) = reader.run(attempt.run)? else { continue };
+            let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
+            entries.push(Entry { id: *id, sealed });
+        }
+        Ok(entries)
+    })?;
+    Ok(entries)
+}
+
+/// Calls with each attempt and all its series. The ledger is not held open meanwhile.
+fn each(store: &Store, ids: &[AttemptId], then: &mut dyn FnMut(Entry) -> Result<(), Fault>) -> Result<(), Fault> {
+    for id in ids {
+        if let Some(sealed) = store.read(|reader| reader.sealed(*id))? {
+            then(Entry { id: *id, sealed })?;
+        }
+    }
+    Ok(())
+}
+
+fn write_table(
+    store: &Store,
+    ids: &[AttemptId],
+    encoding: Encoding,
+    rows: Option<Rows>,
+    out: &mut (dyn Write + Send),
+) -> Result<(), Fault> {
+    let mut writer = TableWriter::new(encoding, out);
+    match rows.unwrap_or(Rows::Runs) {
+        Rows::Runs => writer.append(interop::wide(&heads(store, ids)?)).map_err(Fault::Io)?,
+        Rows::Values => writer.append(interop::long(&heads(store, ids)?)).map_err(Fault::Io)?,
+        Rows::Points => each(store, ids, &mut |entry| {
+            let frames = entry.sealed.series.iter().map(|series| interop::points(&entry, series));
+            frames.into_iter().try_for_each(|frame| writer.append(frame)).map_err(Fault::Io)
+        })?,
+        Rows::Phases => each(store, ids, &mut |entry| {
+            writer.append(interop::phases(&entry, &entry.sealed.phases)).map_err(Fault::Io)
+        })?,
+    }
+    writer.finish().map_err(Fault::Io)
+}
+
+/// Writes a file that must not exist yet, whole or not at all; without a path, to standard output.
+fn to_file(
+    path: Option<&Path>,
+    content: &mut dyn FnMut(&mut (dyn Write + Send)) -> Result<(), Fault>,
+) -> Result<(), Failure> {
+    let Some(path) = path else {
+        let mut out = io::BufWriter::new(io::stdout());
+        return match content(&mut out).and_then(|()| out.flush().map_err(Fault::Io)) {
+            // A reader that went away ends the command quietly.
+            Err(Fault::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|fault| failed(Path::new("standard output"), fault)),
+        };
+    };
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let mut out = io::BufWriter::new(file.map_err(|error| failed(path, Fault::Io(error)))?);
+    let written = content(&mut out).and_then(|()| out.flush().map_err(Fault::Io));
+    written.and_then(|()| out.get_ref().sync_all().map_err(Fault::Io)).map_err(|fault| {
+        // Half a file is worth nothing.
+        let _ = fs::remove_file(path);
+        failed(path, fault)
+    })
+}
+
+/// Writes files below a folder that must not exist yet.
+fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> Result<(), Failure> {
+    let refused = |path: &Path, error| failed(path, Fault::Io(error));
+    fs::create_dir(folder).map_err(|error| refused(folder, error))?;
+    let root = fs::canonicalize(folder).map_err(|error| refused(folder, error))?;
+    let written = each(store, ids, &mut |entry| {
+        let (folders, files) = match form {
+            Form::Mlflow => interop::mlflow_files(&entry, &root),
+            Form::Mllog => (Vec::new(), vec![interop::mllog_lines(&entry)]),
+            _ => (Vec::new(), vec![interop::tensorboard_file(&entry)]),
+        };
+        folders.iter().try_for_each(|path| fs::create_dir_all(root.join(path))).map_err(Fault::Io)?;
+        for (path, bytes) in files {
+            let path = root.join(path);
+            let parent = path.parent().unwrap_or(&root);
+            fs::create_dir_all(parent).and_then(|()| fs::write(&path, bytes)).map_err(Fault::Io)?;
+        }
+        Ok(())
+    });
+    written.map_err(|fault| failed(folder, fault))
+}
+
+fn failed(path: &Path, fault: Fault) -> Failure {
+    match fault {
+        Fault::Store(error) => error.into(),
+        Fault::Io(error) => {
+            let hint = if error.kind() == io::ErrorKind::AlreadyExists { " (-o names another)" } else { "" };
+            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+        }
+    }
+}

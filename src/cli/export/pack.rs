@@ -1,0 +1,27 @@
+//! `ledger export ID`
+
+use crate::cli::context::{self, Context, print, write_new};
+use crate::cli::failure::{Failure, exit};
+use crate::report::{bytes, table_of};
+use crate::wire::encode_pack;
+use std::path::{Path, PathBuf};
+
+pub(super) fn run(id: &str, output: Option<&Path>, context: &Context) -> Result<u8, Failure> {
+    let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, id))??;
+    let pack = encode_pack(&sealed).map_err(|error| Failure::new(exit::LEDGER, error))?;
+    let path = output.map_or_else(|| PathBuf::from(format!("{}.ledger", id.0.prefix(8))), Path::to_owned);
+    write_new(&path, &pack)?;
+    let text = || format!("{} {} {}\n", id.0.prefix(8), path.display(), bytes(pack.len() as u64));
+    if context.json {
+        let members = table_of([
+            ("attempt", id.to_string().into()),
+            ("run", sealed.run.id.to_string().into()),
+            ("file", path.display().to_string().into()),
+            ("bytes", pack.len().into()),
+        ]);
+        print(&crate::report::document(members))?;
+    } else {
+        print(&text())?;
+    }
+    Ok(exit::YES)
+}

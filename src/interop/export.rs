@@ -1,0 +1,93 @@
+//! Attempts on their way to other tools: as tables, and in the forms that trackers, monitors and benchmarks read.
+//!
+//! Knows sealed attempts and foreign formats. Must not know where a ledger lies, who asked, or where the result goes.
+
+mod columnar;
+mod frame;
+mod mlflow;
+mod mllog;
+mod prometheus;
+mod protobuf;
+mod tables;
+mod tensorboard;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use frame::Frame;
+pub use mlflow::mlflow_files;
+pub use mllog::mllog_lines;
+pub use prometheus::prometheus_text;
+pub use tables::{long, phases, points, wide};
+pub use tensorboard::tensorboard_file;
+pub use write::{Encoding, TableWriter};
+
+use crate::record::{Attempt, AttemptId, Phase, Sealed, Value};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// An attempt and its id. Series and phases may be left out where a format has no use for them.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The hash of the attempt.
+    pub id: AttemptId,
+    /// What is kept of it.
+    pub sealed: Sealed,
+}
+
+impl Entry {
+    fn attempt(&self) -> &Attempt {
+        &self.sealed.attempt
+    }
+
+    /// The experiment that it is of; where none is named, its model.
+    fn experiment(&self) -> &str {
+        self.attempt().settings.get("experiment.name").and_then(Value::as_str).unwrap_or(self.sealed.run.model())
+    }
+
+    /// What to call it: its model and the first digits of its id.
+    fn title(&self) -> String {
+        format!("{} {}", self.sealed.run.model(), self.id.0.prefix(8))
+    }
+
+    /// Every field of the run and every setting by its name, as text.
+    fn fields(&self) -> BTreeMap<&str, String> {
+        let fields = self.sealed.run.config().iter().chain(&self.attempt().settings);
+        fields.map(|(name, value)| (name.as_str(), value.to_string())).collect()
+    }
+
+    /// When it ended, in milliseconds since the Unix epoch.
+    fn ended_unix_ms(&self) -> i64 {
+        self.unix_ms(self.attempt().wall_ns)
+    }
+
+    /// A moment of the attempt, in milliseconds since the Unix epoch.
+    fn unix_ms(&self, position_ns: u64) -> i64 {
+        self.attempt().started_unix_ms.saturating_add(i64::try_from(position_ns / 1_000_000).unwrap_or(i64::MAX))
+    }
+}
+
+/// When each step ended, in nanoseconds since the attempt's start: points over steps have no time of their own, but phases may tell.
+struct StepTimes(BTreeMap<u64, u64>);
+
+impl StepTimes {
+    fn new(phases: &[Phase]) -> Self {
+        let steps = phases.iter().filter(|phase| phase.name == "step" && phase.rank == 0);
+        Self(steps.filter_map(|phase| Some((phase.index, phase.stop_ns?))).collect())
+    }
+
+    /// The end of the step; of one that no phase tells of, the end of the last one before it that is told of, else the start.
+    fn at(&self, step: u64) -> u64 {
+        self.0.range(..=step).next_back().map_or(0, |(_, stop_ns)| *stop_ns)
+    }
+}
+
+/// A file that is to be written: its path below the folder that was named, and its bytes.
+pub type File = (PathBuf, Vec<u8>);
+
+/// A name that is safe as one component of a path on every system: other characters become `_`.
+fn path_name(name: &str) -> String {
+    let safe: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    // `.` and `..` are folders, and a name in front of which there is a dot is hidden.
+    if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe }
+}

@@ -1,0 +1,103 @@
+//! A table by columns, each with one type.
+
+use crate::interop::moment::iso_ms;
+use crate::record::Value;
+use crate::wire::to_json_line;
+use std::borrow::Cow;
+
+/// What the cells of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Text; lists and tables are JSON.
+    Text,
+    /// Whole numbers.
+    Int,
+    /// Numbers, NaN and infinities among them.
+    Real,
+    /// True and false.
+    Bool,
+    /// Milliseconds since the Unix epoch.
+    Moment,
+}
+
+/// A column. A single cell stands for all rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// The name, with the unit in brackets where there is one.
+    pub name: String,
+    /// What its cells are.
+    pub kind: Kind,
+    cells: Vec<Option<Value>>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// How many rows it has.
+    pub rows: usize,
+}
+
+impl Column {
+    /// A column of that type.
+    pub fn new(name: impl Into<String>, kind: Kind, cells: Vec<Option<Value>>) -> Self {
+        Self { name: name.into(), kind, cells }
+    }
+
+    /// A column of the narrowest type that all cells have.
+    pub fn inferred(name: impl Into<String>, cells: Vec<Option<Value>>) -> Self {
+        let kind = cells.iter().flatten().map(kind_of).reduce(|a, b| match (a, b) {
+            (one, two) if one == two => one,
+            (Kind::Int | Kind::Real, Kind::Int | Kind::Real) => Kind::Real,
+            _ => Kind::Text,
+        });
+        Self::new(name, kind.unwrap_or(Kind::Text), cells)
+    }
+
+    /// The cell of a row; none where it is missing.
+    pub fn cell(&self, row: usize) -> Option<&Value> {
+        self.cells.get(if self.cells.len() == 1 { 0 } else { row })?.as_ref()
+    }
+
+    /// The same as text: numbers so that they are read back as they are, moments in ISO-8601.
+    pub fn text(&self, row: usize) -> Option<Cow<'_, str>> {
+        Some(match (self.kind, self.cell(row)?) {
+            (Kind::Moment, Value::Int(ms)) => iso_ms(*ms).into(),
+            (Kind::Real, value) => value.as_float().map_or_else(String::new, |number| format!("{number:?}")).into(),
+            (_, Value::Str(text)) => text.as_str().into(),
+            (_, value @ (Value::List(_) | Value::Table(_))) => to_json_line(value).into(),
+            (_, value) => value.to_string().into(),
+        })
+    }
+}
+
+fn kind_of(value: &Value) -> Kind {
+    match value {
+        Value::Bool(_) => Kind::Bool,
+        Value::Int(_) => Kind::Int,
+        Value::Float(_) => Kind::Real,
+        _ => Kind::Text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_narrowest_type_and_one_cell_stands_for_all() {
+        let kind = |cells: &[Value]| Column::inferred("c", cells.iter().cloned().map(Some).collect()).kind;
+        assert_eq!(kind(&[1i64.into(), 2i64.into()]), Kind::Int);
+        assert_eq!(kind(&[1i64.into(), 0.5.into()]), Kind::Real);
+        assert_eq!(kind(&[1i64.into(), "a".into()]), Kind::Text);
+        assert_eq!(kind(&[true.into()]), Kind::Bool);
+        assert_eq!(kind(&[]), Kind::Text);
+        let one = Column::new("c", Kind::Real, vec![Some(1i64.into())]);
+        assert_eq!((one.text(0), one.text(7)), (Some("1.0".into()), Some("1.0".into())));
+        let two = Column::new("c", Kind::Moment, vec![Some(1_541_665_135_510i64.into()), None]);
+        assert_eq!((two.text(0), two.text(1), two.text(2)), (Some("2018-11-08T08:18:55.510Z".into()), None, None));
+        let list = Column::inferred("c", vec![Some(Value::List(vec![1i64.into(), "a".into()]))]);
+        assert_eq!(list.text(0), Some("[1,\"a\"]".into()));
+    }
+}

@@ -1,0 +1,151 @@
+//! A file store as MLflow keeps it: a folder an experiment, in it a folder a run, in it files of metrics, parameters and tags.
+
+use super::{Entry, File, StepTimes, path_name};
+use crate::record::{Axis, Digest, Outcome};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// MLflow takes no longer values of parameters and tags.
+const LONGEST_VALUE: usize = 6000;
+
+/// The files of an attempt below the store's folder `root`, which is named in them, and so must be absolute.
+///
+/// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`; series are `series/NAME` over steps and
+/// `system/NAME` over time, which MLflow shows as system metrics. Parameters are all fields and settings.
+///
+/// The folders are those without which MLflow takes no folder for a run, though they be empty.
+pub fn mlflow_files(entry: &Entry, root: &Path) -> (Vec<PathBuf>, Vec<File>) {
+    let experiment = experiment_id(entry.experiment());
+    let run = entry.id.0.prefix(32);
+    let folder = PathBuf::from(&experiment).join(&run);
+    let folders = ["metrics", "params", "artifacts"].map(|name| folder.join(name)).to_vec();
+    let mut files = vec![
+        (PathBuf::from(&experiment).join("meta.yaml"), experiment_meta(entry, &experiment, root).into_bytes()),
+        (folder.join("meta.yaml"), run_meta(entry, &experiment, &run, root).into_bytes()),
+    ];
+    files.extend(metrics(entry).into_iter().map(|(name, text)| (folder.join("metrics").join(name), text.into_bytes())));
+    for (name, value) in entry.fields() {
+        files.push((folder.join("params").join(key(name)), shortened(&value).into_bytes()));
+    }
+    for (name, value) in tags(entry) {
+        files.push((folder.join("tags").join(name), shortened(&value).into_bytes()));
+    }
+    (folders, files)
+}
+
+/// Eighteen digits, as MLflow makes them; the same for a name wherever it is exported.
+fn experiment_id(name: &str) -> String {
+    let Digest(bytes) = Digest::of_pieces("ledger mlflow experiment v1", &[name.as_bytes()]);
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[..8]);
+    format!("{:018}", 100_000_000_000_000_000 + u64::from_le_bytes(number) % 900_000_000_000_000_000)
+}
+
+fn experiment_meta(entry: &Entry, id: &str, root: &Path) -> String {
+    let place = quoted(&uri(&root.join(id)));
+    let at = entry.attempt().started_unix_ms;
+    let name = quoted(entry.experiment());
+    format!(
+        "artifact_location: {place}\ncreation_time: {at}\nexperiment_id: '{id}'\nlast_update_time: {at}\nlifecycle_stage: active\nname: {name}\n"
+    )
+}
+
+fn run_meta(entry: &Entry, experiment: &str, run: &str, root: &Path) -> String {
+    // FINISHED, FAILED and KILLED.
+    let status = match entry.attempt().outcome {
+        Outcome::Finished => 3,
+        Outcome::Failed { .. } => 4,
+        Outcome::Interrupted { .. } => 5,
+    };
+    let place = quoted(&uri(&root.join(experiment).join(run).join("artifacts")));
+    let (start, end, name) = (entry.attempt().started_unix_ms, entry.ended_unix_ms(), quoted(&entry.title()));
+    format!(
+        "artifact_uri: {place}\nend_time: {end}\nentry_point_name: ''\nexperiment_id: '{experiment}'\nlifecycle_stage: active\n\
+         run_id: '{run}'\nrun_name: {name}\nsource_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: {start}\n\
+         status: {status}\ntags: []\nuser_id: ledger\n"
+    )
+}
+
+/// Lines of time, value and step, by metric.
+fn metrics(entry: &Entry) -> BTreeMap<PathBuf, String> {
+    let mut lines: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let times = StepTimes::new(&entry.sealed.phases);
+    for series in &entry.sealed.series {
+        let folder = if series.axis == Axis::Step { "series" } else { "system" };
+        let text = lines.entry(Path::new(folder).join(key(&series.name))).or_default();
+        for (index, (position, value)) in series.positions.iter().zip(&series.values).enumerate() {
+            let (at, step) = match series.axis {
+                Axis::Step => (entry.unix_ms(times.at(*position)), position.to_string()),
+                Axis::TimeNs => (entry.unix_ms(*position), index.to_string()),
+            };
+            line(text, at, *value, &step);
+        }
+    }
+    for (name, metric) in &entry.attempt().metrics {
+        if let Some(value) = metric.value {
+            line(lines.entry(metric_path(name)).or_default(), entry.ended_unix_ms(), value, "0");
+        }
+    }
+    lines.retain(|_, text| !text.is_empty());
+    lines
+}
+
+/// Where a metric lies: a file beside the others, since a name cannot be that of a file and of a folder.
+fn metric_path(name: &str) -> PathBuf {
+    let name = key(&name.replace('@', "_at_"));
+    PathBuf::from(if ["series", "system"].contains(&name.as_str()) { format!("_{name}") } else { name })
+}
+
+fn line(text: &mut String, at: i64, value: f64, step: &str) {
+    // Python reads `NaN` and `inf`; writing to a String does not fail.
+    let _ = writeln!(text, "{at} {value:?} {step}");
+}
+
+fn tags(entry: &Entry) -> Vec<(&'static str, String)> {
+    let attempt = entry.attempt();
+    let mut tags = vec![
+        ("mlflow.runName", entry.title()),
+        ("mlflow.source.type", "LOCAL".to_owned()),
+        ("mlflow.source.name", "ledger".to_owned()),
+        ("mlflow.user", "ledger".to_owned()),
+        ("ledger.attempt", entry.id.to_string()),
+        ("ledger.run", entry.sealed.run.id.to_string()),
+        ("ledger.seed", entry.sealed.run.parts.seed.to_string()),
+        ("ledger.device", entry.sealed.run.parts.device.to_string()),
+        ("ledger.outcome", attempt.outcome.name().to_owned()),
+    ];
+    tags.extend(attempt.outcome.reason().map(|reason| ("ledger.reason", reason.to_owned())));
+    let taints = attempt.taints();
+    if !taints.is_empty() {
+        tags.push(("ledger.tainted", taints.join("; ")));
+    }
+    tags
+}
+
+/// A name as MLflow takes it: letters, digits, `_`, `-`, `.` and blanks, and no more than 250.
+fn key(name: &str) -> String {
+    path_name(name).chars().take(250).collect()
+}
+
+fn shortened(value: &str) -> String {
+    value.chars().take(LONGEST_VALUE).collect()
+}
+
+/// Text in YAML.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("'{}'", plain.replace('\'', "''"))
+}
+
+/// A path as a `file:` URI.
+fn uri(path: &Path) -> String {
+    path.to_string_lossy().bytes().fold("file://".to_owned(), |mut uri, byte| {
+        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+        uri
+    })
+}

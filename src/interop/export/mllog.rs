@@ -1,0 +1,128 @@
+//! Lines as MLPerf's logs have them: `:::MLLOG ` and a JSON object.
+//!
+//! That the lines can be read does not make a run one that MLPerf's rules allow.
+
+use super::{Entry, File, path_name};
+use crate::record::{Axis, Outcome, Phase, Series, Table, Value};
+use crate::wire::to_json_line;
+
+/// The log of an attempt, as a file named by model and id.
+///
+/// Seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its epochs and its evaluations; what
+/// evaluations found (`eval_accuracy`, `eval_loss`); and every metric as `ledger_NAME`.
+pub fn mllog_lines(entry: &Entry) -> File {
+    let mut lines = Vec::new();
+    point(&mut lines, 0, "submission_benchmark", entry.sealed.run.model().into(), Table::new());
+    point(&mut lines, 0, "submission_platform", device(entry).into(), Table::new());
+    let seed = entry.sealed.run.parts.seed;
+    let seed = i64::try_from(seed).map_or_else(|_| Value::from(seed.to_string()), Value::from);
+    point(&mut lines, 0, "seed", seed, Table::new());
+    settings(&mut lines, entry);
+    timeline(&mut lines, entry);
+    lines.sort_by_key(|line| line.at_ns);
+    for (name, metric) in &entry.attempt().metrics {
+        if let Some(value) = metric.value {
+            let metadata = Table::from([("unit".to_owned(), metric.unit.as_str().into())]);
+            point(&mut lines, entry.attempt().wall_ns, &format!("ledger_{name}"), value.into(), metadata);
+        }
+    }
+    let text: String = lines.iter().map(|line| line.text(entry)).collect();
+    let name = format!("{}-{}.txt", entry.sealed.run.model(), entry.id.0.prefix(8));
+    (path_name(&name).into(), text.into_bytes())
+}
+
+struct Line {
+    at_ns: u64,
+    event_type: &'static str,
+    key: String,
+    value: Option<Value>,
+    metadata: Table,
+}
+
+impl Line {
+    fn text(&self, entry: &Entry) -> String {
+        // A table has no order and no null; readers want neither order nor doubt whether there is a value.
+        let value = self.value.as_ref().map_or_else(|| "null".to_owned(), to_json_line);
+        format!(
+            ":::MLLOG {{\"namespace\": \"\", \"time_ms\": {}, \"event_type\": \"{}\", \"key\": {}, \"value\": {value}, \"metadata\": {}}}\n",
+            entry.unix_ms(self.at_ns),
+            self.event_type,
+            to_json_line(&self.key.as_str().into()),
+            to_json_line(&Value::Table(self.metadata.clone())),
+        )
+    }
+}
+
+fn point(lines: &mut Vec<Line>, at_ns: u64, key: &str, value: Value, metadata: Table) {
+    lines.push(Line { at_ns, event_type: "POINT_IN_TIME", key: key.to_owned(), value: Some(value), metadata });
+}
+
+fn device(entry: &Entry) -> String {
+    entry.sealed.run.parts.device.to_string()
+}
+
+/// What MLPerf has a key for.
+fn settings(lines: &mut Vec<Line>, entry: &Entry) {
+    let config = entry.sealed.run.config();
+    for (key, name) in [
+        ("global_batch_size", "training.batch_size"),
+        ("opt_name", "training.optimizer"),
+        ("opt_base_learning_rate", "training.learning_rate"),
+        ("opt_weight_decay", "training.weight_decay"),
+        ("opt_learning_rate_warmup_steps", "training.warmup_steps"),
+        ("train_samples", "data.train_count"),
+    ] {
+        if let Some(value) = config.get(name) {
+            point(lines, 0, key, value.clone(), Table::new());
+        }
+    }
+}
+
+/// Starts and stops, and what evaluations found.
+fn timeline(lines: &mut Vec<Line>, entry: &Entry) {
+    let attempt = entry.attempt();
+    let mut edge = |at_ns, event_type, key: &str, metadata| {
+        lines.push(Line { at_ns, event_type, key: key.to_owned(), value: None, metadata });
+    };
+    let of = |name: &'static str| entry.sealed.phases.iter().filter(move |phase| phase.name == name && phase.rank == 0);
+    let first = of("epoch").map(|phase| phase.start_ns).min().unwrap_or(0);
+    let last = of("epoch").chain(of("eval")).filter_map(|phase| phase.stop_ns).max().unwrap_or(attempt.wall_ns);
+    edge(0, "INTERVAL_START", "init_start", Table::new());
+    edge(first, "INTERVAL_END", "init_stop", Table::new());
+    edge(first, "INTERVAL_START", "run_start", Table::new());
+    for (name, start, stop) in [("epoch", "epoch_start", "epoch_stop"), ("eval", "eval_start", "eval_stop")] {
+        for phase in of(name) {
+            edge(phase.start_ns, "INTERVAL_START", start, epoch(phase));
+            if let Some(stop_ns) = phase.stop_ns {
+                edge(stop_ns, "INTERVAL_END", stop, epoch(phase));
+            }
+        }
+    }
+    let evals: Vec<&Phase> = of("eval").collect();
+    let of_evaluations = |series: &&Series| series.axis == Axis::Step && series.name.starts_with("eval_");
+    for series in entry.sealed.series.iter().filter(of_evaluations) {
+        found(lines, series, &evals);
+    }
+    let status = if attempt.outcome == Outcome::Finished { "success" } else { "aborted" };
+    lines.push(Line {
+        at_ns: last,
+        event_type: "INTERVAL_END",
+        key: "run_stop".to_owned(),
+        value: None,
+        metadata: Table::from([("status".to_owned(), status.into())]),
+    });
+}
+
+fn epoch(phase: &Phase) -> Table {
+    Table::from([("epoch_num".to_owned(), i64::try_from(phase.index).unwrap_or(i64::MAX).into())])
+}
+
+/// A series with a point for each evaluation tells what these found.
+fn found(lines: &mut Vec<Line>, series: &Series, evals: &[&Phase]) {
+    if evals.is_empty() || series.values.len() != evals.len() {
+        return;
+    }
+    for (phase, value) in evals.iter().zip(&series.values) {
+        point(lines, phase.stop_ns.unwrap_or(phase.start_ns), &series.name, (*value).into(), epoch(phase));
+    }
+}

@@ -1,0 +1,237 @@
+//! Attempts as tables: one row an attempt, one row a value, one row a point, one row a phase.
+
+use super::frame::{Column, Frame, Kind};
+use super::{Entry, StepTimes};
+use crate::record::{Axis, Phase, Series, Table, Value};
+use std::collections::BTreeMap;
+
+/// The facts of these names are long lists for the commands that made them, and are left out.
+const LEFT_OUT: [&str; 1] = ["cluster"];
+
+type Cells = Vec<Option<Value>>;
+
+/// Cells by the names of columns, filled row by row.
+#[derive(Default)]
+struct Section {
+    columns: BTreeMap<String, Cells>,
+}
+
+impl Section {
+    fn put(&mut self, row: usize, name: &str, value: Value) {
+        let cells = match self.columns.get_mut(name) {
+            Some(cells) => cells,
+            None => self.columns.entry(name.to_owned()).or_default(),
+        };
+        cells.resize(row, None);
+        cells.push(Some(value));
+    }
+
+    fn into_columns(self, rows: usize) -> impl Iterator<Item = Column> {
+        self.columns.into_iter().map(move |(name, mut cells)| {
+            cells.resize(rows, None);
+            Column::inferred(name, cells)
+        })
+    }
+}
+
+/// One row an attempt: what it is, every field of its run, its settings, and its metrics with their units in the heads.
+pub fn wide(entries: &[Entry]) -> Frame {
+    let (mut fields, mut parts, mut metrics) = (Section::default(), Section::default(), Section::default());
+    for (row, entry) in entries.iter().enumerate() {
+        let (run, attempt) = (&entry.sealed.run, entry.attempt());
+        for (name, value) in run.config().iter().chain(&attempt.settings) {
+            fields.put(row, name, value.clone());
+        }
+        for (name, value) in part_fields(entry) {
+            parts.put(row, &name, value);
+        }
+        for (name, metric) in &attempt.metrics {
+            if let Some(value) = metric.value {
+                metrics.put(row, &headed(name, &metric.unit), value.into());
+            }
+            if let Some(uncertainty) = metric.uncertainty {
+                metrics.put(row, &headed(&format!("{name}.uncertainty"), &metric.unit), uncertainty.into());
+            }
+        }
+    }
+    let rows = entries.len();
+    let columns = base(entries).into_iter().chain(fields.into_columns(rows)).chain(parts.into_columns(rows));
+    Frame { columns: columns.chain(metrics.into_columns(rows)).collect(), rows }
+}
+
+/// What every attempt has.
+fn base(entries: &[Entry]) -> Vec<Column> {
+    let all = |name: &str, kind, cell: &dyn Fn(&Entry) -> Option<Value>| {
+        Column::new(name, kind, entries.iter().map(cell).collect())
+    };
+    vec![
+        all("attempt", Kind::Text, &|entry| Some(entry.id.to_string().into())),
+        all("run", Kind::Text, &|entry| Some(entry.sealed.run.id.to_string().into())),
+        all("group", Kind::Text, &|entry| Some(entry.sealed.run.parts.group_id().to_string().into())),
+        all("model", Kind::Text, &|entry| Some(entry.sealed.run.model().into())),
+        all("seed", Kind::Text, &|entry| Some(entry.sealed.run.parts.seed.to_string().into())),
+        all("started", Kind::Moment, &|entry| Some(entry.attempt().started_unix_ms.into())),
+        all("outcome", Kind::Text, &|entry| Some(entry.attempt().outcome.name().into())),
+        all("reason", Kind::Text, &|entry| entry.attempt().outcome.reason().map(Value::from)),
+        all("tainted", Kind::Text, &|entry| {
+            Some(entry.attempt().taints().join("; ").into()).filter(|_| !entry.attempt().taints().is_empty())
+        }),
+    ]
+}
+
+/// Program, container, CUDA, driver and device, each by the names that it has within.
+fn part_fields(entry: &Entry) -> BTreeMap<String, Value> {
+    let parts = &entry.sealed.run.parts;
+    let named = [
+        ("program", &parts.program),
+        ("container", &parts.container),
+        ("cuda", &parts.cuda),
+        ("driver", &parts.driver),
+        ("device", &parts.device),
+    ];
+    Value::Table(named.map(|(name, value)| (name.to_owned(), value.clone())).into()).flatten()
+}
+
+fn headed(name: &str, unit: &str) -> String {
+    if unit.is_empty() { name.to_owned() } else { format!("{name} [{unit}]") }
+}
+
+/// One row a value: fields, settings, parts, metrics and facts of each attempt.
+pub fn long(entries: &[Entry]) -> Frame {
+    let mut cells: [Cells; 11] = Default::default();
+    for entry in entries {
+        let (run, attempt) = (&entry.sealed.run, entry.attempt());
+        let ids = [
+            entry.id.to_string().into(),
+            run.id.to_string().into(),
+            run.model().into(),
+            run.parts.seed.to_string().into(),
+        ];
+        let mut add = |kind: &str, name: &str, said: Said| {
+            let mut row: Vec<Option<Value>> = ids.iter().cloned().map(Some).collect();
+            row.extend([Some(kind.into()), Some(name.into())]);
+            row.extend([said.number.map(Value::from), said.text.map(Value::from), said.unit.map(Value::from)]);
+            row.extend([said.uncertainty.map(Value::from), said.reason.map(Value::from)]);
+            cells.iter_mut().zip(row).for_each(|(cells, cell)| cells.push(cell));
+        };
+        add(
+            "outcome",
+            "outcome",
+            Said {
+                text: Some(attempt.outcome.name().to_owned()),
+                reason: attempt.outcome.reason().map(str::to_owned),
+                ..Said::default()
+            },
+        );
+        run.config().iter().for_each(|(name, value)| add("field", name, Said::value(value)));
+        attempt.settings.iter().for_each(|(name, value)| add("setting", name, Said::value(value)));
+        part_fields(entry).iter().for_each(|(name, value)| add("part", name, Said::value(value)));
+        for (name, metric) in &attempt.metrics {
+            add(
+                "metric",
+                name,
+                Said {
+                    number: metric.value,
+                    text: None,
+                    unit: Some(metric.unit.clone()),
+                    uncertainty: metric.uncertainty,
+                    reason: metric.reason.clone(),
+                },
+            );
+        }
+        let facts: Table =
+            attempt.facts.iter().filter(kept).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Value::Table(facts).flatten().iter().for_each(|(name, value)| add("fact", name, Said::value(value)));
+    }
+    const HEADS: [(&str, Kind); 11] = [
+        ("attempt", Kind::Text),
+        ("run", Kind::Text),
+        ("model", Kind::Text),
+        ("seed", Kind::Text),
+        ("kind", Kind::Text),
+        ("name", Kind::Text),
+        ("value", Kind::Real),
+        ("text", Kind::Text),
+        ("unit", Kind::Text),
+        ("uncertainty", Kind::Real),
+        ("reason", Kind::Text),
+    ];
+    let rows = cells[0].len();
+    let columns = HEADS.into_iter().zip(cells).map(|((name, kind), cells)| Column::new(name, kind, cells));
+    Frame { columns: columns.collect(), rows }
+}
+
+fn kept((name, _): &(&String, &Value)) -> bool {
+    !LEFT_OUT.contains(&name.as_str())
+}
+
+/// What a row of the long table says.
+#[derive(Default)]
+struct Said {
+    number: Option<f64>,
+    text: Option<String>,
+    unit: Option<String>,
+    uncertainty: Option<f64>,
+    reason: Option<String>,
+}
+
+impl Said {
+    fn value(value: &Value) -> Self {
+        let text = Column::inferred("", vec![Some(value.clone())]).text(0).map(Into::into);
+        match value.as_float() {
+            Some(number) => Self { number: Some(number), ..Self::default() },
+            None => Self { text, ..Self::default() },
+        }
+    }
+}
+
+/// One row a point of a series. A step's moment is the end of its phase, and missing where no phase tells of steps.
+pub fn points(entry: &Entry, series: &Series) -> Frame {
+    let rows = series.values.len();
+    let times = StepTimes::new(&entry.sealed.phases);
+    let seconds = |position: &u64| match series.axis {
+        Axis::TimeNs => Some(*position),
+        Axis::Step => Some(times.at(*position)).filter(|_| !times.0.is_empty()),
+    };
+    let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
+    let mut columns = ids(entry);
+    columns.extend([
+        Column::new("series", Kind::Text, vec![Some(series.name.as_str().into())]),
+        Column::new("unit", Kind::Text, vec![Some(series.unit.as_str().into())]),
+        Column::new("step", Kind::Int, series.positions.iter().map(steps).collect()),
+        Column::new("time_ns", Kind::Int, series.positions.iter().map(|at| seconds(at).and_then(int)).collect()),
+        Column::new("value", Kind::Real, series.values.iter().map(|value| Some((*value).into())).collect()),
+    ]);
+    Frame { columns, rows }
+}
+
+/// One row a phase.
+pub fn phases(entry: &Entry, phases: &[Phase]) -> Frame {
+    let all = |name: &str, kind, cell: &dyn Fn(&Phase) -> Option<Value>| {
+        Column::new(name, kind, phases.iter().map(cell).collect())
+    };
+    let mut columns = ids(entry);
+    columns.extend([
+        all("phase", Kind::Text, &|phase| Some(phase.name.as_str().into())),
+        all("index", Kind::Int, &|phase| int(phase.index)),
+        all("rank", Kind::Int, &|phase| int(phase.rank.into())),
+        all("start_ns", Kind::Int, &|phase| int(phase.start_ns)),
+        all("stop_ns", Kind::Int, &|phase| phase.stop_ns.and_then(int)),
+    ]);
+    Frame { columns, rows: phases.len() }
+}
+
+/// The columns by which points and phases are joined with the other tables.
+fn ids(entry: &Entry) -> Vec<Column> {
+    let all = |name: &str, value: Value| Column::new(name, Kind::Text, vec![Some(value)]);
+    vec![
+        all("attempt", entry.id.to_string().into()),
+        all("run", entry.sealed.run.id.to_string().into()),
+        all("model", entry.sealed.run.model().into()),
+    ]
+}
+
+/// A whole number of a table; none of one that does not fit.
+fn int(number: u64) -> Option<Value> {
+    i64::try_from(number).ok().map(Value::from)
+}

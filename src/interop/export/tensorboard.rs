@@ -1,0 +1,98 @@
+//! Event files that TensorBoard loads.
+//!
+//! A file is a list of records (length, masked CRC-32C of it, bytes, masked CRC-32C of these), each an `Event` message of
+//! `tensorflow/core/util/event.proto`. Scalars are 32-bit there, so that numbers lose digits on the way.
+
+use super::protobuf::Message;
+use super::{Entry, File, StepTimes, path_name};
+use crate::record::{Axis, Series};
+
+/// The event file of an attempt: every series, every metric at the last step, and all fields as text, in a folder that is named by model and id.
+///
+/// Tags are names of series, and `metric/NAME`. Series over time count their points as steps; the time of each is its own.
+pub fn tensorboard_file(entry: &Entry) -> File {
+    let attempt = entry.attempt();
+    let started_s = seconds(attempt.started_unix_ms, 0);
+    let mut file = Vec::new();
+    record(&mut file, Message::default().double(WALL_TIME, started_s).text(FILE_VERSION, "brain.Event:2"));
+    let text = entry.fields().iter().map(|(name, value)| format!("    {name} = {value}\n")).collect::<String>();
+    record(&mut file, event(started_s, 0, &text_value("fields", &text)));
+    let times = StepTimes::new(&entry.sealed.phases);
+    let mut last_step = 0;
+    for series in &entry.sealed.series {
+        for (index, (position, value)) in (0..).zip(series.positions.iter().zip(&series.values)) {
+            let (step, at_ns) = moment(series, index, *position, &times);
+            let at_s = seconds(attempt.started_unix_ms, at_ns);
+            record(&mut file, event(at_s, step, &scalar(&series.name, *value)));
+        }
+        if series.axis == Axis::Step {
+            last_step = last_step.max(series.positions.last().copied().unwrap_or(0));
+        }
+    }
+    let ended_s = seconds(attempt.started_unix_ms, attempt.wall_ns);
+    for (name, metric) in &attempt.metrics {
+        if let Some(value) = metric.value {
+            record(&mut file, event(ended_s, last_step, &scalar(&format!("metric/{name}"), value)));
+        }
+    }
+    let id = entry.id.0.prefix(8);
+    let name = format!("events.out.tfevents.{}.ledger.{id}", attempt.started_unix_ms.div_euclid(1000));
+    let folder = path_name(entry.experiment());
+    (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.sealed.run.model()))).join(name), file)
+}
+
+/// Fields of `Event` and `Summary`.
+const WALL_TIME: u64 = 1;
+const STEP: u64 = 2;
+const FILE_VERSION: u64 = 3;
+const SUMMARY: u64 = 5;
+
+fn event(at_s: f64, step: u64, value: &Message) -> Message {
+    Message::default().double(WALL_TIME, at_s).int(STEP, step).message(SUMMARY, &Message::default().message(1, value))
+}
+
+/// A `Summary.Value` that is one number.
+fn scalar(tag: &str, value: f64) -> Message {
+    #[expect(clippy::cast_possible_truncation, reason = "the format has 32 bits")]
+    let value = value as f32;
+    Message::default().text(1, tag).float(2, value)
+}
+
+/// A `Summary.Value` that is text: a tensor of one string, for the plugin `text`.
+fn text_value(tag: &str, text: &str) -> Message {
+    const STRING: u64 = 7;
+    let plugin = Message::default().message(1, &Message::default().text(1, "text"));
+    let shape = Message::default().message(2, &Message::default().int(1, 1));
+    let tensor = Message::default().int(1, STRING).message(2, &shape).text(8, text);
+    Message::default().text(1, tag).message(8, &tensor).message(9, &plugin)
+}
+
+/// The step and the position in time of a point.
+fn moment(series: &Series, index: u64, position: u64, times: &StepTimes) -> (u64, u64) {
+    match series.axis {
+        Axis::Step => (position, times.at(position)),
+        Axis::TimeNs => (index, position),
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn seconds(started_unix_ms: i64, position_ns: u64) -> f64 {
+    let whole = i64::try_from(position_ns / 1_000_000).unwrap_or(i64::MAX);
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds of this age are far below 2^53")]
+    let ms = started_unix_ms.saturating_add(whole) as f64;
+    ms / 1e3
+}
+
+fn record(file: &mut Vec<u8>, message: Message) {
+    let bytes = message.into_bytes();
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes();
+    file.extend_from_slice(&length);
+    file.extend_from_slice(&masked(&length));
+    file.extend_from_slice(&bytes);
+    file.extend_from_slice(&masked(&bytes));
+}
+
+/// The checksum as records have it: rotated, so that checksums of data that holds checksums are sound.
+fn masked(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}

@@ -1,0 +1,296 @@
+use super::*;
+use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table, Tail};
+use std::path::Path;
+
+fn entry(outcome: Outcome, seed: u64) -> Entry {
+    let run = Run::new(Parts {
+        config: Table::from([
+            ("model.name".to_owned(), "toy/net".into()),
+            ("training.batch_size".to_owned(), 32i64.into()),
+            ("training.learning_rate".to_owned(), 0.5.into()),
+        ])
+        .into(),
+        program: Table::from([("argv".to_owned(), vec!["a".to_owned(), "b".to_owned()].into())]).into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "V100".into(),
+        seed,
+    });
+    let mut loss = Series::new("loss", "", Axis::Step);
+    loss.push(1, 2.5);
+    loss.push(2, f64::NAN);
+    let mut power = Series::new(Source::Gpu(0).series(Quantity::PowerInstant), "W", Axis::TimeNs);
+    power.push(1_500_000_000, 100.25);
+    let phase =
+        |name: &str, index, start_ns, stop_ns| Phase { name: name.to_owned(), index, rank: 0, start_ns, stop_ns };
+    let second = 1_000_000_000;
+    let phases = vec![
+        phase("epoch", 1, second, Some(3 * second)),
+        phase("step", 1, second, Some(2 * second)),
+        phase("step", 2, 2 * second, Some(3 * second)),
+        phase("eval", 1, 3 * second, None),
+    ];
+    let series = vec![power, loss];
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([7; 16]),
+        started_unix_ms: 1_541_665_135_510,
+        wall_ns: 4 * second,
+        outcome,
+        exit: None,
+        metrics: BTreeMap::from([
+            ("energy".to_owned(), Metric::within(599_874.5, 0.25, "J")),
+            ("gpu_util".to_owned(), Metric::new(71.5, "%")),
+            ("inference_time@32".to_owned(), Metric::new(0.125, "s")),
+            ("perplexity".to_owned(), Metric::new(f64::INFINITY, "")),
+            ("accuracy".to_owned(), Metric::missing("", "nobody evaluated")),
+        ]),
+        digests: BTreeMap::new(),
+        settings: Table::from([("experiment.name".to_owned(), "it's, \"mine\"".into())]),
+        facts: Table::from([
+            ("host.name".to_owned(), "node7".into()),
+            ("cluster".to_owned(), vec!["long".to_owned()].into()),
+        ]),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: series.iter().map(Series::summary).collect(),
+        phases: Phase::digest_all(&phases),
+    };
+    let id = attempt.id();
+    Entry { id, sealed: Sealed { run, attempt, series, phases } }
+}
+
+fn both() -> [Entry; 2] {
+    let failed = Outcome::Failed { reason: "out of\nmemory".to_owned() };
+    let mut other = entry(failed, 2);
+    other.sealed.attempt.metrics.clear();
+    [entry(Outcome::Finished, 1), other]
+}
+
+fn written(encoding: Encoding, frames: impl IntoIterator<Item = Frame>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = TableWriter::new(encoding, &mut bytes);
+    frames.into_iter().for_each(|frame| writer.append(frame).unwrap());
+    writer.finish().unwrap();
+    bytes
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    // Hashes have tests of their own, and are long.
+    let text = String::from_utf8(bytes).unwrap();
+    let is_hash = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_hash).collect();
+    words.iter().fold(text.clone(), |text, hash| text.replace(hash, "HASH"))
+}
+
+#[test]
+fn a_row_an_attempt() {
+    insta::assert_snapshot!(text(written(Encoding::Csv, [wide(&both())])), @r#"
+    attempt,run,group,model,seed,started,outcome,reason,tainted,experiment.name,model.name,training.batch_size,training.learning_rate,container,cuda,device,driver,program.argv,energy [J],energy.uncertainty [J],gpu_util [%],inference_time@32 [s],perplexity
+    HASH,HASH,HASH,toy/net,1,2018-11-08T08:18:55.510Z,finished,,,"it's, ""mine""",toy/net,32,0.5,host,none,V100,none,"[""a"",""b""]",599874.5,0.25,71.5,0.125,inf
+    HASH,HASH,HASH,toy/net,2,2018-11-08T08:18:55.510Z,failed,"out of
+    memory",,"it's, ""mine""",toy/net,32,0.5,host,none,V100,none,"[""a"",""b""]",,,,,
+    "#);
+    insta::assert_snapshot!(text(written(Encoding::JsonLines, [wide(&both()[..1])])), @r#"{"attempt":"HASH","container":"host","cuda":"none","device":"V100","driver":"none","energy [J]":599874.5,"energy.uncertainty [J]":0.25,"experiment.name":"it's, \"mine\"","gpu_util [%]":71.5,"group":"HASH","inference_time@32 [s]":0.125,"model":"toy/net","model.name":"toy/net","outcome":"finished","perplexity":"Infinity","program.argv":["a","b"],"run":"HASH","seed":"1","started":"2018-11-08T08:18:55.510Z","training.batch_size":32,"training.learning_rate":0.5}"#);
+}
+
+#[test]
+fn a_row_a_value() {
+    insta::assert_snapshot!(text(written(Encoding::Csv, [long(&both()[..1])])), @r#"
+    attempt,run,model,seed,kind,name,value,text,unit,uncertainty,reason
+    HASH,HASH,toy/net,1,outcome,outcome,,finished,,,
+    HASH,HASH,toy/net,1,field,model.name,,toy/net,,,
+    HASH,HASH,toy/net,1,field,training.batch_size,32.0,,,,
+    HASH,HASH,toy/net,1,field,training.learning_rate,0.5,,,,
+    HASH,HASH,toy/net,1,setting,experiment.name,,"it's, ""mine""",,,
+    HASH,HASH,toy/net,1,part,container,,host,,,
+    HASH,HASH,toy/net,1,part,cuda,,none,,,
+    HASH,HASH,toy/net,1,part,device,,V100,,,
+    HASH,HASH,toy/net,1,part,driver,,none,,,
+    HASH,HASH,toy/net,1,part,program.argv,,"[""a"",""b""]",,,
+    HASH,HASH,toy/net,1,metric,accuracy,,,,,nobody evaluated
+    HASH,HASH,toy/net,1,metric,energy,599874.5,,J,0.25,
+    HASH,HASH,toy/net,1,metric,gpu_util,71.5,,%,,
+    HASH,HASH,toy/net,1,metric,inference_time@32,0.125,,s,,
+    HASH,HASH,toy/net,1,metric,perplexity,inf,,,,
+    HASH,HASH,toy/net,1,fact,host.name,,node7,,,
+    "#);
+}
+
+#[test]
+fn a_row_a_point_and_a_row_a_phase() {
+    let [entry, _] = both();
+    let frames = entry.sealed.series.iter().map(|series| points(&entry, series));
+    insta::assert_snapshot!(text(written(Encoding::Csv, frames)), @r"
+    attempt,run,model,series,unit,step,time_ns,value
+    HASH,HASH,toy/net,gpu.0.power_instant,W,,1500000000,100.25
+    HASH,HASH,toy/net,loss,,1,2000000000,2.5
+    HASH,HASH,toy/net,loss,,2,3000000000,NaN
+    ");
+    insta::assert_snapshot!(text(written(Encoding::Csv, [phases(&entry, &entry.sealed.phases)])), @r"
+    attempt,run,model,phase,index,rank,start_ns,stop_ns
+    HASH,HASH,toy/net,epoch,1,0,1000000000,3000000000
+    HASH,HASH,toy/net,step,1,0,1000000000,2000000000
+    HASH,HASH,toy/net,step,2,0,2000000000,3000000000
+    HASH,HASH,toy/net,eval,1,0,3000000000,
+    ");
+}
+
+fn on_disk(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, bytes).unwrap();
+    file
+}
+
+/// Another implementation reads the file: the crate's reader of rows, which shares nothing with the writer of columns.
+#[test]
+fn parquet_holds_what_the_frame_holds() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+    let bytes = written(Encoding::Parquet, [wide(&both())]);
+    let reader = SerializedFileReader::new(on_disk(&bytes)).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    let place = |name: &str| rows[0].get_column_iter().position(|(head, _)| head == name).unwrap();
+    assert_eq!(rows[0].get_double(place("energy [J]")).unwrap(), 599_874.5);
+    assert_eq!(rows[0].get_long(place("training.batch_size")).unwrap(), 32);
+    assert_eq!(rows[0].get_timestamp_millis(place("started")).unwrap(), 1_541_665_135_510);
+    assert_eq!(rows[0].get_string(place("experiment.name")).unwrap(), "it's, \"mine\"");
+    assert!(rows[1].get_double(place("energy [J]")).is_err(), "missing is null, and no zero");
+    assert_eq!(rows[1].get_string(place("outcome")).unwrap(), "failed");
+}
+
+#[test]
+fn parquet_of_many_pieces_is_one_table() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let [entry, other] = both();
+    let pieces = [&entry, &other].map(|entry| points(entry, &entry.sealed.series[1]));
+    let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, pieces))).unwrap();
+    assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 4));
+}
+
+#[test]
+fn prometheus_has_base_units_and_labels() {
+    insta::assert_snapshot!(text(prometheus_text(&both()).into_bytes()), @r#"
+    # HELP ledger_attempt_info what an attempt is, its fields as labels
+    # TYPE ledger_attempt_info gauge
+    ledger_attempt_info{attempt="HASH",run="HASH",model="toy/net",seed="1",outcome="finished",tainted="false",experiment_name="it's, \"mine\"",model_name="toy/net",training_batch_size="32",training_learning_rate="0.5"} 1.0
+    ledger_attempt_info{attempt="HASH",run="HASH",model="toy/net",seed="2",outcome="failed",tainted="false",experiment_name="it's, \"mine\"",model_name="toy/net",training_batch_size="32",training_learning_rate="0.5"} 1.0
+    # HELP ledger_attempt_start_timestamp_seconds when an attempt started, since the Unix epoch
+    # TYPE ledger_attempt_start_timestamp_seconds gauge
+    ledger_attempt_start_timestamp_seconds{attempt="HASH",run="HASH",model="toy/net",seed="1"} 1541665135.51
+    ledger_attempt_start_timestamp_seconds{attempt="HASH",run="HASH",model="toy/net",seed="2"} 1541665135.51
+    # HELP ledger_energy_joules energy of the training, evaluation left out, warm-up counted as measured steps
+    # TYPE ledger_energy_joules gauge
+    ledger_energy_joules{attempt="HASH",run="HASH",model="toy/net",seed="1"} 599874.5
+    # HELP ledger_gpu_util_ratio share of the time in which the GPUs ran a kernel, while training
+    # TYPE ledger_gpu_util_ratio gauge
+    ledger_gpu_util_ratio{attempt="HASH",run="HASH",model="toy/net",seed="1"} 0.715
+    # HELP ledger_inference_time_seconds median time to answer one batch of evaluation data
+    # TYPE ledger_inference_time_seconds gauge
+    ledger_inference_time_seconds{attempt="HASH",run="HASH",model="toy/net",seed="1",at="32"} 0.125
+    # HELP ledger_perplexity exponential of eval_loss: among how many tokens the model hesitates
+    # TYPE ledger_perplexity gauge
+    ledger_perplexity{attempt="HASH",run="HASH",model="toy/net",seed="1"} +Inf
+    "#);
+}
+
+#[test]
+fn mlperf_lines_tell_the_run_in_order() {
+    let [entry, other] = both();
+    let (name, bytes) = mllog_lines(&entry);
+    assert!(name.to_str().unwrap().starts_with("toy_net-"));
+    insta::assert_snapshot!(text(bytes), @r#"
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "submission_benchmark", "value": "toy/net", "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "submission_platform", "value": "V100", "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "seed", "value": 1, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "global_batch_size", "value": 32, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "opt_base_learning_rate", "value": 0.5, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "INTERVAL_START", "key": "init_start", "value": null, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665136510, "event_type": "INTERVAL_END", "key": "init_stop", "value": null, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665136510, "event_type": "INTERVAL_START", "key": "run_start", "value": null, "metadata": {}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665136510, "event_type": "INTERVAL_START", "key": "epoch_start", "value": null, "metadata": {"epoch_num":1}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665138510, "event_type": "INTERVAL_END", "key": "epoch_stop", "value": null, "metadata": {"epoch_num":1}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665138510, "event_type": "INTERVAL_START", "key": "eval_start", "value": null, "metadata": {"epoch_num":1}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665138510, "event_type": "INTERVAL_END", "key": "run_stop", "value": null, "metadata": {"status":"success"}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665139510, "event_type": "POINT_IN_TIME", "key": "ledger_energy", "value": 599874.5, "metadata": {"unit":"J"}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665139510, "event_type": "POINT_IN_TIME", "key": "ledger_gpu_util", "value": 71.5, "metadata": {"unit":"%"}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665139510, "event_type": "POINT_IN_TIME", "key": "ledger_inference_time@32", "value": 0.125, "metadata": {"unit":"s"}}
+    :::MLLOG {"namespace": "", "time_ms": 1541665139510, "event_type": "POINT_IN_TIME", "key": "ledger_perplexity", "value": "Infinity", "metadata": {"unit":""}}
+    "#);
+    assert!(
+        String::from_utf8(mllog_lines(&other).1)
+            .unwrap()
+            .contains("\"run_stop\", \"value\": null, \"metadata\": {\"status\":\"aborted\"}")
+    );
+}
+
+#[test]
+fn a_file_store_has_a_folder_a_run() {
+    let [entry, other] = both();
+    let (folders, files) = mlflow_files(&entry, Path::new("/tmp/a b"));
+    assert_eq!(
+        folders.iter().filter_map(|path| path.file_name()).collect::<Vec<_>>(),
+        ["metrics", "params", "artifacts"]
+    );
+    let files: BTreeMap<PathBuf, String> =
+        files.into_iter().map(|(path, bytes)| (path, String::from_utf8(bytes).unwrap())).collect();
+    let of =
+        |end: &str| files.iter().find(|(path, _)| path.ends_with(end)).unwrap_or_else(|| panic!("{end}")).1.as_str();
+    assert_eq!(of("metrics/energy"), "1541665139510 599874.5 0\n");
+    assert_eq!(of("metrics/inference_time_at_32"), "1541665139510 0.125 0\n");
+    assert_eq!(of("metrics/perplexity"), "1541665139510 inf 0\n");
+    assert_eq!(of("metrics/series/loss"), "1541665137510 2.5 1\n1541665138510 NaN 2\n", "at the end of each step");
+    assert_eq!(of("metrics/system/gpu.0.power_instant"), "1541665137010 100.25 0\n");
+    assert_eq!(of("params/training.batch_size"), "32");
+    assert!(!files.keys().any(|path| path.ends_with("metrics/accuracy")), "what is missing is no zero");
+    let experiment = files.keys().next().unwrap().components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+    assert!(experiment.len() == 18 && experiment.parse::<u64>().is_ok());
+    let meta = of(&format!("{experiment}/meta.yaml"));
+    assert!(
+        meta.contains("artifact_location: 'file:///tmp/a%20b/") && meta.contains("name: 'it''s, \"mine\"'\n"),
+        "{meta}"
+    );
+    let meta = of(&format!("{}/meta.yaml", entry.id.0.prefix(32)));
+    assert!(meta.contains("status: 3\n") && meta.contains("end_time: 1541665139510\n"), "{meta}");
+    let (_, failed) = mlflow_files(&other, Path::new("/tmp"));
+    let reason = failed.iter().find(|(path, _)| path.ends_with("tags/ledger.reason")).unwrap();
+    assert_eq!(reason.1, b"out of\nmemory");
+}
+
+/// Reads records as the format has them, with checksums, and counts the scalars.
+#[test]
+fn event_files_are_records_with_checksums() {
+    let [entry, _] = both();
+    let (path, bytes) = tensorboard_file(&entry);
+    assert!(path.to_str().unwrap().starts_with("it_s___mine_/toy_net-"), "{}", path.display());
+    let mask = |crc: u32| (crc / (1 << 15) + crc % (1 << 15) * (1 << 17)).wrapping_add(0xa282_ead8);
+    let (mut rest, mut records) = (bytes.as_slice(), Vec::new());
+    while !rest.is_empty() {
+        let length = usize::try_from(u64::from_le_bytes(rest[..8].try_into().unwrap())).unwrap();
+        assert_eq!(u32::from_le_bytes(rest[8..12].try_into().unwrap()), mask(crc32c::crc32c(&rest[..8])));
+        let record = &rest[12..12 + length];
+        assert_eq!(
+            u32::from_le_bytes(rest[12 + length..16 + length].try_into().unwrap()),
+            mask(crc32c::crc32c(record))
+        );
+        records.push(record);
+        rest = &rest[16 + length..];
+    }
+    // Version, text, three points and four metrics.
+    assert_eq!(records.len(), 9);
+    let has = |record: &[u8], text: &str| record.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has(records[0], "brain.Event:2"));
+    assert!(has(records[1], "training.batch_size = 32") && has(records[1], "text"));
+    let energy = records.iter().find(|record| has(record, "metric/energy")).unwrap();
+    assert_eq!(energy[energy.len() - 4..], 599_874.5f32.to_le_bytes());
+    assert_eq!(energy[..10], [&[9][..], &1_541_665_139.51f64.to_le_bytes(), &[0x10]].concat()[..], "at the end");
+    assert_eq!(energy[10], 2, "at the last step");
+}
+
+#[test]
+fn names_of_files_stay_in_their_folder() {
+    assert_eq!(path_name("../../etc/passwd"), "_.._.._etc_passwd");
+    assert_eq!((path_name(""), path_name(".."), path_name("a b/c")), ("_".into(), "_..".into(), "a_b_c".into()));
+}
