@@ -230,6 +230,9 @@ fn main() {
             "process: best --top 10",
             process(dir.path(), &["best", "--model", "bert", "--metric", "energy", "--direction", "minimize"]),
         );
+        let asked =
+            ["best", "--model", "bert", "--metric", "energy", "--direction", "minimize", "--where", "gpus == 2"];
+        row("process: best --where, every attempt of the model read", process(dir.path(), &asked));
         row("process: ls", process(dir.path(), &["ls"]));
         if runs <= 10_000 {
             row("process: ls --all", process(dir.path(), &["ls", "--all"]));

@@ -1,5 +1,6 @@
 //! What differs between two runs, and between two of their attempts.
 
+use super::contrast::{self, PhaseDifference, TelemetryDifference};
 use crate::record::{Attempt, Axis, Metric, Part, Run, Sealed, Series, Table, Value};
 use std::collections::BTreeSet;
 
@@ -129,6 +130,10 @@ pub struct Difference {
     pub curves: Vec<CurveDifference>,
     /// The names of the digests that differ.
     pub digests: Vec<String>,
+    /// The phases.
+    pub phases: Vec<PhaseDifference>,
+    /// What was read of the hardware.
+    pub telemetry: Vec<TelemetryDifference>,
 }
 
 impl Difference {
@@ -149,18 +154,21 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
         let value = |metric: Option<&Metric>| metric.and_then(|metric| metric.value);
         (bits(x) != bits(y)).then(|| MetricDifference { name, unit, a: value(x), b: value(y) })
     });
-    let digest_names: BTreeSet<&String> = a.attempt.digests.keys().chain(b.attempt.digests.keys()).collect();
     Difference {
         parts: why(&a.run, &b.run),
         environment: fields(&surroundings(&a.attempt), &surroundings(&b.attempt), ""),
         metrics: metrics.collect(),
         curves: curves(a, b).into_iter().filter(|curve| curve.first_step.is_some()).collect(),
-        digests: digest_names
-            .into_iter()
-            .filter(|name| a.attempt.digests.get(*name) != b.attempt.digests.get(*name))
-            .cloned()
-            .collect(),
+        digests: digests(&a.attempt, &b.attempt),
+        phases: contrast::phases(a, b),
+        telemetry: contrast::telemetry(a, b),
     }
+}
+
+/// The names of the digests that two attempts do not agree on.
+fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
+    let names: BTreeSet<&String> = a.digests.keys().chain(b.digests.keys()).collect();
+    names.into_iter().filter(|name| a.digests.get(*name) != b.digests.get(*name)).cloned().collect()
 }
 
 /// What the attempt was surrounded by. What the metrics were made of lies beside it, and differs each time.
@@ -237,7 +245,7 @@ pub fn verdict(original: &Sealed, rerun: &Sealed) -> Verdict {
             first.common,
         ));
     }
-    let digests = diff(original, rerun).digests;
+    let digests = digests(&original.attempt, &rerun.attempt);
     match digests.first() {
         Some(name) => Verdict::Drifted(format!("the digest of `{name}` differs, though no recorded curve does")),
         None => Verdict::Identical,

@@ -8,7 +8,8 @@ mod machines;
 #[cfg(test)]
 mod tests;
 
-use super::statistic::{number, real, seconds};
+use super::correlate::Correlation;
+use super::statistic::{real, seconds};
 use crate::record::{Phase, Quantity, Sealed};
 use around::{Around, around};
 use machines::Machines;
@@ -124,7 +125,7 @@ pub struct EventsRow {
 
 /// How one figure goes with another over a number of groups.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Correlation {
+pub struct LengthCorrelation {
     /// What stands against the length of the events.
     pub quantity: Quantity,
     /// How many groups have both.
@@ -145,7 +146,7 @@ pub struct Events {
     /// The groups: names and levels in their order, hosts and GPUs from the slowest to the fastest.
     pub rows: Vec<EventsRow>,
     /// Of hosts and GPUs, how the mean length goes with the mean readings.
-    pub correlations: Vec<Correlation>,
+    pub correlations: Vec<LengthCorrelation>,
     /// How many events were never stopped, and are in no mean.
     pub unstopped: u64,
     /// How many hosts, GPUs and names of events there are.
@@ -272,42 +273,17 @@ impl EventsRow {
     }
 }
 
-fn correlations(rows: &[EventsRow]) -> Vec<Correlation> {
+fn correlations(rows: &[EventsRow]) -> Vec<LengthCorrelation> {
     let of = |(at, quantity): (usize, &Quantity)| {
         let pairs = rows.iter().filter_map(|row| Some((row.time_s.value()?, row.means[at].sample.value()?)));
-        let (times, readings): (Vec<f64>, Vec<f64>) = pairs.unzip();
-        Correlation {
+        let points: Vec<(f64, f64)> = pairs.collect();
+        let found = Correlation::of(&points);
+        LengthCorrelation {
             quantity: *quantity,
-            n: times.len(),
-            pearson: pearson(&times, &readings),
-            spearman: pearson(&ranks(&times), &ranks(&readings)),
+            n: points.len(),
+            pearson: found.map(|found| found.pearson),
+            spearman: found.map(|found| found.spearman),
         }
     };
     EVENT_QUANTITIES.iter().enumerate().map(of).collect()
-}
-
-/// Pearson's coefficient of correlation of two lists of equal length; none where one does not vary.
-fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
-    let n = number(x.len());
-    let (mean_x, mean_y) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
-    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
-    for (x, y) in x.iter().zip(y) {
-        let (x, y) = (x - mean_x, y - mean_y);
-        (xx, yy, xy) = (xx + x * x, yy + y * y, xy + x * y);
-    }
-    (xx > 0.0 && yy > 0.0).then(|| xy / (xx.sqrt() * yy.sqrt()))
-}
-
-/// The rank of each value, from 1; equal values share the mean of theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-    let mut ranks = vec![0.0; values.len()];
-    let mut before = 0;
-    for equal in order.chunk_by(|a, b| values[*a] == values[*b]) {
-        let rank = number(before) + f64::midpoint(1.0, number(equal.len()));
-        equal.iter().for_each(|at| ranks[*at] = rank);
-        before += equal.len();
-    }
-    ranks
 }

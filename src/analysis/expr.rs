@@ -115,6 +115,14 @@ impl fmt::Display for ExprError {
     }
 }
 
+/// The full name that a short one stands for, as in an expression.
+///
+/// # Errors
+/// What is wrong with the name, and what may have been meant.
+pub fn full_name(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String, String> {
+    parse::resolve(name, tiers)
+}
+
 impl Expr {
     /// Parses an expression over the given names.
     ///
@@ -122,7 +130,15 @@ impl Expr {
     /// The first thing that is wrong: a slip of grammar, a name that is unknown or stands for several fields, an order asked of
     /// text, or more than 64 levels of nesting.
     pub fn parse(text: &str, names: &BTreeSet<String>) -> Result<Self, ExprError> {
-        let root = parse::parse(text, names)?;
+        Self::parse_in(text, &[names])
+    }
+
+    /// As [`parse`](Self::parse), over several sets of names: a short name stands for one of the first set that has it.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_in(text: &str, tiers: &[&BTreeSet<String>]) -> Result<Self, ExprError> {
+        let root = parse::parse(text, tiers)?;
         Ok(Self { text: text.to_owned(), root })
     }
 

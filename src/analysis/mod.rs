@@ -2,31 +2,55 @@
 //!
 //! Knows the words of `record` and nothing of files, clocks or devices: every answer follows from what it is given.
 
+mod best;
+mod compare;
+mod comparison;
+mod contrast;
+mod correlate;
 mod counter;
 mod difference;
+mod distribution;
+mod effects;
 mod energy;
 mod events;
 pub mod expr;
+mod fields;
+mod forecast;
 mod hardware;
 mod inference;
 mod join;
 mod measure;
+mod pareto;
 mod readings;
+mod regression;
 mod select;
 mod statistic;
 mod telemetry;
 mod training;
+mod trials;
 mod window;
 
+pub use best::{Against, Contender, Likeness, Measured, Place, Saving, place, saving};
+pub use compare::{Line as SideLine, SideBySide, side_by_side};
+pub use comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, welch};
+pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significance};
+pub use correlate::{Correlation, Split, split};
 pub use counter::CounterFault;
 pub use difference::{
     CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, is_computed,
     verdict, why,
 };
+pub use effects::{Effects, Factor, Interaction, MainEffect, Share, effects};
 pub use energy::{Energy, Method, Uncertainty};
-pub use events::{By, Correlation, EVENT_QUANTITIES, Events, EventsFault, EventsRow, Mean, QuantityMeans, events_by};
+pub use events::{
+    By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
+};
+pub use fields::{Names, differing, field};
+pub use forecast::{Basis, Forecast, History, history, total};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
+pub use pareto::dominators;
 pub use select::{Unmatched, select};
 pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};
+pub use trials::{Configuration, Trial, configurations, count_left_out, names};

@@ -1,18 +1,23 @@
 //! `ledger best`
 
-use super::context::Context;
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use crate::record::{Direction, RunId, known_metric};
-use crate::report::{self, Place};
+use super::selection::{Selected, Selection, direction_of, nothing};
+use crate::analysis::{self, Configuration, Contender, Measured, Place, configurations, count_left_out, place, saving};
+use crate::record::{Direction, GroupId, LeftOut, Run, Target, known_metric};
+use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
-/// Say which configuration of a model is best by a metric
+/// Say which configuration of a model is best by a metric, by how much, and how sure that is
 ///
-/// Attempts that differ in their seed alone are repetitions: a configuration stands by the mean over its finished attempts,
-/// and N says how many those are. Configurations with a non-finite value, failed and hidden attempts are left out.
+/// Attempts that differ in their seed alone are repetitions: a configuration stands by the mean over its attempts, with its 95%
+/// interval (scatter and sensors), and from three on their Olympic mean. Each is tested against the first. Failed, interrupted,
+/// tainted and hidden attempts, and those without a finite value, are left out, and counted. What the first one saves is told
+/// against the run with the tag `default`, else against the fastest.
 ///
-/// Example: ledger best --model mnist_mlp --metric accuracy --top 3
+/// Example: ledger best --model mnist_mlp --metric accuracy --where 'optimizer == adam' --top 3
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The model
@@ -30,68 +35,264 @@ pub(super) struct Args {
     /// For a metric of your own: which way it is better
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
+
+    #[command(flatten)]
+    selection: Selection,
+
+    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    group_by: Vec<String>,
+
+    /// Take only configurations that reach this much on average: `accuracy=0.9`
+    #[arg(long, value_name = "METRIC=VALUE", value_parser = at_least)]
+    at_least: Vec<(String, f64)>,
+
+    /// The difference from the first that is of no account: `2%` or `0.02`
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    tolerance: Option<f64>,
+
+    /// What to hold the first one against: `fastest`, or a run
+    #[arg(long, value_name = "ID")]
+    against: Option<String>,
+}
+
+/// The metrics that say how long a configuration takes; the first that both have is told.
+const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
+/// The tag of the run that a saving is told against.
+const DEFAULT: &str = "default";
+
+fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
+    let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
+    share.filter(|share| share.is_finite() && *share >= 0.0).ok_or_else(|| "a share is wanted, such as 2%".to_owned())
+}
+
+fn at_least(text: &str) -> Result<(String, f64), String> {
+    let wanted = || "a metric and a number are wanted, such as accuracy=0.9".to_owned();
+    let (metric, value) = text.split_once('=').ok_or_else(wanted)?;
+    let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(wanted)?;
+    Ok((metric.trim().to_owned(), value))
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let known = known_metric(&args.metric);
-    let direction = match (args.direction.as_deref(), known) {
-        (Some("maximize"), _) => Direction::Maximize,
-        (Some(_), _) => Direction::Minimize,
-        (None, Some(known)) => known.direction,
-        (None, None) => {
-            let text = format!("`{}` is no metric of ours (add --direction minimize or maximize)", args.metric);
-            return Err(Failure::new(exit::USAGE, text));
-        }
-    };
-    let limit = usize::try_from(args.top).unwrap_or(usize::MAX);
-    let (places, ranked) = context.store().read(|reader| {
-        let mut places = Vec::new();
-        for ranked in reader.best(&args.model, &args.metric, direction, limit)? {
-            if let Some(run) = reader.run(ranked.run)? {
-                let uncertainty = uncertainty(reader, run.id, &args.metric)?.map(|share| share * ranked.mean.abs());
-                places.push(Place { id: reader.short(run.id.0)?, run, mean: ranked.mean, uncertainty, n: ranked.n });
-            }
-        }
-        let ranked = if places.is_empty() { reader.ranked_metrics()? } else { BTreeMap::new() };
-        Ok((places, ranked))
-    })?;
-    if places.is_empty() {
-        return Err(Failure::new(exit::NO, nothing(args, &ranked)));
+    let direction = direction_of(&args.metric, args.direction.as_deref())?;
+    let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.at_least.is_empty();
+    let ranking = if is_plain { by_index(args, direction, context)? } else { by_scan(args, direction, context)? };
+    if ranking.places.is_empty() {
+        return Err(empty(args, &ranking, context));
     }
-    let unit = known.map_or("", |known| known.unit);
-    context.answer(
-        || report::best_text(&places, &args.metric, unit, direction),
-        || report::best_value(&places, &args.model, &args.metric, unit, direction),
-    )?;
+    context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
     Ok(exit::YES)
 }
 
-/// How far a metric of a run may be off, as a share of it: the largest over its finished attempts. A sensor that is off is off in
-/// every repetition, so that a mean is no surer than they are.
-fn uncertainty(reader: &Reader<'_>, run: RunId, metric: &str) -> Result<Option<f64>, StoreError> {
-    let mut largest: Option<f64> = None;
-    for (id, _) in reader.attempts_of(run)?.into_iter().filter(|(_, finished)| *finished) {
-        let metric = reader.attempt(id)?.and_then(|mut attempt| attempt.metrics.remove(metric));
-        let share = metric.and_then(|metric| Some(metric.uncertainty? / metric.value?.abs()));
-        largest = share.filter(|share| share.is_finite()).into_iter().chain(largest).reduce(f64::max);
+fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
+    let unmet: usize = ranking.unmet.iter().map(|(_, below)| below).sum();
+    if unmet > 0 {
+        let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
+        return Failure::new(exit::NO, format!("no configuration has {} ({unmet} have less)", limits.join(" and ")));
     }
-    Ok(largest)
+    if !args.selection.is_everything() && ranking.counted == 0 {
+        let failure = "no attempt that matches has a finite value of that metric, or none matches";
+        return Failure::new(exit::NO, format!("{failure} (`--include` takes in failed, tainted and hidden ones)"));
+    }
+    nothing(context, &args.model, &args.metric)
 }
 
-fn nothing(args: &Args, ranked: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    match ranked.get(&args.model) {
-        Some(metrics) => format!(
-            "no finished attempt of `{}` has a finite `{}` (there are: {})",
-            args.model,
-            args.metric,
-            list(metrics.iter().collect())
-        ),
-        None if ranked.is_empty() => {
-            "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
-        }
-        None => {
-            format!("no finished attempt is of model `{}` (there are: {})", args.model, list(ranked.keys().collect()))
+impl Args {
+    fn limit(&self) -> usize {
+        usize::try_from(self.top).unwrap_or(usize::MAX)
+    }
+
+    fn ranking(&self, direction: Direction, unit: String, places: Vec<Place>) -> Ranking {
+        Ranking {
+            model: self.model.clone(),
+            metric: self.metric.clone(),
+            unit,
+            direction,
+            places,
+            ids: Vec::new(),
+            counted: 0,
+            left_out: BTreeMap::new(),
+            unmet: Vec::new(),
+            tolerance: self.tolerance,
+            baseline: None,
         }
     }
+}
+
+/// The run that the answer is held against, and what it is called; none where it is the fastest.
+fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<(Run, String)>, Failure>, StoreError> {
+    let (id, what) = match args.against.as_deref() {
+        Some("fastest") => return Ok(Ok(None)),
+        Some(text) => match context::resolve_run(reader, text)? {
+            Ok(id) => (id, text.to_owned()),
+            Err(failure) => return Ok(Err(failure)),
+        },
+        None => match reader.tags()?.get(DEFAULT) {
+            Some(Target::Run(id)) => (*id, "the default".to_owned()),
+            Some(Target::Attempt(id)) => match reader.attempt(*id)? {
+                Some(attempt) => (attempt.run, "the default".to_owned()),
+                None => return Ok(Ok(None)),
+            },
+            None => return Ok(Ok(None)),
+        },
+    };
+    let run = reader.run(id)?;
+    let is_comparable = run.as_ref().is_some_and(|run| run.model() == args.model);
+    if !is_comparable && args.against.is_some() {
+        return Ok(Err(Failure::new(exit::USAGE, format!("--against: run `{what}` is not of model `{}`", args.model))));
+    }
+    Ok(Ok(run.filter(|_| is_comparable).map(|run| (run, what))))
+}
+
+/// The plain question, answered from the ordered index without reading other configurations than those that are shown.
+fn by_index(args: &Args, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
+    context.store().read(|reader| {
+        let mut contenders = Vec::new();
+        let mut unit = known_metric(&args.metric).map_or("", |known| known.unit).to_owned();
+        for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
+            let Some(run) = reader.run(ranked.run)? else { continue };
+            let mut measured = Vec::new();
+            for (id, value) in reader.values(ranked.group, &args.metric)? {
+                let Some(attempt) = reader.attempt(id)? else { continue };
+                unit = attempt.metrics.get(&args.metric).map_or(unit, |metric| metric.unit.clone());
+                measured.push(Measured::of(id, &attempt, &args.metric, value));
+            }
+            contenders.push(Contender { run, agreed: Vec::new(), measured });
+        }
+        let places = place(contenders, direction, args.limit(), args.tolerance);
+        let mut ranking = args.ranking(direction, unit, places);
+        ranking.ids = ids(reader, &ranking.places)?;
+        let tally = reader.tally(&args.model, &args.metric)?;
+        let shown = || ranking.places.iter().map(|place| place.summary.n as u64).sum();
+        ranking.counted = if reader.is_current() { tally.counted } else { shown() };
+        ranking.left_out = tally.left_out;
+        match stated_baseline(reader, args)? {
+            Ok(stated) => ranking.baseline = indexed_baseline(reader, args, &ranking.places, stated)?,
+            Err(failure) => return Ok(Err(failure)),
+        }
+        Ok(Ok(ranking))
+    })?
+}
+
+fn ids(reader: &Reader<'_>, places: &[Place]) -> Result<Vec<String>, StoreError> {
+    places.iter().map(|place| reader.short(place.contender.run.id.0)).collect()
+}
+
+fn indexed_baseline(
+    reader: &Reader<'_>,
+    args: &Args,
+    places: &[Place],
+    stated: Option<(Run, String)>,
+) -> Result<Option<Baseline>, StoreError> {
+    let Some(first) = places.first() else { return Ok(None) };
+    let group = first.contender.run.parts.group_id();
+    let mean = |group: GroupId, metric: &str| -> Result<Option<f64>, StoreError> {
+        let values: Vec<f64> = reader.values(group, metric)?.into_iter().map(|(_, value)| value).collect();
+        Ok(analysis::Summary::of(&values).map(|summary| summary.mean).filter(|mean| mean.is_finite()))
+    };
+    for time in TIMES {
+        let Some(own_time) = mean(group, time)? else { continue };
+        let (run, what) = match &stated {
+            Some((run, what)) => (run.clone(), what.clone()),
+            None => match fastest(reader, args, time)? {
+                Some(run) => (run, "the fastest".to_owned()),
+                None => continue,
+            },
+        };
+        let other = run.parts.group_id();
+        let (Some(metric), time_of) = (mean(other, &args.metric)?, mean(other, time)?) else { continue };
+        let found = saving((first.summary.mean, metric), time_of.map(|other| (own_time, other)));
+        let saving = (other != group).then_some(found).flatten();
+        if other != group && saving.is_none() {
+            continue;
+        }
+        return Ok(Some(Baseline { id: reader.short(run.id.0)?, run, what, time: time.to_owned(), saving }));
+    }
+    Ok(None)
+}
+
+/// The fastest configuration that has the metric.
+fn fastest(reader: &Reader<'_>, args: &Args, time: &str) -> Result<Option<Run>, StoreError> {
+    let mut found = None;
+    reader.walk(&args.model, time, Direction::Minimize, &mut |ranked| {
+        let values = reader.values(ranked.group, &args.metric)?;
+        if values.is_empty() || values.iter().any(|(_, value)| !value.is_finite()) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        found = reader.run(ranked.run)?;
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// The question with conditions, answered from all attempts of the model.
+fn by_scan(args: &Args, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
+    let selected = args.selection.select(context, Some(&args.model))?;
+    let full = |name: &String| selected.full_name(name, "--group-by");
+    let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
+    let mut found = configurations(&selected.trials, &by);
+    let mut unmet = Vec::new();
+    for (metric, least) in &args.at_least {
+        let metric = selected.metric(metric, "--at-least")?;
+        let before = found.len();
+        found.retain(|one| one.mean(&metric, &selected.admitted).is_some_and(|mean| mean >= *least));
+        unmet.push((format!("{metric} of at least {}", report::significant(*least)), before - found.len()));
+    }
+    let contenders: Vec<Contender> =
+        found.iter().filter_map(|one| one.contender(&args.metric, &selected.admitted)).collect();
+    let counted = contenders.iter().map(|contender| contender.measured.len() as u64).sum();
+    let places = place(contenders, direction, args.limit(), args.tolerance);
+    let mut ranking = args.ranking(direction, selected.unit(&args.metric), places);
+    ranking.left_out = left_out(&selected, &args.metric);
+    ranking.counted = counted;
+    ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
+    let (ids, stated) =
+        context.store_as_it_is().read(|reader| Ok((ids(reader, &ranking.places)?, stated_baseline(reader, args)?)))?;
+    ranking.ids = ids;
+    ranking.baseline = scanned_baseline(args, &selected, &found, &ranking.places, stated?);
+    if let Some(baseline) = &mut ranking.baseline {
+        baseline.id = context.store_as_it_is().read(|reader| reader.short(baseline.run.id.0))?;
+    }
+    Ok(ranking)
+}
+
+fn left_out(selected: &Selected, metric: &str) -> BTreeMap<LeftOut, u64> {
+    count_left_out(&selected.trials, metric, &selected.admitted).1
+}
+
+fn scanned_baseline(
+    args: &Args,
+    selected: &Selected,
+    found: &[Configuration<'_>],
+    places: &[Place],
+    stated: Option<(Run, String)>,
+) -> Option<Baseline> {
+    let attempts = |place: &Place| -> BTreeSet<_> { place.contender.measured.iter().map(|one| one.attempt).collect() };
+    let first = places.first()?;
+    let own = attempts(first);
+    let mean = |one: &Configuration<'_>, metric: &str| one.mean(metric, &selected.admitted);
+    let holds = |one: &Configuration<'_>, run: &Run| {
+        one.trials.iter().any(|trial| trial.run.parts.group_id() == run.parts.group_id())
+    };
+    let is_first = |one: &Configuration<'_>| one.trials.iter().any(|trial| own.contains(&trial.id));
+    let first_one = found.iter().find(|one| is_first(one))?;
+    for time in TIMES {
+        let Some(own_time) = mean(first_one, time) else { continue };
+        let with_metric = found.iter().filter(|one| mean(one, &args.metric).is_some());
+        let (other, what) = match &stated {
+            Some((run, what)) => (with_metric.into_iter().find(|one| holds(one, run))?, what.clone()),
+            None => {
+                let timed = with_metric.filter_map(|one| Some((mean(one, time)?, one)));
+                let fastest = timed.min_by(|(a, _), (b, _)| a.total_cmp(b));
+                (fastest?.1, "the fastest".to_owned())
+            }
+        };
+        let metric = mean(other, &args.metric)?;
+        let found = saving((first.summary.mean, metric), mean(other, time).map(|other| (own_time, other)));
+        let saving = if is_first(other) { None } else { Some(found?) };
+        let run = other.run()?.clone();
+        return Some(Baseline { id: String::new(), run, what, time: time.to_owned(), saving });
+    }
+    None
 }

@@ -31,6 +31,14 @@ impl Context {
             // A ledger that can only be read still answers.
             Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
         }
+        if self.store.is_behind().unwrap_or(false) {
+            say("the ledger's indexes are of an older kind and are made anew, once");
+            if let Err(error) = self.store.write(|_| Ok(())) {
+                say(&format!(
+                    "warning: the indexes could not be made anew, so that nothing is known of what is left out: {error}"
+                ));
+            }
+        }
         &self.store
     }
 

@@ -3,11 +3,15 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use crate::analysis;
+use crate::record::Sealed;
 use crate::report;
+use crate::store::{Reader, StoreError};
+use std::collections::BTreeMap;
 
-/// Compare two attempts: identity, surroundings, metrics, curves
+/// Compare two attempts: identity, surroundings, metrics, curves, phases, hardware
 ///
-/// Of a run, its newest finished attempt is taken. Exit code 1 if anything differs.
+/// Of a run, its newest finished attempt is taken. Where both configurations have repetitions, their means are tested as well: P is
+/// the probability that chance alone makes such a difference. Exit code 1 if anything differs.
 ///
 /// Example: ledger diff latest~1 latest
 #[derive(Debug, clap::Args)]
@@ -20,11 +24,39 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let (a, b) = context
-        .store()
-        .read(|reader| Ok((context::resolve_attempt(reader, &args.a)?, context::resolve_attempt(reader, &args.b)?)))?;
-    let ((_, a), (_, b)) = (a?, b?);
+    let (found, repetitions) = context.store().read(|reader| {
+        let found = (context::resolve_attempt(reader, &args.a)?, context::resolve_attempt(reader, &args.b)?);
+        let repetitions = match &found {
+            (Ok((_, a)), Ok((_, b))) => repetitions(reader, a, b)?,
+            _ => Repetitions::new(),
+        };
+        Ok((found, repetitions))
+    })?;
+    let ((_, a), (_, b)) = (found.0?, found.1?);
     let difference = analysis::diff(&a, &b);
-    context.answer(|| report::diff_text(&difference, &args.a, &args.b), || report::diff_value(&difference))?;
+    let significance = analysis::significance(&repetitions, &a.attempt, &b.attempt);
+    context.answer(
+        || report::diff_text(&difference, &significance, &args.a, &args.b),
+        || report::diff_value(&difference, &significance),
+    )?;
     Ok(if difference.is_empty() { exit::YES } else { exit::NO })
+}
+
+/// By metric the values of all repetitions of either configuration.
+type Repetitions = BTreeMap<String, (Vec<f64>, Vec<f64>)>;
+
+/// None where both attempts are of one configuration.
+fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetitions, StoreError> {
+    let (one, other) = (a.run.parts.group_id(), b.run.parts.group_id());
+    let mut found = Repetitions::new();
+    if one == other {
+        return Ok(found);
+    }
+    for name in a.attempt.metrics.keys().filter(|name| b.attempt.metrics.contains_key(*name)) {
+        let values = |group| -> Result<Vec<f64>, StoreError> {
+            Ok(reader.values(group, name)?.into_iter().map(|(_, value)| value).collect())
+        };
+        found.insert(name.clone(), (values(one)?, values(other)?));
+    }
+    Ok(found)
 }

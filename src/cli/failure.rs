@@ -39,6 +39,11 @@ impl Failure {
         Self { code, source: source.into() }
     }
 
+    /// The same with a hint in parentheses behind it.
+    pub(super) fn with_hint(self, hint: &str) -> Self {
+        Self::new(self.code, format!("{} ({hint})", self.source))
+    }
+
     /// Prints it with its causes, and gives the exit code.
     pub(super) fn report(&self) -> ExitCode {
         let mut text = format!("{}\n", self.source);

@@ -4,10 +4,13 @@
 
 mod best;
 mod cache;
+mod compare;
 mod completions;
 mod context;
+mod correlate;
 mod diff;
 mod doctor;
+mod effects;
 mod events;
 mod export;
 mod failure;
@@ -16,10 +19,13 @@ mod import;
 mod ls;
 mod man;
 mod note;
+mod pareto;
+mod plan;
 mod rerun;
 mod rm;
 mod run;
 mod schema;
+mod selection;
 mod show;
 mod tag;
 mod telemetry;
@@ -68,6 +74,11 @@ enum Command {
     Diff(diff::Args),
     Why(why::Args),
     Best(best::Args),
+    Compare(compare::Args),
+    Pareto(pareto::Args),
+    Effects(effects::Args),
+    Correlate(correlate::Args),
+    Plan(plan::Args),
     Export(export::Args),
     Import(import::Args),
     Verify(verify::Args),
@@ -113,6 +124,11 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Diff(args) => diff::run(args, context),
         Command::Why(args) => why::run(args, context),
         Command::Best(args) => best::run(args, context),
+        Command::Compare(args) => compare::run(args, context),
+        Command::Pareto(args) => pareto::run(args, context),
+        Command::Effects(args) => effects::run(args, context),
+        Command::Correlate(args) => correlate::run(args, context),
+        Command::Plan(args) => plan::run(args, context),
         Command::Export(args) => export::run(args, context),
         Command::Import(args) => import::run(args, context),
         Command::Verify(args) => verify::run(args, context),

@@ -46,7 +46,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let bounds = bound(args, &manifests)?;
+    let bounds = bound(&manifests, args.repeat, args.only.as_deref())?;
     let store = if args.dry_run { context.store_as_it_is() } else { context.store() };
     let planned = plan(store, bounds)?;
     let axes = axes(&planned);
@@ -85,20 +85,25 @@ pub(super) fn shim() -> Result<Shim, Failure> {
     Ok(Shim { executable })
 }
 
-fn bound(args: &Args, manifests: &[Manifest]) -> Result<Vec<(Bound, Cause)>, Failure> {
+/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted.
+pub(super) fn bound(
+    manifests: &[Manifest],
+    repeat: Option<u32>,
+    only: Option<&str>,
+) -> Result<Vec<(Bound, Cause)>, Failure> {
     let trainer = trainer();
     let machine = Machine::default();
     let mut bounds = Vec::new();
     for manifest in manifests {
         for cell in &manifest.cells {
-            let cause = match args.repeat {
+            let cause = match repeat {
                 Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
                 None => Cause::Complete(usize::try_from(manifest.repeats).unwrap_or(usize::MAX)),
             };
             bounds.push((bind(cell, manifest, trainer.as_ref(), &machine)?, cause));
         }
     }
-    let Some(text) = &args.only else { return Ok(bounds) };
+    let Some(text) = only else { return Ok(bounds) };
     let names: BTreeSet<String> = bounds
         .iter()
         .flat_map(|(bound, _)| bound.cell.config.keys().chain(bound.cell.settings.keys()).cloned())
@@ -118,7 +123,7 @@ fn bound(args: &Args, manifests: &[Manifest]) -> Result<Vec<(Bound, Cause)>, Fai
 }
 
 /// The fields in which the runs differ.
-fn axes(planned: &[Planned]) -> Vec<String> {
+pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     let Some(first) = planned.first() else { return Vec::new() };
     let names: BTreeSet<&String> = planned.iter().flat_map(|planned| planned.bound.cell.config.keys()).collect();
     let differs = |name: &&String| planned.iter().any(|other| other.bound.cell.get(name) != first.bound.cell.get(name));
@@ -150,7 +155,7 @@ fn answer_plan(context: &Context, store: &Store, planned: &[Planned], axes: &[St
 }
 
 /// The ids by which the runs are shown: as the ledger would show them, where it holds them.
-fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String>, StoreError> {
+pub(super) fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String>, StoreError> {
     if !store.file().exists() {
         return Ok(planned.iter().map(|planned| planned.bound.run.id.0.prefix(8)).collect());
     }

@@ -118,19 +118,6 @@ impl Attempt {
     /// The fact that lists why the attempt's numbers cannot be right.
     pub const TAINT: &str = "tainted";
 
-    /// Why the attempt's numbers cannot be right; empty of one that nobody doubts. Such an attempt is in no ranking.
-    pub fn taints(&self) -> Vec<&str> {
-        match self.facts.get(Self::TAINT) {
-            Some(Value::List(reasons)) => reasons.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Whether its numbers count: it finished, and nobody doubts them.
-    pub fn counts(&self) -> bool {
-        self.outcome == Outcome::Finished && self.taints().is_empty()
-    }
-
     /// The value of a metric, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).and_then(|metric| metric.value)

@@ -13,6 +13,7 @@ mod run;
 mod sample;
 mod sealed;
 mod series;
+mod standing;
 mod value;
 
 pub use attempt::{Attempt, AttemptId, Exit, Nonce, Outcome, Tail};
@@ -26,4 +27,5 @@ pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};
 pub use sealed::{Inconsistency, Sealed};
 pub use series::{Axis, Phase, Series, SeriesSummary};
+pub use standing::{LeftOut, Why};
 pub use value::{Table, Value};

@@ -1,10 +1,15 @@
 //! What differs, as text and as a document.
 
 use super::document::table_of;
-use super::number::significant;
+use super::number::{duration, percent, quantity, significant};
+use super::ranking::probability;
 use super::table::columns;
-use crate::analysis::{Difference, FieldDifference, PartDifference};
+use super::units;
+use crate::analysis::{
+    Difference, FieldDifference, Kind, PartDifference, PhaseDifference, Significance, TelemetryDifference,
+};
 use crate::record::{Table, Value};
+use std::collections::BTreeMap;
 
 fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "(absent)".to_owned(), Value::to_string)
@@ -58,7 +63,7 @@ pub fn why_value(parts: &[PartDifference]) -> Table {
 }
 
 /// All that differs between two attempts.
-pub fn diff_text(difference: &Difference, a: &str, b: &str) -> String {
+pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {
     if difference.is_empty() {
         return format!("{a} and {b} do not differ in anything that is recorded\n");
     }
@@ -72,21 +77,7 @@ pub fn diff_text(difference: &Difference, a: &str, b: &str) -> String {
         text.push_str("recorded, not hashed:\n");
         text.push_str(&fields_text(&difference.environment, a, b));
     }
-    if !difference.metrics.is_empty() {
-        text.push_str("metrics:\n");
-        let rows = difference.metrics.iter().map(|metric| {
-            let relative = metric.relative().map_or_else(|| "-".to_owned(), |share| format!("{:+.1}%", share * 100.0));
-            vec![
-                format!("  {}", metric.name),
-                number(metric.a),
-                number(metric.b),
-                number(metric.absolute()),
-                relative,
-                metric.unit.clone(),
-            ]
-        });
-        text.push_str(&columns(&["  METRIC", &format!(">{a}"), &format!(">{b}"), ">B-A", ">SHARE", "UNIT"], rows));
-    }
+    text.push_str(&metrics_text(difference, significance, a, b));
     if !difference.curves.is_empty() {
         text.push_str("curves:\n");
         let rows = difference.curves.iter().map(|curve| {
@@ -104,11 +95,116 @@ pub fn diff_text(difference: &Difference, a: &str, b: &str) -> String {
     for name in &difference.digests {
         text.push_str(&format!("the digest of `{name}` differs\n"));
     }
+    text.push_str(&phases_text(&difference.phases, a, b));
+    text.push_str(&telemetry_text(&difference.telemetry, a, b));
     text
 }
 
+fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {
+    if difference.metrics.is_empty() {
+        return String::new();
+    }
+    let rows = difference.metrics.iter().map(|metric| {
+        let relative = metric.relative().map_or_else(|| "-".to_owned(), |share| format!("{:+.1}%", share * 100.0));
+        let mut row = vec![
+            format!("  {}", metric.name),
+            number(metric.a),
+            number(metric.b),
+            number(metric.absolute()),
+            relative,
+            metric.unit.clone(),
+        ];
+        if !significance.is_empty() {
+            let tested = significance.get(&metric.name);
+            row.push(tested.map_or_else(|| "-".to_owned(), |tested| probability(tested.corrected)));
+            let said = tested.map_or("-", |tested| if tested.is_significant() { "yes" } else { "no" });
+            row.push(said.to_owned());
+        }
+        row
+    });
+    let (head_a, head_b) = (format!(">{a}"), format!(">{b}"));
+    let mut heads = vec!["  METRIC", &head_a, &head_b, ">B-A", ">SHARE", "UNIT"];
+    heads.extend((!significance.is_empty()).then_some([">P", "DIFFERS"]).into_iter().flatten());
+    let mut text = format!("metrics:\n{}", columns(&heads, rows));
+    let most = significance.values().map(|tested| tested.n).max();
+    if let Some((x, y)) = most {
+        text.push_str(&format!(
+            "  P and DIFFERS are of the means over repetitions, up to {x} and {y} of them (Welch's t-test, Holm's correction, 95%)\n"
+        ));
+    }
+    text
+}
+
+fn share(a: Option<f64>, b: Option<f64>) -> String {
+    let share = a.zip(b).map(|(a, b)| (b - a) / a.abs()).filter(|share| share.is_finite());
+    share.map_or_else(|| "-".to_owned(), percent)
+}
+
+fn phases_text(phases: &[PhaseDifference], a: &str, b: &str) -> String {
+    if phases.is_empty() {
+        return String::new();
+    }
+    let time = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), duration);
+    let joules = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |joules| quantity(joules, "J"));
+    let whole = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let rows = phases.iter().map(|phase| {
+        let counts = match phase.count {
+            (x, y) if x == y => whole(x),
+            (x, y) => format!("{} / {}", whole(x), whole(y)),
+        };
+        vec![
+            format!("  {}", phase.name),
+            phase.rank.to_string(),
+            phase.gpu.map_or_else(|| "-".to_owned(), |gpu| gpu.to_string()),
+            counts,
+            time(phase.time_s.0),
+            time(phase.time_s.1),
+            share(phase.time_s.0, phase.time_s.1),
+            joules(phase.energy_j.0),
+            joules(phase.energy_j.1),
+            share(phase.energy_j.0, phase.energy_j.1),
+        ]
+    });
+    let heads = [
+        "  PHASE",
+        ">RANK",
+        ">GPU",
+        ">COUNT",
+        &format!(">TIME {a}"),
+        &format!(">TIME {b}"),
+        ">SHARE",
+        &format!(">ENERGY {a}"),
+        &format!(">ENERGY {b}"),
+        ">SHARE",
+    ];
+    format!("phases:\n{}", columns(&heads, rows))
+}
+
+fn telemetry_text(telemetry: &[TelemetryDifference], a: &str, b: &str) -> String {
+    if telemetry.is_empty() {
+        return String::new();
+    }
+    let rows = telemetry.iter().map(|row| {
+        let largest = row.means.0.into_iter().chain(row.means.1).map(f64::abs).fold(0.0, f64::max);
+        let shown = match row.kind {
+            Kind::Flags => units::Shown { unit: "% of the time".to_owned(), factor: 100.0 },
+            kind => units::shown(&row.unit, kind, largest),
+        };
+        let mean = |value: Option<f64>| number(value.map(|value| value * shown.factor));
+        vec![
+            format!("  {}", row.name),
+            mean(row.means.0),
+            mean(row.means.1),
+            share(row.means.0, row.means.1),
+            shown.unit.clone(),
+        ]
+    });
+    let heads = ["  MEAN OF", &format!(">{a}"), &format!(">{b}"), ">SHARE", "UNIT"];
+    format!("hardware:\n{}", columns(&heads, rows))
+}
+
 /// The differences as a document's members.
-pub fn diff_value(difference: &Difference) -> Table {
+pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Significance>) -> Table {
     let optional = |pairs: Vec<(&str, Option<f64>)>, mut table: Table| {
         for (name, value) in pairs {
             if let Some(value) = value {
@@ -118,7 +214,10 @@ pub fn diff_value(difference: &Difference) -> Table {
         Value::Table(table)
     };
     let metrics = difference.metrics.iter().map(|metric| {
-        let table = table_of([("name", metric.name.as_str().into()), ("unit", metric.unit.as_str().into())]);
+        let mut table = table_of([("name", metric.name.as_str().into()), ("unit", metric.unit.as_str().into())]);
+        if let Some(tested) = significance.get(&metric.name) {
+            table.insert("significance".to_owned(), significance_value(tested));
+        }
         let pairs =
             vec![("a", metric.a), ("b", metric.b), ("absolute", metric.absolute()), ("relative", metric.relative())];
         optional(pairs, table)
@@ -140,5 +239,44 @@ pub fn diff_value(difference: &Difference) -> Table {
         ("metrics", Value::List(metrics.collect())),
         ("curves", Value::List(curves.collect())),
         ("digests", difference.digests.clone().into()),
+        ("phases", Value::List(difference.phases.iter().map(phase_value).collect())),
+        ("telemetry", Value::List(difference.telemetry.iter().map(reading_value).collect())),
     ])
+}
+
+fn significance_value(tested: &Significance) -> Value {
+    Value::Table(table_of([
+        ("n_a", tested.n.0.into()),
+        ("n_b", tested.n.1.into()),
+        ("difference", tested.test.difference.into()),
+        ("half_width", tested.test.half_width.into()),
+        ("p", tested.test.p.into()),
+        ("p_corrected", tested.corrected.into()),
+        ("differs", tested.is_significant().into()),
+    ]))
+}
+
+/// Two values under `a` and `b`; one that is missing is left out.
+fn both(table: &mut Table, name: &str, (a, b): (Option<Value>, Option<Value>)) {
+    let sides = [("a", a), ("b", b)].into_iter().filter_map(|(side, value)| Some((side.to_owned(), value?)));
+    table.insert(name.to_owned(), Value::Table(sides.collect()));
+}
+
+fn phase_value(phase: &PhaseDifference) -> Value {
+    let mut table = table_of([("phase", phase.name.as_str().into()), ("rank", phase.rank.into())]);
+    table.extend(phase.gpu.map(|gpu| ("gpu".to_owned(), gpu.into())));
+    both(&mut table, "count", (phase.count.0.map(Value::from), phase.count.1.map(Value::from)));
+    both(&mut table, "time_s", (phase.time_s.0.map(Value::from), phase.time_s.1.map(Value::from)));
+    both(&mut table, "energy_j", (phase.energy_j.0.map(Value::from), phase.energy_j.1.map(Value::from)));
+    Value::Table(table)
+}
+
+fn reading_value(reading: &TelemetryDifference) -> Value {
+    let mut table = table_of([
+        ("name", reading.name.as_str().into()),
+        ("unit", reading.unit.as_str().into()),
+        ("kind", reading.kind.name().into()),
+    ]);
+    both(&mut table, "mean", (reading.means.0.map(Value::from), reading.means.1.map(Value::from)));
+    Value::Table(table)
 }

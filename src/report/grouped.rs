@@ -150,7 +150,7 @@ fn row_value(row: &EventsRow, by: By) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{Correlation, QuantityMeans};
+    use crate::analysis::{LengthCorrelation, QuantityMeans};
     use crate::record::Digest;
 
     fn row(key: &str, events: u64, sampled: u64) -> EventsRow {
@@ -202,7 +202,7 @@ mod tests {
         gpus.event = Some("TotalRender".to_owned());
         gpus.unstopped = 2;
         gpus.correlations =
-            vec![Correlation { quantity: Quantity::Temperature, n: 1, pearson: None, spearman: Some(0.5) }];
+            vec![LengthCorrelation { quantity: Quantity::Temperature, n: 1, pearson: None, spearman: Some(0.5) }];
         insta::assert_snapshot!(grouped_text(ID, &gpus, false, true), @r"
         attempt  abababababababababababababababababababababababababababababababab
         with     154 hosts, 154 GPUs, 5 names of events

@@ -98,12 +98,12 @@ pub fn plan_text(plans: &[(String, &Cell, usize, usize)], axes: &[String]) -> St
     text
 }
 
-fn short_name(axis: &str) -> String {
+pub(super) fn short_name(axis: &str) -> String {
     let (section, name) = axis.rsplit_once('.').unwrap_or(("", axis));
     if name == "name" { section.to_owned() } else { name.to_owned() }
 }
 
-fn axis_text(cell: &Cell, axis: &str) -> String {
+pub(super) fn axis_text(cell: &Cell, axis: &str) -> String {
     if axis == "seed" {
         return cell.seed.to_string();
     }

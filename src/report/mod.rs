@@ -2,9 +2,14 @@
 //!
 //! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
 
+mod comparison;
+mod correlation;
 mod difference;
 mod document;
+mod effects;
 mod events;
+mod forecast;
+mod front;
 mod grouped;
 mod listing;
 mod number;
@@ -13,20 +18,27 @@ mod plot;
 mod progress;
 mod ranking;
 mod record;
+mod scatter;
 mod sparkline;
 mod table;
 mod telemetry;
 mod units;
 
+pub use comparison::{compare_text, compare_value};
+pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
 pub use difference::{diff_text, diff_value, why_text, why_value};
 pub use document::{document, table_of};
+pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
+pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
+pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
 pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
-pub use number::{bytes, count, duration, quantity, significant, when, within};
+pub use number::{bytes, count, duration, percent, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};
 pub use progress::{Bar, Progress};
-pub use ranking::{Place, best_text, best_value};
+pub use ranking::{Baseline, Ranking, best_text, best_value};
 pub use record::{Described, show_text, show_value};
+pub use scatter::pareto_svg;
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};

@@ -79,6 +79,11 @@ pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
     }
 }
 
+/// A share as a signed change in percent, two digits behind the point: `+4.00%`.
+pub fn percent(share: f64) -> String {
+    format!("{:+.2}%", share * 100.0)
+}
+
 /// A number of bytes in binary units.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub fn bytes(count: u64) -> String {

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Okabe's and Ito's colours, which colour-blind people can tell apart; a grey for their yellow, of which a thin line on white is
 /// not seen.
-const COLOURS: [RGBColor; LINES] = [
+pub(super) const COLOURS: [RGBColor; LINES] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -26,7 +26,7 @@ const COLOURS: [RGBColor; LINES] = [
     RGBColor(0, 0, 0),
     RGBColor(140, 140, 140),
 ];
-const GREY: RGBColor = RGBColor(90, 90, 90);
+pub(super) const GREY: RGBColor = RGBColor(90, 90, 90);
 
 /// Pixels.
 const WIDTH: u32 = 1200;
@@ -242,12 +242,12 @@ fn legend(area: &Area<'_>, panel: &Panel) -> Result<(), PlotError> {
 }
 
 /// A font of that size in pixels; the backend divides by this factor.
-fn sized(pixels: f64) -> TextStyle<'static> {
+pub(super) fn sized(pixels: f64) -> TextStyle<'static> {
     ("sans-serif", pixels * 1.24).into_font().into()
 }
 
 /// Text without what XML cannot hold, cut where it is too long.
-fn plain(text: &str, longest: usize) -> String {
+pub(super) fn plain(text: &str, longest: usize) -> String {
     let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c };
     let mut plain: String = text.chars().take(longest).map(clean).collect();
     if text.chars().nth(longest).is_some() {

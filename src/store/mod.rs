@@ -4,6 +4,7 @@
 //! it, does one short transaction and closes it, and waits its turn, within bounds, while another process has it. This room
 //! knows records and their encodings, and nothing of who made them or what they mean.
 
+mod census;
 mod index;
 mod query;
 mod rank;
@@ -18,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use census::Tally;
 pub use query::{Reader, ResolveError};
 pub use rank::Ranked;
 pub use seal::{Added, Writer};
@@ -148,6 +150,7 @@ impl Store {
             let mut txn = database.begin_write()?;
             txn.set_quick_repair(true);
             self.initialise(&txn)?;
+            self.bring_up_to_date(&txn)?;
             let value = {
                 let mut writer = Writer::new(&txn)?;
                 let value = change(&mut writer)?;
@@ -238,6 +241,32 @@ impl Store {
         }
     }
 
+    /// Whether the indexes are of an older kind; the next change makes them anew. Nothing is behind where there is no ledger.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub fn is_behind(&self) -> Result<bool, StoreError> {
+        match self.read(|reader| Ok(!reader.is_current())) {
+            Err(StoreError::Missing(_)) => Ok(false),
+            result => result,
+        }
+    }
+
+    /// What can be made from the records is made anew where it is of an older kind.
+    fn bring_up_to_date(&self, txn: &WriteTransaction) -> Result<(), StoreError> {
+        // The tables have to be there before they can be read.
+        Writer::new(txn)?;
+        let found = index_version(&txn.open_table(tables::META)?)?;
+        if found > INDEXES {
+            return Err(StoreError::Newer { path: self.file(), found });
+        }
+        if found < INDEXES {
+            rank::rebuild(txn)?;
+            txn.open_table(tables::META)?.insert("indexes", INDEXES.to_le_bytes().as_slice())?;
+        }
+        Ok(())
+    }
+
     fn initialise(&self, txn: &WriteTransaction) -> Result<(), StoreError> {
         let mut meta = txn.open_table(tables::META)?;
         if redb::ReadableTableMetadata::is_empty(&meta)? {
@@ -247,6 +276,17 @@ impl Store {
         let format = redb::ReadableTable::get(&meta, "format")?.map(|bytes| bytes.value().to_vec());
         self.accept(format.as_deref())
     }
+}
+
+/// The kind of the indexes that this program keeps. They are made from the records, so that a ledger's format does not depend on it.
+///
+/// - 1: values, ranking and groups.
+/// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
+const INDEXES: u32 = 2;
+
+fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
+    let bytes = meta.get("indexes")?;
+    Ok(bytes.and_then(|bytes| bytes.value().try_into().ok()).map_or(1, u32::from_le_bytes))
 }
 
 /// Keeps the file open while a question is answered.

@@ -2,11 +2,14 @@
 
 use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, TAGS};
-use super::{StoreError, verify};
-use crate::record::{Attempt, AttemptId, Digest, Direction, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target};
+use super::{INDEXES, StoreError, Tally, census, index_version, verify};
+use crate::record::{
+    Attempt, AttemptId, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target,
+};
 use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series};
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 /// Ids are shown with at least this many hex digits.
 pub(super) const SHOWN_DIGITS: usize = 8;
@@ -39,11 +42,18 @@ pub struct Reader<'a> {
     txn: &'a ReadTransaction,
     runs: ReadOnlyTable<Id, &'static [u8]>,
     attempts: ReadOnlyTable<Id, &'static [u8]>,
+    current: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(txn: &'a ReadTransaction) -> Result<Self, StoreError> {
-        Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)? })
+        let current = index_version(&txn.open_table(META)?)? >= INDEXES;
+        Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)?, current })
+    }
+
+    /// Whether the indexes are of the kind that this program keeps; if not, nothing is known of what is left out.
+    pub fn is_current(&self) -> bool {
+        self.current
     }
 
     pub(super) fn txn(&self) -> &'a ReadTransaction {
@@ -144,6 +154,42 @@ impl<'a> Reader<'a> {
         limit: usize,
     ) -> Result<Vec<Ranked>, StoreError> {
         rank::best(self.txn, model, metric, direction, limit)
+    }
+
+    /// Shows the groups of a model by a metric, best first, until told to stop.
+    pub fn walk(
+        &self,
+        model: &str,
+        metric: &str,
+        direction: Direction,
+        visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
+        rank::walk(self.txn, model, metric, direction, visit)
+    }
+
+    /// The values of a metric in a group, by attempt: of those that count.
+    pub fn values(&self, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
+        rank::values(self.txn, group, metric)
+    }
+
+    /// How many attempts of a model count in a metric, and how many do not and why.
+    pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
+        if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
+    }
+
+    /// Every attempt of a model, hidden ones too; of all models where none is named.
+    pub fn of_model(&self, model: Option<&str>) -> Result<Vec<AttemptId>, StoreError> {
+        match model {
+            Some(model) if self.current => census::of_model(self.txn, model),
+            model => {
+                let rows = self.recent(usize::MAX, true)?;
+                Ok(rows
+                    .into_iter()
+                    .filter(|row| model.is_none_or(|model| row.model == model))
+                    .map(|row| row.attempt)
+                    .collect())
+            }
+        }
     }
 
     /// Every model that has a ranking, with its metrics.

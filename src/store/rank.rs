@@ -1,15 +1,15 @@
 //! The ordered metric indexes: `best` reads its answer from them without a scan.
 //!
 //! Attempts of runs that differ in their seed alone form a group. A group stands in the ranking of a metric by the mean over its
-//! finished, visible, untainted attempts; one non-finite value takes the whole group out, since its mean means nothing.
+//! visible attempts that count; one non-finite value takes the whole group out, since its mean means nothing.
 
-use super::StoreError;
 use super::index::{ordered, unordered};
-use super::tables::{ATTEMPTS, BY_RUN, GROUPS, HIDDEN, Id, RANKING, RUNS, VALUES};
-use crate::record::{Attempt, Digest, Direction, GroupId, Metric, Run, RunId, Target};
+use super::tables::{ATTEMPTS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, RANKING, RUNS, TOTALS, UNMEASURED, VALUES};
+use super::{StoreError, census};
+use crate::record::{Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Run, RunId, Target, Why};
 use crate::wire::{decode_attempt, decode_run};
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
-use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// A group's place in the ranking of a metric.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,25 +29,54 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
     (n > 0).then(|| (sum / f64::from(n), n))
 }
 
-/// Puts an attempt's metrics into the values and the ranking.
+/// Puts an attempt into every index of what is measured.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
-    if !attempt.counts() || is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)? {
-        return Ok(());
+    let hidden = is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)?;
+    census::change(txn, run.model(), id, attempt, hidden, true)?;
+    if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
+}
+
+/// Makes every index of what is measured anew, from the records.
+pub(super) fn rebuild(txn: &WriteTransaction) -> Result<(), StoreError> {
+    txn.delete_table(VALUES)?;
+    txn.delete_table(RANKING)?;
+    txn.delete_table(GROUPS)?;
+    txn.delete_table(BY_MODEL)?;
+    txn.delete_table(UNMEASURED)?;
+    txn.delete_table(TOTALS)?;
+    let attempts = txn.open_table(ATTEMPTS)?;
+    let runs = txn.open_table(RUNS)?;
+    for item in attempts.iter()? {
+        let (id, bytes) = item?;
+        let attempt = decode_attempt(bytes.value())?;
+        if let Some(bytes) = runs.get(attempt.run.0.0)? {
+            insert(txn, &decode_run(bytes.value())?, id.value(), &attempt)?;
+        }
     }
-    change(txn, run, id, &attempt.metrics, true)
+    Ok(())
 }
 
 fn is_hidden(txn: &WriteTransaction, id: Id) -> Result<bool, StoreError> {
     Ok(txn.open_table(HIDDEN)?.get(id)?.is_some())
 }
 
-fn change(
-    txn: &WriteTransaction,
-    run: &Run,
-    attempt: Id,
-    metrics: &BTreeMap<String, Metric>,
-    add: bool,
-) -> Result<(), StoreError> {
+/// The metrics of an attempt that a mean is made of; one that is not finite is among them.
+pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, f64)> {
+    if attempt.counts().is_err() {
+        return Vec::new();
+    }
+    let value = |metric: &crate::record::Metric| match attempt.judge(metric) {
+        Ok(value) => Some(value),
+        Err(LeftOut { why: Why::NotFinite, .. }) => metric.value,
+        Err(_) => None,
+    };
+    attempt.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), value(metric)?))).collect()
+}
+
+fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: bool) -> Result<(), StoreError> {
+    if attempt.counts().is_err() {
+        return Ok(());
+    }
     let (model, group) = (run.model(), run.parts.group_id().0.0);
     if add {
         // A group is named by a run that has a value in it.
@@ -55,22 +84,21 @@ fn change(
     }
     let mut values = txn.open_table(VALUES)?;
     let mut ranking = txn.open_table(RANKING)?;
-    for (metric, value) in metrics {
-        let Some(value) = value.value else { continue };
+    for (metric, value) in ranked_metrics(attempt) {
         if let Some((mean, _)) = group_mean(&values, group, metric)?
             && mean.is_finite()
         {
-            ranking.remove((model, metric.as_str(), ordered(mean), group))?;
+            ranking.remove((model, metric, ordered(mean), group))?;
         }
         if add {
-            values.insert((group, metric.as_str(), attempt), value.to_bits())?;
+            values.insert((group, metric, id), value.to_bits())?;
         } else {
-            values.remove((group, metric.as_str(), attempt))?;
+            values.remove((group, metric, id))?;
         }
         if let Some((mean, n)) = group_mean(&values, group, metric)?
             && mean.is_finite()
         {
-            ranking.insert((model, metric.as_str(), ordered(mean), group), n)?;
+            ranking.insert((model, metric, ordered(mean), group), n)?;
         }
     }
     Ok(())
@@ -87,7 +115,7 @@ fn group_mean(
     Ok(mean(values.into_iter()))
 }
 
-/// Takes what a target names out of the ranking, or puts it back, after `HIDDEN` has been changed.
+/// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite.
 pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), StoreError> {
     let attempts: Vec<Id> = match target {
         Target::Attempt(id) => vec![id.0.0],
@@ -108,12 +136,19 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), Stor
             let Some(bytes) = table.get(attempt.run.0.0)? else { continue };
             decode_run(bytes.value())?
         };
-        if !attempt.counts() {
+        let otherwise = match target {
+            Target::Attempt(_) => is_hidden(txn, run.id.0.0)?,
+            Target::Run(_) => is_hidden(txn, id)?,
+        };
+        if otherwise {
+            // Hidden before and after.
             continue;
         }
-        let visible = !is_hidden(txn, run.id.0.0)? && !is_hidden(txn, id)?;
-        change(txn, &run, id, &attempt.metrics, visible)?;
-        if !visible {
+        let hidden = is_hidden(txn, target.digest().0)?;
+        census::change(txn, run.model(), id, &attempt, !hidden, false)?;
+        census::change(txn, run.model(), id, &attempt, hidden, true)?;
+        change(txn, &run, id, &attempt, !hidden)?;
+        if hidden {
             rename(txn, run.parts.group_id().0.0)?;
         }
     }
@@ -139,6 +174,34 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Shows the groups of a model by a metric, best first, until told to stop.
+pub(super) fn walk(
+    txn: &ReadTransaction,
+    model: &str,
+    metric: &str,
+    direction: Direction,
+    visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
+) -> Result<(), StoreError> {
+    let ranking = txn.open_table(RANKING)?;
+    let groups = txn.open_table(GROUPS)?;
+    let mut range = ranking.range((model, metric, 0, [0; 32])..=(model, metric, u64::MAX, [0xff; 32]))?;
+    loop {
+        let item = match direction {
+            Direction::Minimize => range.next(),
+            Direction::Maximize => range.next_back(),
+        };
+        let Some(item) = item else { return Ok(()) };
+        let (key, n) = item?;
+        let (_, _, mean, group) = key.value();
+        let run = groups.get(group)?.map(|run| run.value()).unwrap_or_default();
+        let ranked =
+            Ranked { group: GroupId(Digest(group)), run: RunId(Digest(run)), mean: unordered(mean), n: n.value() };
+        if visit(ranked)?.is_break() {
+            return Ok(());
+        }
+    }
+}
+
 /// The best groups of a model by a metric, best first, at most `limit`.
 pub(super) fn best(
     txn: &ReadTransaction,
@@ -147,17 +210,24 @@ pub(super) fn best(
     direction: Direction,
     limit: usize,
 ) -> Result<Vec<Ranked>, StoreError> {
-    let ranking = txn.open_table(RANKING)?;
-    let groups = txn.open_table(GROUPS)?;
-    let range = ranking.range((model, metric, 0, [0; 32])..=(model, metric, u64::MAX, [0xff; 32]))?;
-    let ranked = |item: Result<(redb::AccessGuard<'_, _>, redb::AccessGuard<'_, u32>), redb::StorageError>| {
-        let (key, n) = item?;
-        let (_, _, mean, group): (&str, &str, u64, Id) = key.value();
-        let run = groups.get(group)?.map(|run| run.value()).unwrap_or_default();
-        Ok(Ranked { group: GroupId(Digest(group)), run: RunId(Digest(run)), mean: unordered(mean), n: n.value() })
-    };
-    match direction {
-        Direction::Minimize => range.take(limit).map(ranked).collect(),
-        Direction::Maximize => range.rev().take(limit).map(ranked).collect(),
-    }
+    let mut found = Vec::new();
+    walk(txn, model, metric, direction, &mut |ranked| {
+        if found.len() < limit {
+            found.push(ranked);
+        }
+        Ok(if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    Ok(found)
+}
+
+/// The values of a metric in a group, by attempt.
+pub(super) fn values(txn: &ReadTransaction, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
+    let table = txn.open_table(VALUES)?;
+    let range = table.range((group.0.0, metric, [0; 32])..=(group.0.0, metric, [0xff; 32]))?;
+    range
+        .map(|item| {
+            let (key, bits) = item?;
+            Ok((AttemptId(Digest(key.value().2)), f64::from_bits(bits.value())))
+        })
+        .collect()
 }

@@ -1,7 +1,8 @@
 //! Changes to the ledger: each is one transaction and one or more entries of the log.
 
 use super::tables::{
-    ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS, VALUES,
+    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS,
+    TOTALS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
 use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, Target};
@@ -62,6 +63,9 @@ impl<'txn> Writer<'txn> {
         txn.open_table(VALUES)?;
         txn.open_table(RANKING)?;
         txn.open_table(GROUPS)?;
+        txn.open_table(BY_MODEL)?;
+        txn.open_table(UNMEASURED)?;
+        txn.open_table(TOTALS)?;
         txn.open_table(TAGS)?;
         txn.open_table(NOTES)?;
         txn.open_table(HIDDEN)?;
@@ -147,12 +151,16 @@ impl<'txn> Writer<'txn> {
                 self.txn.open_table(NOTES)?.insert((target.digest().0, self.log_len), text.as_str())?;
             }
             Change::Hidden(target) => {
-                self.txn.open_table(HIDDEN)?.insert(target.digest().0, ())?;
-                rank::refresh(self.txn, *target)?;
+                let was = self.txn.open_table(HIDDEN)?.insert(target.digest().0, ())?.is_some();
+                if !was {
+                    rank::refresh(self.txn, *target)?;
+                }
             }
             Change::Unhidden(target) => {
-                self.txn.open_table(HIDDEN)?.remove(target.digest().0)?;
-                rank::refresh(self.txn, *target)?;
+                let was = self.txn.open_table(HIDDEN)?.remove(target.digest().0)?.is_some();
+                if was {
+                    rank::refresh(self.txn, *target)?;
+                }
             }
             Change::Verdict { .. } => {}
         }

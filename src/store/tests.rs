@@ -1,3 +1,5 @@
+mod census;
+
 use super::*;
 use crate::record::{
     Attempt, Change, Direction, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Target, Value,

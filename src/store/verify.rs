@@ -1,13 +1,14 @@
 //! Recomputes everything that the ledger claims: ids, digests, indexes and the chain.
 
+mod answers;
+
 use super::query::Reader;
 use super::seal::{outcome_code, target_key};
-use super::tables::{
-    ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS, VALUES,
-};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
 use super::{StoreError, index};
 use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId};
 use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, encode_row};
+use answers::Measured;
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,7 @@ struct Expected {
     recent: BTreeMap<(i64, Id), Vec<u8>>,
     chunks: BTreeSet<(Id, String)>,
     groups: BTreeMap<Id, BTreeSet<Id>>,
-    finished: Vec<(Id, String, Run, BTreeMap<String, f64>)>,
+    measured: Vec<Measured>,
 }
 
 pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
@@ -139,10 +140,7 @@ fn check_attempts(
         let row = index::row(AttemptId(Digest(key)), run, &attempt);
         expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
         expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);
-        if attempt.counts() {
-            let metrics = attempt.metrics.iter().filter_map(|(name, metric)| Some((name.clone(), metric.value?)));
-            expected.finished.push((key, run.model().to_owned(), run.clone(), metrics.collect()));
-        }
+        expected.measured.push(Measured::of(key, run, &attempt));
     }
     for item in chunks.iter()? {
         let (key, _) = item?;
@@ -273,50 +271,7 @@ fn check_indexes(
             found.fault(format!("group {}", GroupId(Digest(group.value()))), "its run does not belong to it");
         }
     }
-    check_ranking(reader, expected, log, found)
-}
-
-fn check_ranking(
-    reader: &Reader<'_>,
-    expected: &Expected,
-    log: &LogState,
-    found: &mut Verification,
-) -> Result<(), StoreError> {
-    let mut values: BTreeMap<(Id, String, Id), u64> = BTreeMap::new();
-    let mut groups: BTreeMap<(String, String, Id), Vec<f64>> = BTreeMap::new();
-    for (attempt, model, run, metrics) in &expected.finished {
-        if log.hidden.contains(attempt) || log.hidden.contains(&run.id.0.0) {
-            continue;
-        }
-        let group = run.parts.group_id().0.0;
-        for (metric, value) in metrics {
-            values.insert((group, metric.clone(), *attempt), value.to_bits());
-            groups.entry((model.clone(), metric.clone(), group)).or_default().push(*value);
-        }
-    }
-    let mut ranking: BTreeMap<(String, String, u64, Id), u32> = BTreeMap::new();
-    for ((model, metric, group), values) in groups {
-        let n = u32::try_from(values.len()).unwrap_or(u32::MAX);
-        let mean = values.iter().sum::<f64>() / f64::from(n);
-        if mean.is_finite() {
-            ranking.insert((model, metric, index::ordered(mean), group), n);
-        }
-    }
-    let mut actual = BTreeMap::new();
-    for item in reader.txn().open_table(VALUES)?.iter()? {
-        let (key, bits) = item?;
-        let (group, metric, attempt) = key.value();
-        actual.insert((group, metric.to_owned(), attempt), bits.value());
-    }
-    compare("values", &actual, &values, found);
-    let mut actual = BTreeMap::new();
-    for item in reader.txn().open_table(RANKING)?.iter()? {
-        let (key, n) = item?;
-        let (model, metric, mean, group) = key.value();
-        actual.insert((model.to_owned(), metric.to_owned(), mean, group), n.value());
-    }
-    compare("ranking", &actual, &ranking, found);
-    Ok(())
+    answers::check(reader, &expected.measured, &log.hidden, found)
 }
 
 fn compare<K: Ord, V: PartialEq>(

@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "flate2",
         ],
     ),
-    ("analysis", &["record"], &[]),
+    ("analysis", &["record"], &["statrs"]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
     ("interop", &["record", "wire", "manifest", "analysis"], &["csv", "parquet", "crc32c"]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),

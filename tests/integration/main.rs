@@ -1,6 +1,7 @@
 //! End-to-end tests: whole commands over an environment that was cleared, and the structure of the source.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod answers;
 mod architecture;
 mod crash;
 mod fake;

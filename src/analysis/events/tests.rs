@@ -87,12 +87,3 @@ fn what_was_never_stopped_and_what_is_asked_for() {
     let fault = events_by(&sealed, By::Name, Some("stp")).unwrap_err().to_string();
     assert_eq!(fault, "no event is called `stp` (there are: epoch, step)");
 }
-
-#[test]
-fn correlations_are_as_by_hand() {
-    let (x, y) = ([1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]);
-    // Deviations -1.5 -0.5 0.5 1.5 and -0.5 -1.5 1.5 0.5: 3 of 5.
-    assert!((pearson(&x, &y).unwrap() - 0.6).abs() < 1e-15);
-    assert_eq!(pearson(&x, &[1.0; 4]), None);
-    assert_eq!(ranks(&[10.0, 30.0, 10.0, 20.0]), [1.5, 4.0, 1.5, 3.0]);
-}

@@ -284,7 +284,7 @@ impl Parser<'_> {
                 if called {
                     return self.call(&name.clone(), level);
                 }
-                Term::Name(resolve(name, self.names).map_err(|message| self.fault(message))?)
+                Term::Name(resolve(name, &[self.names]).map_err(|message| self.fault(message))?)
             }
             _ => return Err(self.fault("a number, a name or `(` is expected here")),
         };

@@ -9,7 +9,7 @@ use std::ops::Range;
 const MOST_LEVELS: usize = 64;
 const KEYWORDS: [&str; 6] = ["and", "or", "not", "in", "true", "false"];
 
-pub(super) fn parse(text: &str, names: &BTreeSet<String>) -> Result<Condition, ExprError> {
+pub(super) fn parse(text: &str, names: &[&BTreeSet<String>]) -> Result<Condition, ExprError> {
     let tokens = scan(text)?;
     if tokens.is_empty() {
         return Err(ExprError::new(text, 0..0, "the expression is empty (write a comparison such as `gpus <= 2`)"));
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str, names: &BTreeSet<String>) -> Result<Condition, E
 
 struct Parser<'a> {
     text: &'a str,
-    names: &'a BTreeSet<String>,
+    names: &'a [&'a BTreeSet<String>],
     tokens: Vec<(Token, Range<usize>)>,
     next: usize,
 }
@@ -175,7 +175,7 @@ impl Parser<'_> {
                 "true" => Literal::Bool(true),
                 "false" => Literal::Bool(false),
                 word if KEYWORDS.contains(&word) => return Err(self.fault("a value is expected here")),
-                word if word.contains('.') && self.names.contains(word) => {
+                word if word.contains('.') && self.names.iter().any(|names| names.contains(word)) => {
                     let message = "a field cannot be compared with a field (put text in quotes)";
                     return Err(self.fault(message));
                 }
@@ -189,30 +189,22 @@ impl Parser<'_> {
 }
 
 /// The full name that a name stands for.
-pub(super) fn resolve(name: &str, names: &BTreeSet<String>) -> Result<String, String> {
-    if names.contains(name) {
+pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String, String> {
+    if tiers.iter().any(|names| names.contains(name)) {
         return Ok(name.to_owned());
     }
-    let ends = format!(".{name}");
-    let ending: Vec<&String> = names.iter().filter(|full| full.ends_with(&ends)).collect();
-    match ending.as_slice() {
-        [only] => return Ok((*only).clone()),
-        [] => {}
-        several => {
-            let several: Vec<_> = several.iter().map(|full| format!("`{full}`")).collect();
-            return Err(format!("`{name}` stands for several fields (write {})", several.join(" or ")));
+    for names in tiers {
+        if let Some(full) = resolve_among(name, names)? {
+            return Ok(full);
         }
     }
-    let named = format!("{name}.name");
-    if names.contains(&named) {
-        return Ok(named);
-    }
-    Err(match nearest(name, names) {
+    let all: BTreeSet<&String> = tiers.iter().copied().flatten().collect();
+    Err(match nearest(name, &all) {
         Some(nearest) => format!("unknown name `{name}` (did you mean `{nearest}`?)"),
         None => {
             const MOST: usize = 40;
-            let mut known: Vec<_> = names.iter().take(MOST).map(String::as_str).collect();
-            if names.len() > MOST {
+            let mut known: Vec<_> = all.iter().take(MOST).map(|name| name.as_str()).collect();
+            if all.len() > MOST {
                 known.push("…");
             }
             format!("unknown name `{name}` (known names: {})", known.join(", "))
@@ -220,8 +212,23 @@ pub(super) fn resolve(name: &str, names: &BTreeSet<String>) -> Result<String, St
     })
 }
 
+fn resolve_among(name: &str, names: &BTreeSet<String>) -> Result<Option<String>, String> {
+    let ends = format!(".{name}");
+    let ending: Vec<&String> = names.iter().filter(|full| full.ends_with(&ends)).collect();
+    match ending.as_slice() {
+        [only] => return Ok(Some((*only).clone())),
+        [] => {}
+        several => {
+            let several: Vec<_> = several.iter().map(|full| format!("`{full}`")).collect();
+            return Err(format!("`{name}` stands for several fields (write {})", several.join(" or ")));
+        }
+    }
+    let named = format!("{name}.name");
+    Ok(names.contains(&named).then_some(named))
+}
+
 /// The known name, or ending of one, that was probably meant.
-fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Option<&'a str> {
+fn nearest<'a>(name: &str, names: &BTreeSet<&'a String>) -> Option<&'a str> {
     if name.len() > 100 {
         return None;
     }

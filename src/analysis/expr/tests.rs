@@ -58,6 +58,23 @@ fn comparisons_hold_as_they_read() {
 }
 
 #[test]
+fn a_short_name_is_looked_for_in_one_set_after_the_other() {
+    let [first, second]: [BTreeSet<String>; 2] = [
+        ["hardware.gpus", "model.name"].map(str::to_owned).into(),
+        ["worker.gpus", "cpu.model", "host.name", "box.name"].map(str::to_owned).into(),
+    ];
+    let full = |name: &str| full_name(name, &[&first, &second]);
+    assert_eq!(full("gpus"), Ok("hardware.gpus".to_owned()));
+    assert_eq!(full("worker.gpus"), Ok("worker.gpus".to_owned()));
+    assert_eq!(full("model"), Ok("model.name".to_owned()));
+    assert_eq!(full("name"), Ok("model.name".to_owned()));
+    assert_eq!(full("host"), Ok("host.name".to_owned()));
+    assert!(full("hst.name").unwrap_err().contains("did you mean `host.name`?"));
+    let expr = Expr::parse_in("gpus == 2 and host == n1", &[&first, &second]).unwrap();
+    assert_eq!(expr.fields(), ["hardware.gpus", "host.name"].into());
+}
+
+#[test]
 fn a_missing_field_is_no_match() {
     for text in ["missing == 1", "missing != 1", "missing < 1", "missing in [1]", "missing not in [1]"] {
         assert!(!holds(text), "{text}");

@@ -1,0 +1,114 @@
+//! Several attempts side by side.
+//!
+//! Knows attempts and their runs. Two attempts in all depth are the matter of `difference`.
+
+use super::fields::Names;
+use super::trials::Trial;
+use crate::record::{Direction, Part, Value, known_metric};
+
+/// One field or metric of all attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Its full name.
+    pub name: String,
+    /// The unit; empty for a pure number and for what is no number.
+    pub unit: String,
+    /// The value of each attempt, in their order.
+    pub values: Vec<Option<Value>>,
+    /// Which of them are the best ones, where it is known which way the metric is better.
+    pub best: Vec<usize>,
+}
+
+impl Line {
+    /// Whether the attempts do not agree.
+    pub fn differs(&self) -> bool {
+        let digest = |value: &Option<Value>| value.as_ref().map(Value::digest);
+        self.values.windows(2).any(|pair| digest(&pair[0]) != digest(&pair[1]))
+    }
+}
+
+/// Attempts side by side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SideBySide {
+    /// What is hashed.
+    pub identity: Vec<Line>,
+    /// The metrics.
+    pub metrics: Vec<Line>,
+    /// What is recorded only, and how the attempts ended.
+    pub recorded: Vec<Line>,
+}
+
+/// Puts attempts side by side, every field and metric that any of them has.
+pub fn side_by_side(trials: &[Trial]) -> SideBySide {
+    let mut names = Names::known();
+    for trial in trials {
+        names.add_run(&trial.run);
+        names.add_attempt(&trial.attempt);
+    }
+    let line = |name: &String| Line {
+        name: name.clone(),
+        unit: String::new(),
+        values: trials.iter().map(|trial| trial.field(name)).collect(),
+        best: Vec::new(),
+    };
+    let there = |line: &Line| line.values.iter().any(Option::is_some);
+    // A part that is a table stands there by its fields.
+    let whole = |line: &Line| {
+        line.name.parse::<Part>().is_err() || !line.values.iter().flatten().any(|value| value.as_table().is_some())
+    };
+    let identity = names.identity.iter().map(line).filter(|line| there(line) && whole(line));
+    let metrics =
+        names.metrics.iter().filter(|name| trials.iter().any(|trial| trial.attempt.metrics.contains_key(*name)));
+    SideBySide {
+        identity: identity.collect(),
+        metrics: metrics.map(|name| metric(trials, name)).collect(),
+        recorded: names.settings.iter().chain(&names.facts).map(line).filter(there).collect(),
+    }
+}
+
+fn metric(trials: &[Trial], name: &str) -> Line {
+    let of = |trial: &Trial| trial.attempt.metrics.get(name).cloned();
+    let unit = trials.iter().find_map(of).map(|metric| metric.unit).unwrap_or_default();
+    let values: Vec<Option<f64>> = trials.iter().map(|trial| of(trial).and_then(|metric| metric.value)).collect();
+    let finite = values.iter().flatten().copied().filter(|value| value.is_finite());
+    let best = match known_metric(name).map(|known| known.direction) {
+        Some(Direction::Minimize) => finite.reduce(f64::min),
+        Some(Direction::Maximize) => finite.reduce(f64::max),
+        None => None,
+    };
+    let is_best = |value: &Option<f64>| value.is_some() && *value == best;
+    let all_alike = values.iter().all(is_best);
+    let best = values.iter().enumerate().filter(|(_, value)| is_best(value) && !all_alike).map(|(at, _)| at).collect();
+    Line {
+        name: name.to_owned(),
+        unit,
+        values: values.into_iter().map(|value| value.map(Value::Float)).collect(),
+        best,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trials::tests::trial;
+    use super::*;
+
+    #[test]
+    fn the_best_of_each_metric_is_marked_and_what_is_equal_is_known() {
+        let of = |x: i64, accuracy, own| {
+            trial(&[("x", x.into()), ("y", "a".into())], 1, &[("accuracy", accuracy), ("own", own)])
+        };
+        let found = side_by_side(&[of(1, 0.5, 1.0), of(2, 0.7, 2.0), of(3, f64::NAN, 2.0)]);
+        let line = |lines: &[Line], name: &str| lines.iter().find(|line| line.name == name).unwrap().clone();
+        assert_eq!(line(&found.metrics, "accuracy").best, [1]);
+        assert!(line(&found.metrics, "own").best.is_empty());
+        assert!(line(&found.identity, "x").differs() && !line(&found.identity, "y").differs());
+        assert!(!line(&found.identity, "seed").differs() && !line(&found.recorded, "outcome").differs());
+        let same = side_by_side(&[of(1, 0.5, 1.0), of(1, 0.5, 1.0)]);
+        assert!(
+            [same.identity, same.metrics, same.recorded]
+                .concat()
+                .iter()
+                .all(|line| !line.differs() && line.best.is_empty())
+        );
+    }
+}

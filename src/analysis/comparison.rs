@@ -1,0 +1,213 @@
+//! What repetitions say together, and whether two groups of them differ.
+//!
+//! Knows numbers and how far sensors may be off. Must not know what the numbers measure.
+
+use super::distribution::{reach, two_sided};
+use super::statistic::{CONFIDENCE, number, quadrature};
+
+/// Differences are called differences where chance alone makes them in fewer than one of twenty such questions.
+pub const SIGNIFICANCE: f64 = 0.05;
+
+/// Several values of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many there are.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their variance, of n - 1 degrees of freedom; none of a single value.
+    pub variance: Option<f64>,
+}
+
+impl Summary {
+    /// Of at least one value.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let n = number(values.len());
+        if values.is_empty() {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some(Self { n: values.len(), mean, variance: (values.len() > 1).then(|| squares / (n - 1.0)) })
+    }
+
+    /// The standard deviation; none of a single value.
+    pub fn deviation(&self) -> Option<f64> {
+        self.variance.map(f64::sqrt)
+    }
+
+    /// Half the width of the 95% interval of the mean, by Student's t; none of a single value.
+    pub fn half_width(&self) -> Option<f64> {
+        let n = number(self.n);
+        Some(reach(n - 1.0)? * (self.variance? / n).sqrt())
+    }
+
+    /// Half the width of the 95% interval in which one more value lies; none of a single value.
+    pub fn half_width_of_next(&self) -> Option<f64> {
+        let n = number(self.n);
+        Some(reach(n - 1.0)? * (self.variance? * (1.0 + 1.0 / n)).sqrt())
+    }
+}
+
+/// The mean without the smallest and the largest value, as MLPerf's training rules take it; none of fewer than three.
+pub fn olympic_mean(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.as_slice() {
+        [_, middle @ .., _] if !middle.is_empty() => Some(middle.iter().sum::<f64>() / number(middle.len())),
+        _ => None,
+    }
+}
+
+/// Two half widths of 95% intervals that do not depend on each other, as one; none if there is neither.
+pub fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    (one.is_some() || other.is_some()).then(|| quadrature(one.into_iter().chain(other)))
+}
+
+/// A difference of two means and what chance has to say of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Test {
+    /// The second mean less the first.
+    pub difference: f64,
+    /// Half the width of its 95% interval.
+    pub half_width: f64,
+    /// The degrees of freedom, by Welch and Satterthwaite.
+    pub degrees: f64,
+    /// The probability that chance alone makes a difference at least as large, if there is none.
+    pub p: f64,
+}
+
+/// Welch's t-test of two groups that need not scatter alike.
+///
+/// `sensors` is how far each mean may be off by what does not show in the scatter, as half widths of 95% intervals that do not depend
+/// on each other; 0 where one sensor made both, for what it is off by then cancels.
+///
+/// None where a group has a single value: nothing is known of its scatter.
+pub fn welch(a: &Summary, b: &Summary, sensors: (f64, f64)) -> Option<Test> {
+    let parts = [(a.variance? / number(a.n), number(a.n) - 1.0), (b.variance? / number(b.n), number(b.n) - 1.0)];
+    let known = parts.iter().map(|(variance, _)| variance).sum::<f64>();
+    let systematic = quadrature([sensors.0 / CONFIDENCE, sensors.1 / CONFIDENCE]).powi(2);
+    let variance = known + systematic;
+    let difference = b.mean - a.mean;
+    if variance == 0.0 {
+        // Neither scatters at all: what differs, differs.
+        let p = if difference == 0.0 { 1.0 } else { 0.0 };
+        return Some(Test { difference, half_width: 0.0, degrees: f64::INFINITY, p });
+    }
+    let spread = parts.iter().map(|(variance, degrees)| variance * variance / degrees).sum::<f64>();
+    let degrees = if spread == 0.0 { f64::INFINITY } else { variance * variance / spread };
+    let error = variance.sqrt();
+    Some(Test { difference, half_width: reach(degrees)? * error, degrees, p: two_sided(difference / error, degrees)? })
+}
+
+/// Probabilities corrected for the number of questions asked at once, by Holm's method; in the order in which they were given.
+pub fn holm(probabilities: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));
+    let mut corrected = vec![0.0; probabilities.len()];
+    let mut largest: f64 = 0.0;
+    for (rank, place) in order.into_iter().enumerate() {
+        let remaining = number(probabilities.len() - rank);
+        largest = largest.max((probabilities[place] * remaining).min(1.0));
+        corrected[place] = largest;
+    }
+    corrected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: [f64; 5] = [12.1, 12.9, 11.4, 12.6, 12.2];
+    const B: [f64; 3] = [13.4, 14.1, 13.0];
+    const C: [f64; 2] = [12.3, 12.5];
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9 * expected.abs().max(1e-3), "{found} {expected}");
+    }
+
+    #[test]
+    fn means_and_intervals_are_those_of_scipy() {
+        // `numpy.mean(a)`, `numpy.std(a, ddof=1)`, `scipy.stats.t.interval(0.95, 4, loc=mean, scale=scipy.stats.sem(a))`.
+        let summary = Summary::of(&A).unwrap();
+        near(summary.mean, 12.24);
+        near(summary.deviation().unwrap(), 0.568330889535313);
+        near(summary.mean - summary.half_width().unwrap(), 11.5343239953969);
+        near(summary.mean + summary.half_width().unwrap(), 12.9456760046031);
+        // One more value scatters by sqrt(1 + 1/n) deviations.
+        near(summary.half_width_of_next().unwrap(), summary.half_width().unwrap() * 6f64.sqrt());
+        // `scipy.stats.trim_mean(a, 0.2)`.
+        near(olympic_mean(&A).unwrap(), 12.3);
+        assert_eq!((olympic_mean(&C), olympic_mean(&[3.0, 1.0, 2.0])), (None, Some(2.0)));
+        let one = Summary::of(&[5.0]).unwrap();
+        assert_eq!((one.mean, one.deviation(), one.half_width()), (5.0, None, None));
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn welch_is_that_of_scipy() {
+        // SciPy 1.17.1: r = scipy.stats.ttest_ind(y, x, equal_var=False); r.df, r.pvalue, r.confidence_interval(0.95).
+        let cases: [(&[f64], &[f64], [f64; 4]); 3] = [
+            (&A, &B, [4.41880507197037, 0.0325276968503995, 0.163514291198454, 2.35648570880155]),
+            (&A, &C, [4.86767136946881, 0.584113305918301, -0.547882936436091, 0.867882936436091]),
+            (&C, &B, [2.36159346271706, 0.0656591789004959, -0.15540000653436, 2.35540000653436]),
+        ];
+        for (x, y, [degrees, p, low, high]) in cases {
+            let test = welch(&Summary::of(x).unwrap(), &Summary::of(y).unwrap(), (0.0, 0.0)).unwrap();
+            near(test.degrees, degrees);
+            near(test.p, p);
+            near(test.difference - test.half_width, low);
+            near(test.difference + test.half_width, high);
+        }
+    }
+
+    #[test]
+    fn what_sensors_are_off_by_makes_a_difference_less_certain() {
+        let (a, b) = (Summary::of(&A).unwrap(), Summary::of(&B).unwrap());
+        let plain = welch(&a, &b, (0.0, 0.0)).unwrap();
+        let unsure = welch(&a, &b, (0.5, 0.5)).unwrap();
+        assert!(unsure.p > plain.p && unsure.half_width > plain.half_width && unsure.degrees > plain.degrees);
+        // Without scatter only the sensors are left: a normal distribution of sqrt(2) * 0.98 / 1.96.
+        let (still, other) = (Summary::of(&[1.0, 1.0]).unwrap(), Summary::of(&[2.0, 2.0]).unwrap());
+        let test = welch(&still, &other, (0.98, 0.98)).unwrap();
+        near(test.p, 0.1572992070502851); // 2 * scipy.stats.norm.sf(1 / (0.5 * 2 ** 0.5))
+        assert_eq!(welch(&still, &still, (0.0, 0.0)).unwrap().p, 1.0);
+        assert_eq!(welch(&still, &other, (0.0, 0.0)).unwrap().p, 0.0);
+        assert_eq!(welch(&Summary::of(&[1.0]).unwrap(), &other, (0.0, 0.0)), None);
+    }
+
+    #[test]
+    fn holm_is_that_of_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method="holm")[1].
+        let corrected = holm(&[0.01, 0.04, 0.03, 0.005, 0.5, 0.04]);
+        for (found, expected) in corrected.iter().zip([0.05, 0.12, 0.12, 0.03, 0.5, 0.12]) {
+            near(*found, expected);
+        }
+        assert_eq!((holm(&[0.3]), holm(&[])), (vec![0.3], vec![]));
+    }
+
+    proptest! {
+        #[test]
+        fn correction_keeps_the_order_and_only_raises(p in prop::collection::vec(0.0..=1.0f64, 0..12)) {
+            let corrected = holm(&p);
+            for (i, a) in p.iter().enumerate() {
+                prop_assert!(corrected[i] >= *a && corrected[i] <= 1.0);
+                for (j, b) in p.iter().enumerate() {
+                    prop_assert!(a > b || corrected[i] <= corrected[j]);
+                }
+            }
+        }
+
+        #[test]
+        fn a_test_turned_around_says_the_same(
+            a in prop::collection::vec(-9.0..9.0f64, 2..9),
+            b in prop::collection::vec(-9.0..9.0f64, 2..9),
+        ) {
+            let (a, b) = (Summary::of(&a).unwrap(), Summary::of(&b).unwrap());
+            let (there, back) = (welch(&a, &b, (0.1, 0.2)).unwrap(), welch(&b, &a, (0.2, 0.1)).unwrap());
+            prop_assert!((there.p - back.p).abs() < 1e-9);
+            prop_assert_eq!(there.difference, -back.difference);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What was measured of two attempts, side by side: whether metrics differ by more than chance, phases, readings of the hardware.
+//!
+//! Knows two sealed attempts and the repetitions of each. What was computed, and what was asked for, is compared in `difference`.
+
+use super::comparison::{SIGNIFICANCE, Summary, Test, holm, welch};
+use super::join::{PhaseRow, join};
+use super::telemetry::{Curve, Kind, quantity};
+use crate::record::{Attempt, Axis, Metric, Sealed, Series};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether the repetitions of two configurations differ in a metric by more than chance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Significance {
+    /// How many repetitions each has.
+    pub n: (usize, usize),
+    /// The test of the means.
+    pub test: Test,
+    /// The probability, corrected for the number of metrics that were tested.
+    pub corrected: f64,
+}
+
+impl Significance {
+    /// Whether chance alone makes so large a difference in fewer than one of twenty such comparisons.
+    pub fn is_significant(&self) -> bool {
+        self.corrected < SIGNIFICANCE
+    }
+}
+
+/// Tests the means of each metric over the repetitions of two configurations, all questions corrected together. A metric of which either has
+/// fewer than two finite values is not tested.
+///
+/// What sensors are off by widens a difference unless the same ones measured both attempts.
+pub fn significance(
+    repetitions: &BTreeMap<String, (Vec<f64>, Vec<f64>)>,
+    a: &Attempt,
+    b: &Attempt,
+) -> BTreeMap<String, Significance> {
+    let same = !a.sensors().is_empty() && a.sensors() == b.sensors();
+    let tests: Vec<(&String, (usize, usize), Test)> = repetitions
+        .iter()
+        .filter_map(|(name, (x, y))| {
+            if x.iter().chain(y).any(|value| !value.is_finite()) {
+                return None;
+            }
+            let (x, y) = (Summary::of(x)?, Summary::of(y)?);
+            let off = |attempt: &Attempt, mean: f64| if same { 0.0 } else { off(attempt.metrics.get(name), mean) };
+            Some((name, (x.n, y.n), welch(&x, &y, (off(a, x.mean), off(b, y.mean)))?))
+        })
+        .collect();
+    let corrected = holm(&tests.iter().map(|(.., test)| test.p).collect::<Vec<_>>());
+    let tested = tests.into_iter().zip(corrected);
+    tested.map(|((name, n, test), corrected)| (name.clone(), Significance { n, test, corrected })).collect()
+}
+
+/// How far a mean may be off by the sensor of one of its attempts.
+fn off(metric: Option<&Metric>, mean: f64) -> f64 {
+    let share = metric.and_then(|metric| Some(metric.uncertainty? / metric.value?.abs()));
+    share.filter(|share| share.is_finite()).unwrap_or(0.0) * mean.abs()
+}
+
+/// What all phases of one name took, of one rank and on one GPU, in two attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseDifference {
+    /// The phases' name.
+    pub name: String,
+    /// The rank that told of them.
+    pub rank: u32,
+    /// The rank of the GPU.
+    pub gpu: Option<u32>,
+    /// How many there were; none where there was no such phase.
+    pub count: (Option<usize>, Option<usize>),
+    /// Their time, in seconds.
+    pub time_s: (Option<f64>, Option<f64>),
+    /// The device's energy in that time, in joules; none where it cannot be said.
+    pub energy_j: (Option<f64>, Option<f64>),
+}
+
+/// Compares the phases; kinds that took the same time and energy in both are left out.
+pub fn phases(a: &Sealed, b: &Sealed) -> Vec<PhaseDifference> {
+    let (a, b) = (join(a), join(b));
+    let key = |row: &PhaseRow| (row.name.clone(), row.rank, row.gpu);
+    let mut keys: Vec<_> = a.iter().map(key).collect();
+    keys.extend(b.iter().map(key));
+    let mut seen = BTreeSet::new();
+    keys.retain(|key| seen.insert(key.clone()));
+    let find =
+        |rows: &'_ [PhaseRow], wanted: &(String, u32, Option<u32>)| -> (Option<usize>, Option<f64>, Option<f64>) {
+            let row = rows.iter().find(|row| key(row) == *wanted);
+            let energy = row.and_then(|row| row.energy.as_ref().ok()).map(|energy| energy.joules);
+            (row.map(|row| row.count), row.map(|row| row.total_s), energy)
+        };
+    let rows = keys.into_iter().map(|wanted| {
+        let (x, y) = (find(&a, &wanted), find(&b, &wanted));
+        let (name, rank, gpu) = wanted;
+        PhaseDifference { name, rank, gpu, count: (x.0, y.0), time_s: (x.1, y.1), energy_j: (x.2, y.2) }
+    });
+    rows.filter(|row| row.count.0 != row.count.1 || row.time_s.0 != row.time_s.1 || row.energy_j.0 != row.energy_j.1)
+        .collect()
+}
+
+/// The means of one quantity that was read of the hardware in two attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TelemetryDifference {
+    /// The series' name.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// How it is read: of a counter the mean is that of its rate a second, of flags the share of time in which any was set.
+    pub kind: Kind,
+    /// The means over the time in which readings are known; none where there are none.
+    pub means: (Option<f64>, Option<f64>),
+}
+
+/// Compares what was read of the hardware; quantities with the same mean in both are left out.
+pub fn telemetry(a: &Sealed, b: &Sealed) -> Vec<TelemetryDifference> {
+    let read = |series: &&Series| series.axis == Axis::TimeNs && quantity(&series.name).is_some();
+    let mut units: BTreeMap<&str, &str> = BTreeMap::new();
+    for series in a.series.iter().chain(&b.series).filter(read) {
+        units.insert(&series.name, &series.unit);
+    }
+    let mean = |sealed: &Sealed, name: &str| {
+        sealed.series.iter().find(|series| series.name == name).and_then(|series| Curve::of(series).mean())
+    };
+    let rows = units.into_iter().map(|(name, unit)| TelemetryDifference {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        kind: Kind::of(name),
+        means: (mean(a, name), mean(b, name)),
+    });
+    rows.filter(|row| row.means.0.map(f64::to_bits) != row.means.1.map(f64::to_bits)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trials::tests::trial;
+    use super::*;
+    use crate::record::Phase;
+
+    fn sealed(power: &[f64], epochs: u64) -> Sealed {
+        let mut series = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
+        (0u64..).zip(power).for_each(|(at, value)| series.push(at * 1_000_000_000, *value));
+        let one = trial(&[], 1, &[]);
+        let phase = |index| Phase {
+            name: "epoch".to_owned(),
+            index,
+            rank: 0,
+            start_ns: index * 1_000_000_000,
+            stop_ns: Some((index + 1) * 1_000_000_000),
+        };
+        Sealed { run: one.run, attempt: one.attempt, series: vec![series], phases: (0..epochs).map(phase).collect() }
+    }
+
+    #[test]
+    fn phases_and_readings_stand_side_by_side_and_nothing_differs_from_itself() {
+        let (a, b) = (sealed(&[100.0, 200.0, 100.0], 2), sealed(&[100.0, 300.0, 100.0], 3));
+        let found = phases(&a, &b);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].count, found[0].time_s), ((Some(2), Some(3)), (Some(2.0), Some(3.0))));
+        let read = telemetry(&a, &b);
+        // Trapezoids: (150 + 150) / 2 and (200 + 200) / 2.
+        assert_eq!((read[0].name.as_str(), read[0].means), ("gpu.0.power_instant", (Some(150.0), Some(200.0))));
+        assert_eq!((phases(&a, &a), telemetry(&a, &a)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn metrics_are_tested_together_and_only_with_repetitions() {
+        // SciPy 1.17.1, ttest_ind(b, a, equal_var=False).pvalue: 0.0325276968503995 and 0.584113305918301 (as in `comparison`).
+        let repetitions = BTreeMap::from([
+            ("energy".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![13.4, 14.1, 13.0])),
+            ("loss".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![12.3, 12.5])),
+            ("time".to_owned(), (vec![1.0, 2.0], vec![3.0])),
+            ("diverged".to_owned(), (vec![1.0, f64::NAN], vec![3.0, 4.0])),
+        ]);
+        let one = trial(&[], 1, &[]).attempt;
+        let found = significance(&repetitions, &one, &one);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["energy", "loss"]);
+        assert!((found["energy"].corrected - 0.065055393700799).abs() < 1e-9 && !found["energy"].is_significant());
+        assert_eq!(found["energy"].n, (5, 3));
+        let alone = BTreeMap::from([("energy".to_owned(), repetitions["energy"].clone())]);
+        assert!(significance(&alone, &one, &one)["energy"].is_significant());
+    }
+}

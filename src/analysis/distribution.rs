@@ -1,0 +1,93 @@
+//! Quantiles and tail probabilities that tests and intervals need.
+//!
+//! The only file that names the crate they come from. Knows no data.
+
+use statrs::distribution::{ContinuousCDF, FisherSnedecor, Normal, StudentsT};
+
+/// The share of all cases that an interval is to hold.
+pub(super) const LEVEL: f64 = 0.95;
+
+/// How many standard errors an interval of 95% reaches to either side, with so many degrees of freedom; infinitely many are
+/// those of a normal distribution. None without any.
+pub(super) fn reach(degrees: f64) -> Option<f64> {
+    reach_of_many(degrees, 1)
+}
+
+/// As [`reach`], for each of several intervals that are to hold all at once, by Bonferroni.
+pub(super) fn reach_of_many(degrees: f64, intervals: usize) -> Option<f64> {
+    let upper = 1.0 - (1.0 - LEVEL) / (2.0 * super::statistic::number(intervals.max(1)));
+    if degrees.is_infinite() {
+        return Some(Normal::standard().inverse_cdf(upper));
+    }
+    Some(StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(upper))
+}
+
+/// The probability of a t at least as far from 0, in either direction. None without degrees of freedom.
+pub(super) fn two_sided(t: f64, degrees: f64) -> Option<f64> {
+    if t.is_nan() {
+        return None;
+    }
+    if degrees.is_infinite() {
+        return Some((2.0 * Normal::standard().sf(t.abs())).min(1.0));
+    }
+    Some((2.0 * StudentsT::new(0.0, 1.0, degrees).ok()?.sf(t.abs())).min(1.0))
+}
+
+/// The probability of an F at least as large. None without degrees of freedom.
+pub(super) fn above(f: f64, numerator: f64, denominator: f64) -> Option<f64> {
+    if f.is_nan() {
+        return None;
+    }
+    Some(FisherSnedecor::new(numerator, denominator).ok()?.sf(f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made with SciPy 1.17.1: `t = scipy.stats.t(df)`, then `t.ppf(0.975)`, `2 * t.sf(2.5)`, `2 * t.sf(30)`.
+    const T: [(f64, f64, f64, f64); 6] = [
+        (1.0, 12.7062047361747, 0.242237883181687, 0.0212128048110709),
+        (2.0, 4.30265272974946, 0.129611720221511, 0.00110926268195966),
+        (3.5, 2.94008863798273, 0.07569464380949, 2.39361319956226e-05),
+        (10.0, 2.22813885198627, 0.0314468442366088, 3.96179234203132e-11),
+        (100.0, 1.98397151852355, 0.0140457891240772, 8.38033255868833e-52),
+        (12345.0, 1.96015616760057, 0.0124322007712419, 6.34818131374576e-191),
+    ];
+    /// Made with SciPy 1.17.1: `f = scipy.stats.f(a, b)`, then `f.sf(3)`, `f.sf(500)`.
+    const F: [(f64, f64, f64, f64); 3] = [
+        (1.0, 4.0, 0.158302423375458, 2.36833280370671e-05),
+        (3.0, 17.0, 0.0595726335372843, 8.99197644729825e-17),
+        (10.0, 2.0, 0.275803565979004, 0.00199760223820929),
+    ];
+
+    fn near(found: Option<f64>, expected: f64) {
+        let found = found.unwrap();
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    }
+
+    #[test]
+    fn tails_and_quantiles_are_those_of_scipy() {
+        for (degrees, quantile, at_2_5, at_30) in T {
+            near(reach(degrees), quantile);
+            near(two_sided(-2.5, degrees), at_2_5);
+            near(two_sided(30.0, degrees), at_30);
+        }
+        for (numerator, denominator, at_3, at_500) in F {
+            near(above(3.0, numerator, denominator), at_3);
+            near(above(500.0, numerator, denominator), at_500);
+        }
+        // `scipy.stats.norm.ppf(0.975)`, `2 * scipy.stats.norm.sf(2.5)`.
+        near(reach(f64::INFINITY), 1.95996398454005);
+        // `scipy.stats.t.ppf(1 - 0.025 / 3, 7)`.
+        near(reach_of_many(7.0, 3), 3.12755227424637);
+        near(two_sided(2.5, f64::INFINITY), 0.0124193306515523);
+    }
+
+    #[test]
+    fn nothing_is_said_without_degrees_of_freedom() {
+        assert_eq!((reach(0.0), two_sided(1.0, -1.0), above(1.0, 0.0, 3.0)), (None, None, None));
+        assert_eq!((two_sided(f64::NAN, 3.0), above(f64::NAN, 1.0, 3.0)), (None, None));
+        assert_eq!(two_sided(f64::INFINITY, 3.0), Some(0.0));
+    }
+}

@@ -1,0 +1,86 @@
+//! Which configurations no other one beats in everything at once.
+//!
+//! Knows numbers and which way each is better. Must not know what they measure.
+
+use crate::record::Direction;
+use std::cmp::Ordering;
+
+/// For each point the place of one on the front that dominates it; none for the points of the front.
+///
+/// One point dominates another if it is at least as good in every coordinate and better in one; equal points do not dominate each other.
+pub fn dominators(points: &[Vec<f64>], directions: &[Direction]) -> Vec<Option<usize>> {
+    let oriented: Vec<Vec<f64>> = points
+        .iter()
+        .map(|point| {
+            let sign = |direction: &Direction| if *direction == Direction::Maximize { -1.0 } else { 1.0 };
+            point.iter().zip(directions).map(|(value, direction)| sign(direction) * value).collect()
+        })
+        .collect();
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by(|a, b| lexicographic(&oriented[*a], &oriented[*b]).then(a.cmp(b)));
+    // In this order a point can only be dominated by one before it, and then also by one on the front.
+    let mut front: Vec<usize> = Vec::new();
+    let mut found = vec![None; points.len()];
+    for at in order {
+        found[at] = front.iter().copied().find(|other| dominates(&oriented[*other], &oriented[at]));
+        if found[at].is_none() {
+            front.push(at);
+        }
+    }
+    found
+}
+
+fn lexicographic(a: &[f64], b: &[f64]) -> Ordering {
+    let unequal = a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne());
+    unequal.unwrap_or(Ordering::Equal)
+}
+
+fn dominates(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a <= b) && a.iter().zip(b).any(|(a, b)| a < b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_front_is_what_nothing_beats_in_everything() {
+        // Energy and time less, accuracy more.
+        let directions = [Direction::Minimize, Direction::Minimize, Direction::Maximize];
+        let points = [
+            vec![1.0, 9.0, 0.9],
+            vec![2.0, 5.0, 0.9],
+            vec![2.0, 6.0, 0.9],
+            vec![9.0, 9.0, 0.95],
+            vec![2.0, 5.0, 0.9],
+            vec![3.0, 9.5, 0.8],
+        ];
+        assert_eq!(dominators(&points, &directions), [None, None, Some(1), None, None, Some(0)]);
+        assert_eq!(dominators(&[], &directions), []);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_front_of_the_definition(
+            points in prop::collection::vec(prop::collection::vec(0..5i8, 3), 0..24),
+            maximize in prop::collection::vec(any::<bool>(), 3),
+        ) {
+            let directions: Vec<Direction> =
+                maximize.iter().map(|max| if *max { Direction::Maximize } else { Direction::Minimize }).collect();
+            let real: Vec<Vec<f64>> = points.iter().map(|point| point.iter().map(|x| f64::from(*x)).collect()).collect();
+            let beats = |a: &[i8], b: &[i8]| {
+                let pairs: Vec<(i8, i8)> =
+                    a.iter().zip(b).zip(&maximize).map(|((a, b), max)| if *max { (-a, -b) } else { (*a, *b) }).collect();
+                pairs.iter().all(|(a, b)| a <= b) && pairs.iter().any(|(a, b)| a < b)
+            };
+            let found = dominators(&real, &directions);
+            for (at, by) in found.iter().enumerate() {
+                prop_assert_eq!(by.is_none(), !points.iter().any(|other| beats(other, &points[at])));
+                if let Some(by) = by {
+                    prop_assert!(found[*by].is_none() && beats(&points[*by], &points[at]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Linear least squares by orthogonalising columns one after the other.
+//!
+//! Knows columns of numbers. Columns that follow from those before them are left out, so that any design has an answer.
+
+/// Where less than this share of a column's length is left after the columns before it are taken out, it follows from them.
+const FOLLOWS: f64 = 1e-9;
+
+/// A fitted linear model.
+#[derive(Clone, Debug)]
+pub(super) struct Fit {
+    /// The coefficient of each column; 0 for those that follow from others.
+    pub(super) coefficients: Vec<f64>,
+    /// The sum of the squared residuals.
+    pub(super) residual: f64,
+    /// How many columns do not follow from others.
+    pub(super) rank: usize,
+    kept: Vec<usize>,
+    /// Row by row the upper triangle that turns orthonormal columns into the kept ones.
+    upper: Vec<Vec<f64>>,
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Fits `y` by the columns, each as long as `y`.
+pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
+    let mut orthonormal: Vec<Vec<f64>> = Vec::new();
+    let (mut kept, mut projections) = (Vec::new(), Vec::new());
+    let mut triangle: Vec<Vec<f64>> = Vec::new();
+    for (at, column) in columns.iter().enumerate() {
+        let mut rest = column.clone();
+        let mut shares = vec![0.0; orthonormal.len()];
+        // Twice: what rounding left of the earlier columns goes the second time.
+        for _ in 0..2 {
+            for (share, unit) in shares.iter_mut().zip(&orthonormal) {
+                let part = dot(&rest, unit);
+                *share += part;
+                rest.iter_mut().zip(unit).for_each(|(rest, unit)| *rest -= part * unit);
+            }
+        }
+        let (before, left) = (dot(column, column).sqrt(), dot(&rest, &rest).sqrt());
+        if left <= FOLLOWS * before || left == 0.0 {
+            continue;
+        }
+        rest.iter_mut().for_each(|value| *value /= left);
+        shares.push(left);
+        triangle.push(shares);
+        orthonormal.push(rest);
+        kept.push(at);
+    }
+    let mut rest = y.to_vec();
+    for unit in &orthonormal {
+        let part = dot(&rest, unit);
+        rest.iter_mut().zip(unit).for_each(|(rest, unit)| *rest -= part * unit);
+        projections.push(part);
+    }
+    let rank = kept.len();
+    let mut solved = vec![0.0; rank];
+    for row in (0..rank).rev() {
+        let known: f64 = (row + 1..rank).map(|column| triangle[column][row] * solved[column]).sum();
+        solved[row] = (projections[row] - known) / triangle[row][row];
+    }
+    let mut coefficients = vec![0.0; columns.len()];
+    kept.iter().zip(solved).for_each(|(at, value)| coefficients[*at] = value);
+    Fit { coefficients, residual: dot(&rest, &rest), rank, kept, upper: triangle }
+}
+
+impl Fit {
+    /// The value of a sum of coefficients with these weights.
+    pub(super) fn contrast(&self, weights: &[f64]) -> f64 {
+        dot(&self.coefficients, weights)
+    }
+
+    /// Its standard error, in units of the residuals' standard deviation.
+    pub(super) fn error(&self, weights: &[f64]) -> f64 {
+        let mut solved: Vec<f64> = Vec::with_capacity(self.rank);
+        for (row, at) in self.kept.iter().enumerate() {
+            let known: f64 = solved.iter().zip(&self.upper[row]).map(|(solved, upper)| solved * upper).sum();
+            solved.push((weights[*at] - known) / self.upper[row][row]);
+        }
+        dot(&solved, &solved).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_is_that_of_statsmodels() {
+        // statsmodels 0.15.0: m = OLS(y, X).fit(); m.params, m.ssr, m.bse / sqrt(m.scale).
+        let x = [1.0, 2.0, 3.0, 5.0, 8.0];
+        let z = [2.0, 1.0, 4.0, 3.0, 7.0];
+        let y = [3.1, 2.9, 6.2, 7.4, 13.0];
+        let columns = [vec![1.0; 5], x.to_vec(), x.iter().map(|x| 2.0 * x - 1.0).collect(), z.to_vec()];
+        let found = fit(&columns, &y);
+        assert_eq!((found.rank, found.coefficients[2]), (3, 0.0));
+        let expected = OLS;
+        for (at, value) in [(0, expected[0]), (1, expected[1]), (3, expected[2])] {
+            assert!((found.coefficients[at] - value).abs() < 1e-9, "{at}: {}", found.coefficients[at]);
+        }
+        assert!((found.residual - expected[3]).abs() < 1e-9, "{}", found.residual);
+        let error = found.error(&[0.0, 1.0, 0.0, 0.0]);
+        assert!((error - expected[4]).abs() < 1e-9, "{error}");
+        assert!((found.contrast(&[0.0, 1.0, 0.0, 1.0]) - expected[1] - expected[2]).abs() < 1e-9);
+    }
+
+    const OLS: [f64; 5] =
+        [0.521164021164023, 0.884391534391534, 0.775925925925927, 0.0713756613756615, 0.374448448002713];
+}

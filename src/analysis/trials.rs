@@ -1,0 +1,229 @@
+//! Attempts with their runs: which of them count in a question, and which are repetitions of one configuration.
+//!
+//! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
+
+use super::best::{Contender, Measured};
+use super::fields::{Names, field};
+use crate::record::{Attempt, AttemptId, Digest, LeftOut, Run, Value, Why};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt and its run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The attempt's id.
+    pub id: AttemptId,
+    /// Its run.
+    pub run: Run,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Whether a person took it, or its run, out of answers.
+    pub is_hidden: bool,
+}
+
+impl Trial {
+    /// The value of a full name; see [`field`].
+    pub fn field(&self, name: &str) -> Option<Value> {
+        field(&self.run, Some(&self.attempt), name)
+    }
+
+    /// Whether the attempt counts at all, though it may be of a kind that is `admitted`.
+    ///
+    /// # Errors
+    /// If it does not: the reason.
+    pub fn counts(&self, admitted: &BTreeSet<Why>) -> Result<(), LeftOut> {
+        if self.is_hidden && !admitted.contains(&Why::Hidden) {
+            return Err(LeftOut { why: Why::Hidden, reason: String::new() });
+        }
+        match self.attempt.counts() {
+            Err(left) if !admitted.contains(&left.why) => Err(left),
+            _ => Ok(()),
+        }
+    }
+
+    /// The value of a metric, if it counts.
+    ///
+    /// # Errors
+    /// If it does not: the reason.
+    pub fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
+        self.counts(admitted)?;
+        match self.attempt.measured(metric) {
+            Err(left) if left.why == Why::Tainted && admitted.contains(&Why::Tainted) => {
+                self.attempt.metric(metric).ok_or(left)
+            }
+            found => found,
+        }
+    }
+
+    fn as_measured(&self, metric: &str, value: f64) -> Measured {
+        Measured::of(self.id, &self.attempt, metric, value)
+    }
+}
+
+impl Measured {
+    /// A metric of an attempt, with what is known of its uncertainty.
+    pub fn of(id: AttemptId, attempt: &Attempt, metric: &str, value: f64) -> Self {
+        let half_width = attempt.metrics.get(metric).and_then(|metric| metric.uncertainty);
+        let sensors = attempt.sensors().into_iter().map(str::to_owned).collect();
+        Self { attempt: id, value, half_width, sensors }
+    }
+}
+
+/// All names that the attempts can be asked for.
+pub fn names(trials: &[Trial]) -> Names {
+    let mut names = Names::known();
+    let mut seen = BTreeSet::new();
+    for trial in trials {
+        if seen.insert(trial.run.id) {
+            names.add_run(&trial.run);
+        }
+        names.add_attempt(&trial.attempt);
+    }
+    names
+}
+
+/// Repetitions of one configuration, or all attempts that agree on the fields that were asked for.
+#[derive(Clone, Debug)]
+pub struct Configuration<'a> {
+    /// What its attempts agree on, where fields were asked for.
+    pub agreed: Vec<(String, Option<Value>)>,
+    /// Its attempts, at least one.
+    pub trials: Vec<&'a Trial>,
+}
+
+impl Configuration<'_> {
+    /// One of its runs: the one with the smallest id.
+    pub fn run(&self) -> Option<&Run> {
+        self.trials.iter().map(|trial| &trial.run).min_by_key(|run| run.id)
+    }
+
+    /// The values of a metric of those attempts in which it counts. One that is not finite leaves none: a mean with it means nothing.
+    pub fn values(&self, metric: &str, admitted: &BTreeSet<Why>) -> Vec<f64> {
+        let mut values = Vec::new();
+        for trial in &self.trials {
+            match trial.measured(metric, admitted) {
+                Ok(value) => values.push(value),
+                Err(left) if left.why == Why::NotFinite => return Vec::new(),
+                Err(_) => {}
+            }
+        }
+        values
+    }
+
+    /// The mean of a metric; see [`values`](Self::values).
+    pub fn mean(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<f64> {
+        let values = self.values(metric, admitted);
+        super::comparison::Summary::of(&values).map(|summary| summary.mean)
+    }
+
+    /// The configuration as one that may be best in a metric.
+    pub fn contender(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<Contender> {
+        if self.values(metric, admitted).is_empty() {
+            return None;
+        }
+        let value = |trial: &&Trial| Some(trial.as_measured(metric, trial.measured(metric, admitted).ok()?));
+        let measured = self.trials.iter().filter_map(value).collect();
+        Some(Contender { run: self.run()?.clone(), agreed: self.agreed.clone(), measured })
+    }
+}
+
+/// Puts together the attempts that differ in their seed alone or, where full names of fields are given, that agree on these.
+pub fn configurations<'a>(trials: impl IntoIterator<Item = &'a Trial>, by: &[String]) -> Vec<Configuration<'a>> {
+    let mut found: BTreeMap<Vec<Option<Digest>>, Configuration<'a>> = BTreeMap::new();
+    for trial in trials {
+        let agreed: Vec<(String, Option<Value>)> = by.iter().map(|name| (name.clone(), trial.field(name))).collect();
+        let key = if by.is_empty() {
+            vec![Some(trial.run.parts.group_id().0)]
+        } else {
+            agreed.iter().map(|(_, value)| value.as_ref().map(Value::digest)).collect()
+        };
+        let one = found.entry(key).or_insert_with(|| Configuration { agreed, trials: Vec::new() });
+        one.trials.push(trial);
+    }
+    found.into_values().collect()
+}
+
+/// How many attempts count in a metric, and how many do not and why.
+pub fn count_left_out(trials: &[Trial], metric: &str, admitted: &BTreeSet<Why>) -> (u64, BTreeMap<LeftOut, u64>) {
+    let mut counted = 0;
+    let mut left_out: BTreeMap<LeftOut, u64> = BTreeMap::new();
+    for trial in trials {
+        match trial.measured(metric, admitted) {
+            Ok(_) => counted += 1,
+            Err(left) => *left_out.entry(left).or_default() += 1,
+        }
+    }
+    (counted, left_out)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::record::{Metric, Nonce, Outcome, Parts, Table, Tail};
+
+    /// A finished attempt of a run with these fields, this seed and these metrics without units.
+    pub(in crate::analysis) fn trial(fields: &[(&str, Value)], seed: u64, metrics: &[(&str, f64)]) -> Trial {
+        let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let run = Run::new(Parts {
+            config: config.into(),
+            program: "p".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed,
+        });
+        let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), Metric::new(*value, "")));
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce([0; 16]),
+            started_unix_ms: 0,
+            wall_ns: 0,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: metrics.collect(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        };
+        Trial { id: attempt.id(), run, attempt, is_hidden: false }
+    }
+
+    #[test]
+    fn seeds_are_repetitions_and_fields_put_together_what_agrees_on_them() {
+        let of = |x: i64, y: &str, seed, loss| trial(&[("x", x.into()), ("y", y.into())], seed, &[("loss", loss)]);
+        let trials =
+            [of(1, "a", 1, 2.0), of(1, "a", 2, 4.0), of(1, "b", 1, 9.0), of(2, "a", 1, f64::NAN), of(2, "a", 2, 1.0)];
+        let none = BTreeSet::new();
+        let mut sizes: Vec<(usize, Option<f64>)> =
+            configurations(&trials, &[]).iter().map(|one| (one.trials.len(), one.mean("loss", &none))).collect();
+        sizes.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        assert_eq!(sizes, [(1, Some(9.0)), (2, None), (2, Some(3.0))]);
+        let by_x = configurations(&trials, &["x".to_owned()]);
+        let mut means: Vec<_> =
+            by_x.iter().map(|one| (one.agreed[0].1.clone().unwrap().as_int(), one.mean("loss", &none))).collect();
+        means.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        assert_eq!(means, [(Some(1), Some(5.0)), (Some(2), None)]);
+        let (counted, left_out) = count_left_out(&trials, "loss", &none);
+        assert_eq!((counted, left_out.len()), (4, 1));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_admitted() {
+        let mut one = trial(&[], 1, &[("loss", 2.0)]);
+        one.attempt.facts.insert("tainted".to_owned(), "throttled".into());
+        let why = |one: &Trial, admitted: &[Why]| {
+            one.measured("loss", &admitted.iter().copied().collect()).map_err(|left| left.why)
+        };
+        assert_eq!(why(&one, &[]), Err(Why::Tainted));
+        assert_eq!(why(&one, &[Why::Tainted]), Ok(2.0));
+        one.is_hidden = true;
+        assert_eq!(why(&one, &[Why::Tainted]), Err(Why::Hidden));
+        one.attempt.outcome = Outcome::Failed { reason: "no".to_owned() };
+        assert_eq!(why(&one, &[Why::Hidden]), Err(Why::Failed));
+        assert_eq!(why(&one, &[Why::Hidden, Why::Failed]), Ok(2.0));
+    }
+}

@@ -1,0 +1,49 @@
+//! `ledger compare`
+
+use super::context::{self, Context};
+use super::failure::{Failure, exit};
+use crate::analysis::{self, Trial};
+use crate::report;
+
+/// Put attempts side by side: what differs of their identity, and their metrics
+///
+/// Of a run, its newest finished attempt is taken. The best value of each metric is marked where it is known which way that is
+/// better. `ledger diff` compares two in all depth.
+///
+/// Example: ledger compare latest latest~1 latest~2
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Runs or attempts: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(required = true, num_args = 2.., value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Show what is equal too, and what is recorded only
+    #[arg(long)]
+    all: bool,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let found = context.store().read(|reader| {
+        let mut found = Vec::new();
+        for id in &args.ids {
+            found.push(match context::resolve_attempt(reader, id)? {
+                Ok(found) => found,
+                Err(failure) => return Ok(Err(failure)),
+            });
+        }
+        Ok(Ok(found))
+    })??;
+    let (mut trials, mut ids) = (Vec::new(), Vec::new());
+    for (one, name) in found.into_iter().zip(&args.ids) {
+        let (id, sealed) = one;
+        ids.push((sealed.run.id.to_string(), id.to_string(), name.clone()));
+        trials.push(Trial { id, run: sealed.run, attempt: sealed.attempt, is_hidden: false });
+    }
+    let sides = analysis::side_by_side(&trials);
+    // A whole id would make a column too wide to read.
+    let names: Vec<String> = ids.iter().map(|(.., name)| name.chars().take(16).collect()).collect();
+    let full: Vec<(String, String)> = ids.into_iter().map(|(run, attempt, _)| (run, attempt)).collect();
+    context
+        .answer(|| report::compare_text(&sides, &names, args.all), || report::compare_value(&sides, &full, args.all))?;
+    Ok(exit::YES)
+}

@@ -1,0 +1,217 @@
+//! `ledger correlate`
+
+use super::context::Context;
+use super::failure::{Failure, exit};
+use super::selection::{Selected, Selection};
+use crate::analysis::{self, Correlation, Curve, PhaseRow, Trial};
+use crate::record::{Sealed, Value, known_metric};
+use crate::report::{self, Correlated, LabelledPoint};
+use crate::store::{Reader, StoreError};
+use std::collections::BTreeMap;
+
+/// Say how two quantities go together: over runs, GPUs or phases
+///
+/// By run, X and Y are fields or metrics, the mean over the attempts of each run. By phase there are also time, median, count, share, power,
+/// energy and utilization of each kind of phase of each attempt; by gpu also what was read of each card: power_instant, temperature and so on, the
+/// mean over its attempts. With --split auto the points are parted into two clusters where there is strong reason, so that a correlation that
+/// only the difference of two groups makes is seen for what it is.
+///
+/// Example: ledger correlate temperature power_instant --by gpu --split auto
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A field, a metric, or a quantity of phases or GPUs
+    x: String,
+
+    /// Another one
+    y: String,
+
+    /// Take only the attempts of this model
+    #[arg(long, value_name = "M")]
+    model: Option<String>,
+
+    #[command(flatten)]
+    selection: Selection,
+
+    /// What a point stands for
+    #[arg(long, value_name = "WHAT", default_value = "run", value_parser = ["run", "gpu", "phase"])]
+    by: String,
+
+    /// Part the points into two clusters where there is strong reason
+    #[arg(long, value_name = "HOW", value_parser = ["auto"])]
+    split: Option<String>,
+}
+
+/// What there is of each phase, with its unit.
+const OF_PHASES: [(&str, &str); 7] = [
+    ("time", "s"),
+    ("median", "s"),
+    ("count", ""),
+    ("share", ""),
+    ("power", "W"),
+    ("energy", "J"),
+    ("utilization", "%"),
+];
+
+/// A sum and how many values are in it.
+type Sum = (f64, usize);
+
+/// Points by what they stand for: the sums of either quantity and how many values they are made of.
+#[derive(Default)]
+struct Points {
+    sums: BTreeMap<String, (Sum, Sum)>,
+}
+
+impl Points {
+    fn add(&mut self, label: String, x: Option<f64>, y: Option<f64>) {
+        let ((x_sum, x_count), (y_sum, y_count)) = self.sums.entry(label).or_default();
+        for (value, sum, count) in [(x, x_sum, x_count), (y, y_sum, y_count)] {
+            if let Some(value) = value.filter(|value| value.is_finite()) {
+                *sum += value;
+                *count += 1;
+            }
+        }
+    }
+
+    /// The means of the points that have both, and how many have not.
+    fn finish(self) -> (Vec<LabelledPoint>, usize) {
+        let all = self.sums.len();
+        let mean = |(sum, count): Sum| (count > 0).then(|| sum / f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        let whole = |(label, (x, y))| Some(LabelledPoint { label, x: mean(x)?, y: mean(y)? });
+        let points: Vec<LabelledPoint> = self.sums.into_iter().filter_map(whole).collect();
+        let incomplete = all - points.len();
+        (points, incomplete)
+    }
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let selected = args.selection.select(context, args.model.as_deref())?;
+    let counting: Vec<&Trial> =
+        selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
+    if counting.is_empty() {
+        return Err(Failure::new(exit::NO, "no finished attempt matches (`ledger ls` lists what there is)"));
+    }
+    let quantities = match args.by.as_str() {
+        "phase" => OF_PHASES.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect(),
+        "gpu" => of_gpus(&counting),
+        _ => BTreeMap::new(),
+    };
+    let (x, y) = (name(args, &args.x, &quantities, &selected)?, name(args, &args.y, &quantities, &selected)?);
+    let points = context.store_as_it_is().read(|reader| points(reader, args, &counting, (&x.0, &y.0), &selected))?;
+    let (points, incomplete) = points.finish();
+    let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
+    let Some(correlation) = Correlation::of(&plain) else {
+        let text = format!(
+            "{} with both, and both have to vary ({incomplete} without a finite `{}` or `{}`)",
+            report::count(points.len(), &args.by),
+            x.0,
+            y.0
+        );
+        return Err(Failure::new(exit::NO, text));
+    };
+    let split = args.split.is_some().then(|| analysis::split(&plain));
+    let found = Correlated { x, y, by: args.by.clone(), points, incomplete, correlation, split };
+    context.answer(|| report::correlate_text(&found), || report::correlate_value(&found))?;
+    Ok(exit::YES)
+}
+
+/// The quantities that were read of any GPU, with their units: a counter's mean is that of its rate.
+fn of_gpus(trials: &[&Trial]) -> BTreeMap<String, String> {
+    let series = trials.iter().flat_map(|trial| &trial.attempt.series);
+    let of_gpu = |name: &str| Some(name.strip_prefix("gpu.")?.split_once('.')?.1.to_owned());
+    series
+        .filter_map(|series| {
+            let quantity = analysis::quantity(&series.name)?;
+            let unit = match analysis::Kind::of(&series.name) {
+                analysis::Kind::Level => quantity.unit().to_owned(),
+                analysis::Kind::Counter => format!("{}/s", quantity.unit()),
+                analysis::Kind::Flags => "share of the time".to_owned(),
+            };
+            Some((of_gpu(&series.name)?, unit))
+        })
+        .collect()
+}
+
+/// The full name of a quantity, and its unit.
+fn name(
+    args: &Args,
+    text: &str,
+    quantities: &BTreeMap<String, String>,
+    selected: &Selected,
+) -> Result<(String, String), Failure> {
+    if let Some(unit) = quantities.get(text) {
+        return Ok((text.to_owned(), unit.clone()));
+    }
+    let full = selected.full_name(text, "correlate").map_err(|error| {
+        let also: Vec<&str> = quantities.keys().map(String::as_str).collect();
+        if also.is_empty() { error } else { error.with_hint(&format!("by {} also: {}", args.by, also.join(", "))) }
+    })?;
+    let is_metric = known_metric(&full).is_some() || selected.names.metrics.contains(&full);
+    let unit = if is_metric { selected.unit(&full) } else { String::new() };
+    Ok((full, unit))
+}
+
+fn points(
+    reader: &Reader<'_>,
+    args: &Args,
+    trials: &[&Trial],
+    (x, y): (&str, &str),
+    selected: &Selected,
+) -> Result<Points, StoreError> {
+    let mut points = Points::default();
+    for trial in trials {
+        let plain = |name: &str| match trial.attempt.metrics.get(name) {
+            Some(_) => trial.measured(name, &selected.admitted).ok(),
+            None => trial.field(name).as_ref().and_then(Value::as_float),
+        };
+        if args.by == "run" {
+            points.add(trial.run.id.0.prefix(12), plain(x), plain(y));
+            continue;
+        }
+        let Some(sealed) = reader.sealed(trial.id)? else { continue };
+        if args.by == "phase" {
+            for row in analysis::join(&sealed) {
+                let of = |name: &str| of_phase(&row, name).unwrap_or_else(|| plain(name));
+                let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));
+                points.add(format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank), of(x), of(y));
+            }
+            continue;
+        }
+        for (rank, label) in gpus(&sealed) {
+            let of = |name: &str| of_gpu(&sealed, rank, name).or_else(|| plain(name));
+            points.add(label, of(x), of(y));
+        }
+    }
+    Ok(points)
+}
+
+/// A quantity of a phase; none where that name is none of them.
+fn of_phase(row: &PhaseRow, name: &str) -> Option<Option<f64>> {
+    Some(match name {
+        "time" => Some(row.total_s),
+        "median" => Some(row.median_s),
+        "count" => u32::try_from(row.count).ok().map(f64::from),
+        "share" => Some(row.share),
+        "power" => row.energy.as_ref().ok().map(|energy| energy.joules / row.total_s),
+        "energy" => row.energy.as_ref().ok().map(|energy| energy.joules),
+        "utilization" => row.utilization.as_ref().ok().copied(),
+        _ => return None,
+    })
+}
+
+/// The GPUs of an attempt: their ranks, and what names each card wherever it is used.
+fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
+    let rank = |name: &str| name.strip_prefix("gpu.")?.split_once('.')?.0.parse::<u32>().ok();
+    let mut ranks: Vec<u32> = sealed.series.iter().filter_map(|series| rank(&series.name)).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let label = |rank: u32| {
+        let uuid = sealed.attempt.facts.get(&format!("gpu.{rank}.uuid")).and_then(Value::as_str).map(str::to_owned);
+        uuid.unwrap_or_else(|| format!("{} gpu {rank}", sealed.attempt.id().0.prefix(12)))
+    };
+    ranks.into_iter().map(|rank| (rank, label(rank))).collect()
+}
+
+fn of_gpu(sealed: &Sealed, rank: u32, name: &str) -> Option<f64> {
+    let full = format!("gpu.{rank}.{name}");
+    sealed.series.iter().find(|series| series.name == full).and_then(|series| Curve::of(series).mean())
+}

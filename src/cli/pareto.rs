@@ -1,0 +1,148 @@
+//! `ledger pareto`
+
+use super::context::{Context, write_new};
+use super::failure::{Failure, exit};
+use super::selection::{Selected, Selection, direction_of, nothing};
+use crate::analysis::{self, Configuration, configurations, dominators, place};
+use crate::record::{Direction, LeftOut};
+use crate::report::{self, Coordinate, Front, FrontPoint, PlotError};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Show the configurations that no other one beats in all of several metrics
+///
+/// A configuration is on the front if none is at least as good in every metric and better in one, by the means over repetitions
+/// (attempts that differ in their seed alone). What is left out of `ledger best` is left out here as well.
+///
+/// Example: ledger pareto --model resnet50 --metrics energy,epoch_time,accuracy --plot front.svg
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The model
+    #[arg(long, value_name = "M")]
+    model: String,
+
+    /// The metrics, two or more; of your own with the way they are better: `score:maximize`
+    #[arg(long, value_name = "X,Y,…", value_delimiter = ',', required = true)]
+    metrics: Vec<String>,
+
+    #[command(flatten)]
+    selection: Selection,
+
+    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    group_by: Vec<String>,
+
+    /// Show what is dominated too, and by which
+    #[arg(long)]
+    dominated: bool,
+
+    /// Draw an SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let mut coordinates = coordinates(args)?;
+    let selected = args.selection.select(context, Some(&args.model))?;
+    coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
+    let full = |name: &String| selected.full_name(name, "--group-by");
+    let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
+    let found = configurations(&selected.trials, &by);
+    let mut front = front(args, &selected, coordinates, &found);
+    if front.points.is_empty() {
+        return Err(empty(context, args, &front, &selected));
+    }
+    let runs: Vec<_> = front.points.iter().map(|point| point.run.id).collect();
+    let ids: Vec<String> =
+        context.store_as_it_is().read(|reader| runs.iter().map(|run| reader.short(run.0)).collect())?;
+    front.points.iter_mut().zip(ids).for_each(|(point, id)| point.id = id);
+    if let Some(path) = &args.plot {
+        let svg = report::pareto_svg(&front).map_err(|error| {
+            let code = if matches!(error, PlotError::Empty) { exit::NO } else { exit::LEDGER };
+            Failure::new(code, error)
+        })?;
+        write_new(path, svg.as_bytes())?;
+    }
+    context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
+    Ok(exit::YES)
+}
+
+fn coordinates(args: &Args) -> Result<Vec<Coordinate>, Failure> {
+    let mut found: Vec<Coordinate> = Vec::new();
+    for text in &args.metrics {
+        let (metric, way) = match text.rsplit_once(':') {
+            Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
+            _ => (text.as_str(), None),
+        };
+        let direction = direction_of(metric, way).map_err(|_| {
+            Failure::new(
+                exit::USAGE,
+                format!(
+                    "--metrics: `{metric}` is no metric of ours (write `{metric}:minimize` or `{metric}:maximize`)"
+                ),
+            )
+        })?;
+        if !found.iter().any(|one| one.metric == metric) {
+            found.push(Coordinate { metric: metric.to_owned(), unit: String::new(), direction });
+        }
+    }
+    if found.len() < 2 {
+        return Err(Failure::new(
+            exit::USAGE,
+            "--metrics: two metrics at least are wanted (`ledger best` ranks by one)",
+        ));
+    }
+    Ok(found)
+}
+
+fn empty(context: &Context, args: &Args, front: &Front, selected: &Selected) -> Failure {
+    let none = |one: &&Coordinate| {
+        !selected.trials.iter().any(|trial| trial.measured(&one.metric, &selected.admitted).is_ok())
+    };
+    match front.coordinates.iter().find(none) {
+        Some(one) if args.selection.is_everything() => nothing(context, &args.model, &one.metric),
+        _ => Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"),
+    }
+}
+
+fn front(args: &Args, selected: &Selected, coordinates: Vec<Coordinate>, found: &[Configuration<'_>]) -> Front {
+    let mut points: Vec<FrontPoint> = found.iter().filter_map(|one| point(one, &coordinates, selected)).collect();
+    points.sort_by(|a, b| {
+        let better = |x: f64, y: f64| match coordinates[0].direction {
+            Direction::Minimize => x.total_cmp(&y),
+            Direction::Maximize => y.total_cmp(&x),
+        };
+        better(a.means[0].0, b.means[0].0).then_with(|| a.run.id.cmp(&b.run.id))
+    });
+    let means: Vec<Vec<f64>> =
+        points.iter().map(|point| point.means.iter().map(|(mean, ..)| *mean).collect()).collect();
+    let directions: Vec<Direction> = coordinates.iter().map(|one| one.direction).collect();
+    for (point, by) in points.iter_mut().zip(dominators(&means, &directions)) {
+        point.dominated_by = by;
+    }
+    let runs: Vec<_> = points.iter().map(|point| &point.run).collect();
+    let by: Vec<String> =
+        found.first().map(|one| one.agreed.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default();
+    let fields = if by.is_empty() { analysis::differing(&runs) } else { by };
+    for point in points.iter_mut().filter(|point| point.fields.is_empty()) {
+        point.fields = fields.iter().map(|name| analysis::field(&point.run, None, name)).collect();
+    }
+    let mut left_out: BTreeMap<LeftOut, u64> = BTreeMap::new();
+    for trial in &selected.trials {
+        let fault = coordinates.iter().find_map(|one| trial.measured(&one.metric, &selected.admitted).err());
+        fault.into_iter().for_each(|left| *left_out.entry(left).or_default() += 1);
+    }
+    Front { model: args.model.clone(), coordinates, fields, points, left_out }
+}
+
+/// A configuration that has all metrics.
+fn point(one: &Configuration<'_>, coordinates: &[Coordinate], selected: &Selected) -> Option<FrontPoint> {
+    let mut means = Vec::new();
+    for coordinate in coordinates {
+        let contender = one.contender(&coordinate.metric, &selected.admitted)?;
+        let placed = place(vec![contender], coordinate.direction, 1, None).pop()?;
+        means.push((placed.summary.mean, placed.half_width, placed.summary.n));
+    }
+    let fields = one.agreed.iter().map(|(_, value)| value.clone()).collect();
+    Some(FrontPoint { id: String::new(), run: one.run()?.clone(), fields, means, dominated_by: None })
+}

@@ -1,0 +1,141 @@
+//! Which attempts a question is about: the arguments that several commands share, and the attempts that they mean.
+
+use super::context::Context;
+use super::failure::{Failure, exit};
+use crate::analysis::expr::{Expr, full_name};
+use crate::analysis::{Names, Trial, names};
+use crate::record::{Direction, Why, known_metric};
+use crate::store::{Reader, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Arguments that select attempts.
+#[derive(Debug, clap::Args)]
+pub(super) struct Selection {
+    /// Take only the attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
+    #[arg(long = "where", value_name = "EXPR")]
+    condition: Option<String>,
+
+    /// Take only the attempts on that many GPUs
+    #[arg(long, value_name = "N")]
+    gpus: Option<u32>,
+
+    /// Take in what is left out otherwise: failed, interrupted, tainted, hidden
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["failed", "interrupted", "tainted", "hidden"])]
+    include: Vec<String>,
+}
+
+/// The attempts that are meant.
+pub(super) struct Selected {
+    /// The attempts that match.
+    pub(super) trials: Vec<Trial>,
+    /// The names that any attempt of the model has.
+    pub(super) names: Names,
+    /// What is taken in though it would be left out otherwise.
+    pub(super) admitted: BTreeSet<Why>,
+}
+
+impl Selection {
+    /// Whether every attempt that counts is meant.
+    pub(super) fn is_everything(&self) -> bool {
+        self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
+    }
+
+    /// Reads the attempts of a model, or of all models, and keeps those that match.
+    pub(super) fn select(&self, context: &Context, model: Option<&str>) -> Result<Selected, Failure> {
+        let trials = context.store().read(|reader| trials_of(reader, model))?;
+        let names = names(&trials);
+        let trials = self.filter(trials, &names)?;
+        let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());
+        Ok(Selected { trials, names, admitted: Why::ALL.into_iter().filter(named).collect() })
+    }
+
+    fn filter(&self, mut trials: Vec<Trial>, names: &Names) -> Result<Vec<Trial>, Failure> {
+        if let Some(gpus) = self.gpus {
+            let wanted = Some(i64::from(gpus));
+            trials.retain(|trial| trial.field("hardware.gpus").and_then(|value| value.as_int()) == wanted);
+        }
+        let Some(text) = &self.condition else { return Ok(trials) };
+        let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
+        let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
+        let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
+        if !trials.iter().any(matching)
+            && let Some(error) = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err())
+        {
+            return Err(wrong(error));
+        }
+        trials.retain(matching);
+        Ok(trials)
+    }
+}
+
+impl Selected {
+    /// The full name that a person means.
+    pub(super) fn full_name(&self, name: &str, argument: &str) -> Result<String, Failure> {
+        full_name(name, &self.names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("{argument}: {error}")))
+    }
+
+    /// The full name of a metric that a person means.
+    pub(super) fn metric(&self, name: &str, argument: &str) -> Result<String, Failure> {
+        if self.names.metrics.contains(name) || known_metric(name).is_some() {
+            return Ok(name.to_owned());
+        }
+        full_name(name, &[&self.names.metrics]).map_err(|error| {
+            Failure::new(exit::USAGE, format!("{argument}: {}", error.replace("unknown name", "no metric")))
+        })
+    }
+
+    /// The unit of a metric, as the attempts have it.
+    pub(super) fn unit(&self, metric: &str) -> String {
+        let recorded = self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let known = || known_metric(metric).map(|known| known.unit.to_owned());
+        recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default()
+    }
+}
+
+/// Every attempt of a model, or of all models.
+pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
+    let hidden = reader.hidden()?;
+    let mut runs = BTreeMap::new();
+    let mut trials = Vec::new();
+    for id in reader.of_model(model)? {
+        let Some(attempt) = reader.attempt(id)? else { continue };
+        if let std::collections::btree_map::Entry::Vacant(entry) = runs.entry(attempt.run) {
+            let Some(run) = reader.run(attempt.run)? else { continue };
+            entry.insert(run);
+        }
+        let Some(run) = runs.get(&attempt.run).cloned() else { continue };
+        let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
+        trials.push(Trial { id, run, attempt, is_hidden });
+    }
+    Ok(trials)
+}
+
+/// Which way a metric is better.
+pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {
+    match (stated, known_metric(metric)) {
+        (Some("maximize"), _) => Ok(Direction::Maximize),
+        (Some(_), _) => Ok(Direction::Minimize),
+        (None, Some(known)) => Ok(known.direction),
+        (None, None) => {
+            let text = format!("`{metric}` is no metric of ours (add --direction minimize or maximize)");
+            Err(Failure::new(exit::USAGE, text))
+        }
+    }
+}
+
+/// What there is, where nothing was found: of the model its metrics, or the models.
+pub(super) fn nothing(context: &Context, model: &str, metric: &str) -> Failure {
+    let ranked = context.store_as_it_is().read(|reader| reader.ranked_metrics()).unwrap_or_default();
+    let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let text = match ranked.get(model) {
+        Some(metrics) => format!(
+            "no finished attempt of `{model}` has a finite `{metric}` (there are: {})",
+            list(metrics.iter().collect())
+        ),
+        None if ranked.is_empty() => {
+            "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
+        }
+        None => format!("no finished attempt is of model `{model}` (there are: {})", list(ranked.keys().collect())),
+    };
+    Failure::new(exit::NO, text)
+}

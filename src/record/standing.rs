@@ -1,0 +1,210 @@
+//! Whether an attempt's value of a metric counts in answers, and if not, why.
+//!
+//! What is left out is never lost: answers say how many attempts they leave out and for what reason.
+
+use super::{Attempt, Metric, Outcome, Value};
+
+/// Why an attempt is left out of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// It could not do all that was asked.
+    Failed,
+    /// Somebody or something stopped it.
+    Interrupted,
+    /// It finished, but its numbers are not to be believed.
+    Tainted,
+    /// A person took it out of answers.
+    Hidden,
+    /// The metric has a reason in place of a value.
+    Missing,
+    /// The metric is no finite number.
+    NotFinite,
+    /// It has no such metric.
+    Absent,
+}
+
+impl Why {
+    /// Every reason, in the order in which they are told.
+    pub const ALL: [Self; 7] =
+        [Self::Failed, Self::Interrupted, Self::Tainted, Self::Hidden, Self::Missing, Self::NotFinite, Self::Absent];
+
+    /// The word that is shown and given in arguments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Tainted => "tainted",
+            Self::Hidden => "hidden",
+            Self::Missing => "missing",
+            Self::NotFinite => "not_finite",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// An attempt is left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftOut {
+    /// The kind of reason.
+    pub why: Why,
+    /// The reason in words; empty where the kind says all.
+    pub reason: String,
+}
+
+impl LeftOut {
+    /// Reasons are kept up to this many characters.
+    const MOST: usize = 200;
+
+    fn new(why: Why, reason: &str) -> Self {
+        Self { why, reason: reason.chars().take(Self::MOST).collect() }
+    }
+}
+
+/// Units of what comes from sensors of power, which estimators that disagree make worthless.
+const OF_ENERGY: [&str; 3] = ["J", "W", "J·s"];
+
+impl Attempt {
+    /// Why nothing that this attempt measured is to be believed; none where nothing speaks against it.
+    ///
+    /// The reasons are the texts of the facts `tainted` and `worker.tainted`: one text or a list of them.
+    pub fn taints(&self) -> Vec<&str> {
+        let stated = [Self::TAINT, "worker.tainted"].into_iter().filter_map(|name| self.facts.get(name));
+        stated
+            .flat_map(|fact| match fact {
+                Value::List(reasons) => reasons.iter().filter_map(Value::as_str).collect(),
+                other => Vec::from_iter(other.as_str()),
+            })
+            .filter(|reason| !reason.is_empty())
+            .collect()
+    }
+
+    /// Whether the attempt counts in answers at all.
+    ///
+    /// # Errors
+    /// If it does not: the reason.
+    pub fn counts(&self) -> Result<(), LeftOut> {
+        match &self.outcome {
+            Outcome::Failed { reason } => return Err(LeftOut::new(Why::Failed, reason)),
+            Outcome::Interrupted { reason } => return Err(LeftOut::new(Why::Interrupted, reason)),
+            Outcome::Finished => {}
+        }
+        let taints = self.taints();
+        if taints.is_empty() { Ok(()) } else { Err(LeftOut::new(Why::Tainted, &taints.join("; "))) }
+    }
+
+    /// Whether a metric of an attempt that counts does so too, with its value.
+    ///
+    /// # Errors
+    /// If it does not: the reason.
+    pub fn measured(&self, name: &str) -> Result<f64, LeftOut> {
+        match self.metrics.get(name) {
+            Some(metric) => self.judge(metric),
+            None => Err(LeftOut::new(Why::Absent, "")),
+        }
+    }
+
+    /// As [`measured`](Self::measured), of a metric that is at hand.
+    ///
+    /// # Errors
+    /// If it does not count: the reason.
+    pub fn judge(&self, metric: &Metric) -> Result<f64, LeftOut> {
+        let Some(value) = metric.value else {
+            return Err(LeftOut::new(Why::Missing, metric.reason.as_deref().unwrap_or_default()));
+        };
+        if !value.is_finite() {
+            return Err(LeftOut::new(Why::NotFinite, &format!("it is {value}")));
+        }
+        if OF_ENERGY.contains(&metric.unit.as_str()) && self.is_marked("disagreement") {
+            return Err(LeftOut::new(Why::Tainted, "the two estimators of energy disagree"));
+        }
+        Ok(value)
+    }
+
+    fn is_marked(&self, mark: &str) -> bool {
+        matches!(self.facts.get("telemetry.marks"), Some(Value::List(marks)) if marks.iter().any(|one| one.as_str() == Some(mark)))
+    }
+
+    /// Names the sensors that the attempt's energies come from: its GPUs' UUIDs, or its host where it used none.
+    pub fn sensors(&self) -> Vec<&str> {
+        let is_uuid = |name: &str| name.starts_with("gpu.") && name.ends_with(".uuid");
+        let uuids = self.facts.iter().filter(|(name, _)| is_uuid(name)).filter_map(|(_, uuid)| uuid.as_str());
+        let mut found: Vec<&str> = uuids.collect();
+        if found.is_empty() {
+            found.extend(self.facts.get("host.name").and_then(Value::as_str));
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Digest, Nonce, RunId, Table, Tail};
+    use std::collections::BTreeMap;
+
+    fn attempt(outcome: Outcome, facts: Table) -> Attempt {
+        let metrics = [
+            ("energy", Metric::new(5.0, "J")),
+            ("loss", Metric::new(f64::NAN, "")),
+            ("accuracy", Metric::new(0.5, "")),
+            ("mfu", Metric::missing("%", "it was not told")),
+        ];
+        Attempt {
+            run: RunId(Digest([1; 32])),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome,
+            exit: None,
+            metrics: BTreeMap::from(metrics.map(|(name, metric)| (name.to_owned(), metric))),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts,
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    fn why<T>(found: Result<T, LeftOut>) -> Option<(Why, String)> {
+        found.err().map(|left| (left.why, left.reason))
+    }
+
+    #[test]
+    fn what_counts_has_a_finite_value_and_nothing_against_it() {
+        let plain = attempt(Outcome::Finished, Table::new());
+        assert_eq!((plain.counts(), plain.measured("energy")), (Ok(()), Ok(5.0)));
+        assert_eq!(why(plain.measured("loss")), Some((Why::NotFinite, "it is NaN".to_owned())));
+        assert_eq!(why(plain.measured("mfu")), Some((Why::Missing, "it was not told".to_owned())));
+        assert_eq!(why(plain.measured("edp")), Some((Why::Absent, String::new())));
+        let failed = attempt(Outcome::Failed { reason: "the disk is full".to_owned() }, Table::new());
+        assert_eq!(why(failed.counts()), Some((Why::Failed, "the disk is full".to_owned())));
+    }
+
+    #[test]
+    fn taints_come_from_facts_and_marks_taint_energies_alone() {
+        let facts = [
+            ("tainted".to_owned(), vec!["throttled", "hot start"].into()),
+            ("worker.tainted".to_owned(), "zero power".into()),
+        ];
+        let tainted = attempt(Outcome::Finished, facts.into());
+        assert_eq!(why(tainted.counts()), Some((Why::Tainted, "throttled; hot start; zero power".to_owned())));
+        let empty = attempt(Outcome::Finished, [("tainted".to_owned(), Value::List(Vec::new()))].into());
+        assert_eq!(empty.counts(), Ok(()));
+        let marked =
+            attempt(Outcome::Finished, [("telemetry.marks".to_owned(), vec!["gap", "disagreement"].into())].into());
+        assert_eq!((marked.counts(), marked.measured("accuracy")), (Ok(()), Ok(0.5)));
+        assert_eq!(why(marked.measured("energy")).map(|(why, _)| why), Some(Why::Tainted));
+    }
+
+    #[test]
+    fn sensors_are_gpus_or_the_host() {
+        let host = ("host.name".to_owned(), Value::from("n1"));
+        let gpus = [("gpu.1.uuid", "GPU-b"), ("gpu.0.uuid", "GPU-c"), ("gpu.0.name", "H200")];
+        let facts = gpus.map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().chain([host.clone()]);
+        assert_eq!(attempt(Outcome::Finished, facts.collect()).sensors(), ["GPU-b", "GPU-c"]);
+        assert_eq!(attempt(Outcome::Finished, [host].into()).sensors(), ["n1"]);
+    }
+}

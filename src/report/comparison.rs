@@ -1,0 +1,86 @@
+//! Several attempts side by side, as text and as a document.
+
+use super::document::table_of;
+use super::number::significant;
+use super::table::columns;
+use crate::analysis::{SideBySide, SideLine};
+use crate::record::{Table, Value};
+
+/// Longer texts are cut.
+const WIDEST: usize = 40;
+
+fn shown(value: Option<&Value>) -> String {
+    let text = match value {
+        None => return "-".to_owned(),
+        Some(Value::Float(number)) => significant(*number),
+        Some(other) => other.to_string(),
+    };
+    if text.chars().count() <= WIDEST {
+        return text;
+    }
+    text.chars().take(WIDEST - 1).chain(['…']).collect()
+}
+
+/// Attempts in columns, fields and metrics in rows; without `all` only those that differ, and nothing of what is recorded only.
+pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
+    let mut text = String::new();
+    let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
+    for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
+        let rows = lines.iter().filter(|line| all || line.differs()).map(|line| {
+            let cell = |(at, value): (usize, &Option<Value>)| {
+                let mark = if line.best.contains(&at) { " *" } else { "" };
+                format!("{}{mark}", shown(value.as_ref()))
+            };
+            let mut row = vec![line.name.clone()];
+            row.extend(line.values.iter().enumerate().map(cell));
+            row.extend((head == "METRIC").then(|| line.unit.clone()));
+            row
+        });
+        let rows: Vec<_> = rows.collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let mut heads: Vec<&str> = vec![head];
+        heads.extend(names.iter().map(String::as_str));
+        heads.extend((head == "METRIC").then_some("UNIT"));
+        text.push_str(&columns(&heads, rows));
+    }
+    if text.is_empty() {
+        text.push_str("they do not differ in any part of the identity nor in any metric\n");
+    } else if sides.metrics.iter().any(|line| !line.best.is_empty() && (all || line.differs())) {
+        text.push_str("* the best of the row\n");
+    }
+    text
+}
+
+fn line_value(line: &SideLine) -> Value {
+    // JSON has a place for what is missing only in an object.
+    let values = line.values.iter().enumerate().filter_map(|(at, value)| Some((at.to_string(), value.clone()?)));
+    let mut table = table_of([
+        ("name", line.name.as_str().into()),
+        ("values", Value::Table(values.collect())),
+        ("differs", line.differs().into()),
+    ]);
+    if !line.unit.is_empty() {
+        table.insert("unit".to_owned(), line.unit.as_str().into());
+    }
+    if !line.best.is_empty() {
+        table.insert("best".to_owned(), line.best.clone().into());
+    }
+    Value::Table(table)
+}
+
+/// The comparison as a document's members: each line's values by the position of the attempt.
+pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: bool) -> Table {
+    let lines =
+        |lines: &[SideLine]| Value::List(lines.iter().filter(|line| all || line.differs()).map(line_value).collect());
+    let attempt = |(run, attempt): &(String, String)| {
+        Value::Table(table_of([("run", run.as_str().into()), ("attempt", attempt.as_str().into())]))
+    };
+    table_of([
+        ("attempts", Value::List(attempts.iter().map(attempt).collect())),
+        ("identity", lines(&sides.identity)),
+        ("metrics", lines(&sides.metrics)),
+        ("recorded", lines(&sides.recorded)),
+    ])
+}

@@ -1,0 +1,123 @@
+//! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
+
+use super::document::table_of;
+use super::number::{count, within};
+use super::ranking::{in_unit, left_out_text, left_out_value, short_names};
+use super::table::columns;
+use crate::record::{Direction, LeftOut, Run, Table, Value};
+use std::collections::BTreeMap;
+
+/// A metric of the question.
+#[derive(Clone, Debug)]
+pub struct Coordinate {
+    /// Its name.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way it is better.
+    pub direction: Direction,
+}
+
+/// A configuration.
+#[derive(Clone, Debug)]
+pub struct FrontPoint {
+    /// The short id of one of its runs.
+    pub id: String,
+    /// That run.
+    pub run: Run,
+    /// The values of the fields that tell configurations apart.
+    pub fields: Vec<Option<Value>>,
+    /// For each metric the mean, half the width of its 95% interval where that is known, and the number of attempts.
+    pub means: Vec<(f64, Option<f64>, usize)>,
+    /// The position of one on the front that is at least as good in everything and better in something; none on the front.
+    pub dominated_by: Option<usize>,
+}
+
+/// Configurations in several metrics at once, in the order of the first one.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// The model.
+    pub model: String,
+    /// The metrics.
+    pub coordinates: Vec<Coordinate>,
+    /// The names of the fields that tell configurations apart.
+    pub fields: Vec<String>,
+    /// The configurations.
+    pub points: Vec<FrontPoint>,
+    /// How many attempts do not count in all of the metrics, and why.
+    pub left_out: BTreeMap<LeftOut, u64>,
+}
+
+/// The front as a table, with what is dominated if asked for. The numbers are those of the plot.
+pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
+    let metric_heads: Vec<String> = front.coordinates.iter().map(|one| format!(">{}", one.metric)).collect();
+    let names = short_names(&front.fields);
+    let mut heads = vec![">#", "RUN"];
+    heads.extend(metric_heads.iter().map(String::as_str));
+    heads.push(">N");
+    heads.extend(with_dominated.then_some("BEATEN BY"));
+    heads.extend(names.iter().map(String::as_str));
+    let numbered = front.points.iter().enumerate().filter(|(_, point)| with_dominated || point.dominated_by.is_none());
+    let rows = numbered.map(|(at, point)| {
+        let mut row = vec![(at + 1).to_string(), point.id.clone()];
+        row.extend(
+            point.means.iter().zip(&front.coordinates).map(|((mean, half_width, _), coordinate)| {
+                within(in_unit(*mean, &coordinate.unit), *mean, *half_width)
+            }),
+        );
+        row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
+        row.extend(
+            with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", by + 1))),
+        );
+        row.extend(point.fields.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string)));
+        row
+    });
+    let mut text = columns(&heads, rows);
+    let dominated = front.points.iter().filter(|point| point.dominated_by.is_some()).count();
+    let ways: Vec<String> =
+        front.coordinates.iter().map(|one| format!("{} {}", one.direction.name(), one.metric)).collect();
+    text.push_str(&format!(
+        "front: {} of {} ({}; by the means alone){}\n",
+        front.points.len() - dominated,
+        count(front.points.len(), "configuration"),
+        ways.join(", "),
+        if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
+    ));
+    text.push_str(&left_out_text(&front.left_out, "metric"));
+    text
+}
+
+/// The front as a document's members.
+pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
+    let coordinate = |one: &Coordinate| {
+        Value::Table(table_of([
+            ("metric", one.metric.as_str().into()),
+            ("unit", one.unit.as_str().into()),
+            ("direction", one.direction.name().into()),
+        ]))
+    };
+    let numbered = front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none());
+    let points = numbered.map(|point| {
+        let means = point.means.iter().zip(&front.coordinates).map(|((mean, half_width, n), coordinate)| {
+            let mut table = table_of([("mean", (*mean).into()), ("n", (*n).into())]);
+            table.extend(half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
+            (coordinate.metric.clone(), Value::Table(table))
+        });
+        let mut table = table_of([
+            ("run", point.run.id.to_string().into()),
+            ("metrics", Value::Table(means.collect())),
+            ("on_front", point.dominated_by.is_none().into()),
+            ("config", point.run.parts.config.clone()),
+        ]);
+        let by = point.dominated_by.and_then(|by| front.points.get(by));
+        table.extend(by.map(|by| ("dominated_by".to_owned(), by.run.id.to_string().into())));
+        Value::Table(table)
+    });
+    table_of([
+        ("model", front.model.as_str().into()),
+        ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
+        ("configurations", front.points.len().into()),
+        ("points", Value::List(points.collect())),
+        ("left_out", left_out_value(&front.left_out)),
+    ])
+}

@@ -1,0 +1,158 @@
+//! Which attempts of a model count, which do not and why: answers say how many they leave out without reading records.
+
+use super::StoreError;
+use super::tables::{BY_MODEL, Id, TOTALS, UNMEASURED};
+use crate::record::{Attempt, AttemptId, Digest, LeftOut, Why};
+use redb::{ReadTransaction, ReadableTable, WriteTransaction};
+use std::collections::BTreeMap;
+
+/// The attempts of a model in a question about one metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many count.
+    pub counted: u64,
+    /// How many do not, by the reason. Of those that have no such metric there is no more than the number.
+    pub left_out: BTreeMap<LeftOut, u64>,
+}
+
+/// What the tables say of one attempt.
+pub(super) struct Census<'a> {
+    pub(super) standing: (u8, String),
+    /// The metrics that count, and one empty name, if the attempt does.
+    pub(super) counted: Vec<&'a str>,
+    pub(super) unmeasured: Vec<(&'a str, u8, String)>,
+}
+
+impl<'a> Census<'a> {
+    pub(super) fn of(attempt: &'a Attempt, hidden: bool) -> Self {
+        let standing = match attempt.counts() {
+            _ if hidden => (4, String::new()),
+            Ok(()) => (0, String::new()),
+            Err(LeftOut { why: Why::Failed, reason }) => (1, reason),
+            Err(LeftOut { why: Why::Interrupted, reason }) => (2, reason),
+            Err(LeftOut { reason, .. }) => (3, reason),
+        };
+        let mut found = Self { standing, counted: Vec::new(), unmeasured: Vec::new() };
+        if found.standing.0 != 0 {
+            return found;
+        }
+        found.counted.push("");
+        for (name, metric) in attempt.metrics.iter().filter(|(name, _)| !name.is_empty()) {
+            match attempt.judge(metric) {
+                Ok(_) => found.counted.push(name),
+                Err(LeftOut { why, reason }) => {
+                    let kind = match why {
+                        Why::NotFinite => 1,
+                        Why::Tainted => 2,
+                        _ => 0,
+                    };
+                    found.unmeasured.push((name, kind, reason));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Enters an attempt, or takes it out as it was entered.
+pub(super) fn change(
+    txn: &WriteTransaction,
+    model: &str,
+    id: Id,
+    attempt: &Attempt,
+    hidden: bool,
+    add: bool,
+) -> Result<(), StoreError> {
+    let census = Census::of(attempt, hidden);
+    let mut by_model = txn.open_table(BY_MODEL)?;
+    let (code, reason) = &census.standing;
+    if add {
+        by_model.insert((model, *code, id), reason.as_str())?;
+    } else {
+        by_model.remove((model, *code, id))?;
+    }
+    let mut totals = txn.open_table(TOTALS)?;
+    for metric in census.counted {
+        let before = totals.get((model, metric))?.map_or(0, |count| count.value());
+        let after = if add { before + 1 } else { before.saturating_sub(1) };
+        if after == 0 {
+            totals.remove((model, metric))?;
+        } else {
+            totals.insert((model, metric), after)?;
+        }
+    }
+    let mut unmeasured = txn.open_table(UNMEASURED)?;
+    for (metric, kind, reason) in census.unmeasured {
+        if add {
+            unmeasured.insert((model, metric, id), (kind, reason.as_str()))?;
+        } else {
+            unmeasured.remove((model, metric, id))?;
+        }
+    }
+    Ok(())
+}
+
+fn why_of(standing: u8) -> Why {
+    match standing {
+        1 => Why::Failed,
+        2 => Why::Interrupted,
+        4 => Why::Hidden,
+        _ => Why::Tainted,
+    }
+}
+
+/// Every attempt of a model, hidden ones too, in the order of their standing and ids.
+pub(super) fn of_model(txn: &ReadTransaction, model: &str) -> Result<Vec<AttemptId>, StoreError> {
+    let table = txn.open_table(BY_MODEL)?;
+    let range = table.range((model, 0, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
+    range.map(|item| Ok(AttemptId(Digest(item?.0.value().2)))).collect()
+}
+
+/// The attempts of a model that do not count at all, each with its reason.
+fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+    let table = txn.open_table(BY_MODEL)?;
+    let range = table.range((model, 1, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
+    range
+        .map(|item| {
+            let (key, reason) = item?;
+            let (_, standing, id) = key.value();
+            Ok((AttemptId(Digest(id)), LeftOut { why: why_of(standing), reason: reason.value().to_owned() }))
+        })
+        .collect()
+}
+
+/// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.
+fn unmeasured(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+    let table = txn.open_table(UNMEASURED)?;
+    let range = table.range((model, metric, [0; 32])..=(model, metric, [0xff; 32]))?;
+    range
+        .map(|item| {
+            let (key, value) = item?;
+            let (kind, reason) = value.value();
+            let why = match kind {
+                1 => Why::NotFinite,
+                2 => Why::Tainted,
+                _ => Why::Missing,
+            };
+            Ok((AttemptId(Digest(key.value().2)), LeftOut { why, reason: reason.to_owned() }))
+        })
+        .collect()
+}
+
+/// How many attempts of a model count in a metric, and how many do not and why.
+pub(super) fn tally(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Tally, StoreError> {
+    let mut tally = Tally::default();
+    let unmeasured = unmeasured(txn, model, metric)?;
+    let totals = txn.open_table(TOTALS)?;
+    let total = |metric| Ok::<_, StoreError>(totals.get((model, metric))?.map_or(0, |count| count.value()));
+    tally.counted = total(metric)?;
+    let of_metric = u64::try_from(unmeasured.len()).unwrap_or(u64::MAX);
+    let absent = total("")?.saturating_sub(tally.counted).saturating_sub(of_metric);
+    for (_, left) in excluded(txn, model)?.into_iter().chain(unmeasured) {
+        *tally.left_out.entry(left).or_default() += 1;
+    }
+    if absent > 0 {
+        tally.left_out.insert(LeftOut { why: Why::Absent, reason: String::new() }, absent);
+    }
+    Ok(tally)
+}

@@ -1,0 +1,122 @@
+//! Who counts and who does not, against a scan of all attempts.
+
+use super::*;
+use crate::record::{LeftOut, Why};
+use crate::store::tables;
+
+/// One attempt: (x, seed, kind of outcome, loss, energy, whether its estimators disagree).
+type Drawn = (i64, u64, u8, Option<f64>, Option<f64>, bool);
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let number =
+        || prop_oneof![4 => (0..9u8).prop_map(|i| Some(f64::from(i))), 1 => Just(Some(f64::NAN)), 1 => Just(None)];
+    (0..3i64, 0..2u64, 0..5u8, number(), number(), prop::bool::weighted(0.2))
+}
+
+fn made(number: u32, (x, seed, kind, loss, energy, disagrees): Drawn) -> Sealed {
+    let mut one = sealed(x, seed, number, 0.0, true);
+    let attempt = &mut one.attempt;
+    match kind {
+        1 => attempt.outcome = Outcome::Failed { reason: "r".into() },
+        2 => attempt.outcome = Outcome::Interrupted { reason: "r".into() },
+        3 => drop(attempt.facts.insert("tainted".into(), vec!["hot start"].into())),
+        _ => {}
+    }
+    if disagrees {
+        attempt.facts.insert("telemetry.marks".into(), vec!["disagreement"].into());
+    }
+    let metric = |value: Option<f64>, unit| match value {
+        Some(value) => Metric::new(value, unit),
+        None => Metric::missing(unit, "not read"),
+    };
+    attempt.metrics = [("energy".to_owned(), metric(energy, "J"))].into();
+    // A loss of zero stands for one that was never told.
+    if loss != Some(0.0) {
+        attempt.metrics.insert("loss".to_owned(), metric(loss, ""));
+    }
+    one
+}
+
+/// What is left out of a question, from all attempts; `hidden` says of which.
+fn naive(all: &[Sealed], hidden: &dyn Fn(&Sealed) -> bool, metric: &str) -> Tally {
+    let mut tally = Tally::default();
+    for one in all {
+        let stands = match one.attempt.counts() {
+            _ if hidden(one) => Err(LeftOut { why: Why::Hidden, reason: String::new() }),
+            Ok(()) => one.attempt.measured(metric),
+            Err(left) => Err(left),
+        };
+        match stands {
+            Ok(_) => tally.counted += 1,
+            Err(left) => *tally.left_out.entry(left).or_default() += 1,
+        }
+    }
+    tally
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_is_left_out_is_what_a_scan_leaves_out(
+        drawn in prop::collection::vec(drawn(), 1..10),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), any::<bool>()), 0..12),
+    ) {
+        let (_dir, store) = store();
+        let all: Vec<Sealed> = (0u32..).zip(drawn).map(|(number, drawn)| made(number, drawn)).collect();
+        let mut hidden = std::collections::BTreeSet::new();
+        store.write(|writer| {
+            let (first, rest) = all.split_at(all.len() / 2);
+            first.iter().try_for_each(|one| writer.seal(one, 0).map(drop))?;
+            for (which, whole, hide) in changes {
+                let one = which.get(&all);
+                let target = if whole { Target::Run(one.run.id) } else { Target::Attempt(one.attempt.id()) };
+                let change = if hide { Change::Hidden(target) } else { Change::Unhidden(target) };
+                if hide { hidden.insert(target.digest()) } else { hidden.remove(&target.digest()) };
+                writer.note(&LogEntry { unix_ms: 0, change })?;
+            }
+            rest.iter().try_for_each(|one| writer.seal(one, 0).map(drop))
+        }).unwrap();
+        let is_hidden = |one: &Sealed| hidden.contains(&one.run.id.0) || hidden.contains(&one.attempt.id().0);
+        for metric in ["loss", "energy", "mfu"] {
+            let tally = store.read(|reader| reader.tally("m", metric)).unwrap();
+            prop_assert_eq!(&tally, &naive(&all, &is_hidden, metric), "{}", metric);
+        }
+        prop_assert_eq!(faults(&store), vec![]);
+        // Made anew from the records they are the same.
+        let answer = || store.read(|reader| Ok((reader.tally("m", "energy")?, reader.best("m", "energy", Direction::Minimize, 9)?))).unwrap();
+        let before = answer();
+        age(&store);
+        prop_assert!(store.is_behind().unwrap());
+        store.write(|_| Ok(())).unwrap();
+        prop_assert!(!store.is_behind().unwrap());
+        let plain = |(tally, ranked): &(Tally, Vec<Ranked>)| {
+            (tally.clone(), ranked.iter().map(|place| (place.group, place.mean, place.n)).collect::<Vec<_>>())
+        };
+        prop_assert_eq!(plain(&before), plain(&answer()));
+        prop_assert_eq!(faults(&store), vec![]);
+    }
+}
+
+/// Makes a ledger as one without these indexes left it.
+fn age(store: &Store) {
+    let database = Database::open(store.file()).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.delete_table(tables::BY_MODEL).unwrap();
+    txn.delete_table(tables::UNMEASURED).unwrap();
+    txn.delete_table(tables::TOTALS).unwrap();
+    txn.open_table(tables::META).unwrap().remove("indexes").unwrap();
+    txn.commit().unwrap();
+}
+
+#[test]
+fn an_older_ledger_still_answers_without_being_written() {
+    let (_dir, store) = store();
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    age(&store);
+    let (best, tally) = store
+        .read(|reader| Ok((reader.best("m", "loss", Direction::Minimize, 1)?, reader.tally("m", "loss")?)))
+        .unwrap();
+    assert_eq!((best[0].mean, tally), (0.5, Tally::default()));
+    assert_eq!(faults(&store).len(), 1);
+}

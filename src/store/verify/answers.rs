@@ -1,0 +1,141 @@
+//! Rebuilds the indexes that questions are answered from, and compares.
+
+use super::super::StoreError;
+use super::super::census::Census;
+use super::super::index::ordered;
+use super::super::query::Reader;
+use super::super::rank::ranked_metrics;
+use super::super::tables::{BY_MODEL, Id, RANKING, TOTALS, UNMEASURED, VALUES};
+use super::{Verification, compare};
+use crate::record::{Attempt, Run};
+use redb::ReadableTable;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the indexes have to say of one attempt, unless it is hidden.
+pub(super) struct Measured {
+    id: Id,
+    run: Id,
+    group: Id,
+    model: String,
+    standing: (u8, String),
+    counted: Vec<String>,
+    unmeasured: Vec<(String, u8, String)>,
+    ranked: Vec<(String, f64)>,
+}
+
+impl Measured {
+    pub(super) fn of(id: Id, run: &Run, attempt: &Attempt) -> Self {
+        let census = Census::of(attempt, false);
+        let owned = |(name, kind, reason): (&str, u8, String)| (name.to_owned(), kind, reason);
+        Self {
+            id,
+            run: run.id.0.0,
+            group: run.parts.group_id().0.0,
+            model: run.model().to_owned(),
+            standing: census.standing,
+            counted: census.counted.into_iter().map(str::to_owned).collect(),
+            unmeasured: census.unmeasured.into_iter().map(owned).collect(),
+            ranked: ranked_metrics(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+}
+
+/// Model, metric, ordered mean and group to the number of values.
+type Ranking = BTreeMap<(String, String, u64, Id), u32>;
+
+#[derive(Default)]
+struct Expected {
+    by_model: BTreeMap<(String, u8, Id), String>,
+    totals: BTreeMap<(String, String), u64>,
+    unmeasured: BTreeMap<(String, String, Id), (u8, String)>,
+    values: BTreeMap<(Id, String, Id), u64>,
+    groups: BTreeMap<(String, String, Id), Vec<f64>>,
+}
+
+impl Expected {
+    fn of(measured: &[Measured], hidden: &BTreeSet<Id>) -> Self {
+        let mut expected = Self::default();
+        for one in measured {
+            let model = || one.model.clone();
+            if hidden.contains(&one.id) || hidden.contains(&one.run) {
+                expected.by_model.insert((model(), 4, one.id), String::new());
+                continue;
+            }
+            let (code, reason) = &one.standing;
+            expected.by_model.insert((model(), *code, one.id), reason.clone());
+            for metric in &one.counted {
+                *expected.totals.entry((model(), metric.clone())).or_default() += 1;
+            }
+            for (metric, kind, reason) in &one.unmeasured {
+                expected.unmeasured.insert((model(), metric.clone(), one.id), (*kind, reason.clone()));
+            }
+            for (metric, value) in &one.ranked {
+                expected.values.insert((one.group, metric.clone(), one.id), value.to_bits());
+                expected.groups.entry((model(), metric.clone(), one.group)).or_default().push(*value);
+            }
+        }
+        expected
+    }
+
+    fn ranking(&self) -> Ranking {
+        let mut ranking = BTreeMap::new();
+        for ((model, metric, group), values) in &self.groups {
+            let n = u32::try_from(values.len()).unwrap_or(u32::MAX);
+            let mean = values.iter().sum::<f64>() / f64::from(n);
+            if mean.is_finite() {
+                ranking.insert((model.clone(), metric.clone(), ordered(mean), *group), n);
+            }
+        }
+        ranking
+    }
+}
+
+pub(super) fn check(
+    reader: &Reader<'_>,
+    measured: &[Measured],
+    hidden: &BTreeSet<Id>,
+    found: &mut Verification,
+) -> Result<(), StoreError> {
+    if !reader.is_current() {
+        found.fault("indexes", "they are of an older kind (any command that may write makes them anew)");
+        return Ok(());
+    }
+    let txn = reader.txn();
+    let expected = Expected::of(measured, hidden);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(VALUES)?.iter()? {
+        let (key, bits) = item?;
+        let (group, metric, attempt) = key.value();
+        actual.insert((group, metric.to_owned(), attempt), bits.value());
+    }
+    compare("values", &actual, &expected.values, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(RANKING)?.iter()? {
+        let (key, n) = item?;
+        let (model, metric, mean, group) = key.value();
+        actual.insert((model.to_owned(), metric.to_owned(), mean, group), n.value());
+    }
+    compare("ranking", &actual, &expected.ranking(), found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(BY_MODEL)?.iter()? {
+        let (key, reason) = item?;
+        let (model, code, attempt) = key.value();
+        actual.insert((model.to_owned(), code, attempt), reason.value().to_owned());
+    }
+    compare("by_model", &actual, &expected.by_model, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(UNMEASURED)?.iter()? {
+        let (key, value) = item?;
+        let ((model, metric, attempt), (kind, reason)) = (key.value(), value.value());
+        actual.insert((model.to_owned(), metric.to_owned(), attempt), (kind, reason.to_owned()));
+    }
+    compare("unmeasured", &actual, &expected.unmeasured, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(TOTALS)?.iter()? {
+        let (key, count) = item?;
+        let (model, metric) = key.value();
+        actual.insert((model.to_owned(), metric.to_owned()), count.value());
+    }
+    compare("totals", &actual, &expected.totals, found);
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Which configuration is best, by how much and how sure; fronts, effects and correlations: whole commands against numbers of SciPy and statsmodels.
+
+use crate::sandbox::Sandbox;
+use serde_json::Value;
+
+/// Energy 1000 x + 10 seed, accuracy 0.6, 0.7 and 0.65; with x = 3 the second seed fails and the third is tainted.
+const WORKER: &str = r#"
+x=$1; seed=$2
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+say "{\"event\":\"step\",\"step\":1,\"duration_ns\":${x}000000,\"values\":{\"loss\":$x}}"
+say "{\"event\":\"step\",\"step\":2,\"duration_ns\":${x}000000,\"values\":{\"loss\":0.5}}"
+if [ $x$seed = 32 ]; then echo "out of memory" >&2; exit 3; fi
+if [ $x$seed = 33 ]; then say '{"event":"fact","name":"tainted","value":"throttled"}'; fi
+say "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$((1000 * x + 10 * seed)),\"unit\":\"J\"}"
+case $x in 1) accuracy=0.6;; 2) accuracy=0.7;; *) accuracy=0.65;; esac
+say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy}"
+"#;
+
+fn sealed() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "[1, 2, 3]");
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    sandbox
+}
+
+fn best(sandbox: &Sandbox, more: &[&str]) -> Value {
+    sandbox.json(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat(), 0)
+}
+
+fn near(found: &Value, expected: f64) {
+    let found = found.as_f64().unwrap_or(f64::NAN);
+    assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found} {expected}");
+}
+
+fn xs(document: &Value) -> Vec<i64> {
+    document["places"].as_array().unwrap().iter().map(|place| place["config"]["params.x"].as_i64().unwrap()).collect()
+}
+
+#[test]
+fn best_says_how_sure_it_is_and_what_it_leaves_out() {
+    let sandbox = sealed();
+    let found = best(&sandbox, &[]);
+    assert_eq!(xs(&found), [1, 2, 3]);
+    let places = found["places"].as_array().unwrap();
+    near(&places[0]["mean"], 1020.0);
+    // SciPy 1.17.1: t.ppf(0.975, 2) * 10 / sqrt(3); ttest_ind(b, a, equal_var=False).pvalue.
+    near(&places[0]["half_width"], 24.8413771175033);
+    near(&places[1]["p_corrected"], 2.6654818961636e-08);
+    assert_eq!((places[0]["n"].as_i64(), places[0]["olympic_mean"].as_f64()), (Some(3), Some(1020.0)));
+    assert_eq!((&places[1]["differs"], &places[2]["differs"]), (&"yes".into(), &"untested".into()));
+    assert_eq!(found["counted"], 7);
+    let left_out: Vec<(&str, i64)> = found["left_out"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["why"].as_str().unwrap(), one["attempts"].as_i64().unwrap()))
+        .collect();
+    assert_eq!(left_out, [("failed", 1), ("tainted", 1)]);
+    let text = sandbox.run(&["best", "--model", "toy", "--metric", "energy"]).expect(0);
+    for line in [
+        "#1 differs from #2 (Welch's t-test, Holm's correction, 95%)",
+        "untested, for want of a second attempt: #3",
+        "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled)",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{text}");
+    }
+    assert!(
+        text.contains("energy 1020 ± 2.4% J (minimize, mean over finished attempts; 7 attempts compared)"),
+        "{text}"
+    );
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn the_index_answers_as_a_scan_of_all_attempts_does() {
+    let sandbox = sealed();
+    for metric in ["energy", "accuracy", "loss"] {
+        let ask = |more: &[&str]| {
+            let mut found =
+                sandbox.json(&[["best", "--model", "toy", "--metric", metric].as_slice(), more].concat(), 0);
+            for place in found["places"].as_array_mut().unwrap() {
+                // The attempts of a configuration, and so the run that names it, have no order.
+                for key in ["attempts", "values", "run"] {
+                    place.as_object_mut().unwrap().remove(key);
+                }
+            }
+            found["against"]["run"] = Value::Null;
+            found
+        };
+        assert_eq!(ask(&[]), ask(&["--where", "seed >= 0"]), "{metric}");
+    }
+}
+
+#[test]
+fn conditions_groups_and_limits() {
+    let sandbox = sealed();
+    assert_eq!(xs(&best(&sandbox, &["--where", "x >= 2 and accuracy > 0.65"])), [2]);
+    assert_eq!(xs(&best(&sandbox, &["--at-least", "accuracy=0.65"])), [2, 3]);
+    assert_eq!(xs(&best(&sandbox, &["--gpus", "0", "--top", "1"])), [1]);
+    let by_seed = best(&sandbox, &["--group-by", "seed", "--where", "x < 3"]);
+    let means: Vec<f64> =
+        by_seed["places"].as_array().unwrap().iter().map(|place| place["mean"].as_f64().unwrap()).collect();
+    assert_eq!(means, [1510.0, 1520.0, 1530.0]);
+    assert_eq!(by_seed["places"][0]["group"]["seed"], 1);
+    let with_tainted = best(&sandbox, &["--include", "tainted"]);
+    assert_eq!((with_tainted["places"][2]["n"].as_i64(), with_tainted["counted"].as_i64()), (Some(2), Some(8)));
+    let tolerant = best(&sandbox, &["--tolerance", "100%"]);
+    assert_eq!(
+        (&tolerant["places"][1]["is_within_tolerance"], &tolerant["places"][2]["is_within_tolerance"]),
+        (&true.into(), &false.into())
+    );
+    let ask =
+        |more: &[&str]| sandbox.run(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat());
+    assert!(ask(&["--where", "x >= 2 and acuracy > 1"]).complaint(2).contains("did you mean `accuracy`"));
+    assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
+    assert!(ask(&["--where", "x > 9"]).complaint(1).contains("none matches"));
+    assert!(ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99"));
+    for wrong in [["--at-least", "accuracy"], ["--tolerance", "much"], ["--group-by", "nothing"], ["--against", "ffff"]]
+    {
+        assert!(matches!(ask(&wrong).code, Some(1 | 2)), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_saving_is_told_against_the_default() {
+    let sandbox = sealed();
+    let second = best(&sandbox, &[])["places"][1]["run"].as_str().unwrap().to_owned();
+    sandbox.run(&["tag", &second, "default"]).expect(0);
+    for more in [[].as_slice(), &["--where", "x <= 3"]] {
+        let against = best(&sandbox, more)["against"].clone();
+        assert_eq!((against["what"].as_str(), against["is_best"].as_bool()), (Some("the default"), Some(false)));
+        near(&against["metric"], -1000.0 / 2020.0);
+        // Steps of 1 ms against such of 2 ms.
+        assert!(against["time"].as_f64().unwrap() < 0.0, "{against}");
+    }
+    assert_eq!(best(&sandbox, &["--against", "fastest"])["against"]["what"], "the fastest");
+}
+
+#[test]
+fn compare_and_diff_put_runs_side_by_side() {
+    let sandbox = sealed();
+    let places = best(&sandbox, &[]);
+    let id = |place: usize| places["places"][place]["run"].as_str().unwrap().to_owned();
+    let compared = sandbox.json(&["compare", &id(0), &id(1), &id(2)], 0);
+    let line = |kind: &str, name: &str| {
+        compared[kind].as_array().unwrap().iter().find(|line| line["name"] == name).cloned().unwrap_or(Value::Null)
+    };
+    assert_eq!(line("identity", "params.x")["values"], serde_json::json!({"0": 1, "1": 2, "2": 3}));
+    assert_eq!((line("metrics", "energy")["best"][0].as_i64(), line("identity", "model.name")), (Some(0), Value::Null));
+    let all = sandbox.run(&["compare", &id(0), &id(1), "--all"]).expect(0);
+    assert!(all.contains("model.name") && all.contains("* the best of the row"), "{all}");
+    sandbox.run(&["compare", &id(0)]).complaint(2);
+    sandbox.run(&["compare", &id(0), "ffff"]).complaint(1);
+
+    let diff = sandbox.json(&["diff", &id(0), &id(1)], 1);
+    let energy = diff["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == "energy").unwrap();
+    assert_eq!(energy["significance"]["n_a"], 3);
+    near(&energy["significance"]["p"], 2.6654818961636e-08);
+    near(&energy["significance"]["difference"], 1000.0);
+    let step = diff["phases"].as_array().unwrap().iter().find(|phase| phase["phase"] == "step").unwrap();
+    assert_eq!(step["count"], serde_json::json!({"a": 2, "b": 2}));
+    let same = sandbox.json(&["diff", &id(0), &id(0)], 0);
+    assert!(["phases", "telemetry"].iter().all(|key| same[key].as_array().unwrap().is_empty()));
+}
+
+#[test]
+fn a_front_is_what_nothing_beats_in_everything() {
+    let sandbox = sealed();
+    let ask = ["pareto", "--model", "toy", "--metrics", "energy,accuracy"];
+    let points = |document: &Value| -> Vec<(i64, bool)> {
+        let points = document["points"].as_array().unwrap().iter();
+        points
+            .map(|point| (point["config"]["params.x"].as_i64().unwrap(), point["on_front"].as_bool().unwrap()))
+            .collect()
+    };
+    assert_eq!(points(&sandbox.json(&ask, 0)), [(1, true), (2, true)]);
+    let all = sandbox.json(&[ask.as_slice(), &["--dominated", "--plot", "front.svg"]].concat(), 0);
+    assert_eq!(points(&all), [(1, true), (2, true), (3, false)]);
+    assert_eq!(all["points"][2]["dominated_by"], all["points"][1]["run"]);
+    let svg = std::fs::read_to_string(sandbox.path("front.svg")).unwrap();
+    assert!(
+        svg.starts_with("<svg") && svg.contains("energy, J (better ←)") && svg.contains("accuracy (better ↑)"),
+        "{svg}"
+    );
+    sandbox.run(&[ask.as_slice(), &["--plot", "front.svg"]].concat()).complaint(2);
+    for (metrics, code) in [("energy", 2), ("energy,own", 2), ("energy,own:minimize", 1)] {
+        sandbox.run(&["pareto", "--model", "toy", "--metrics", metrics]).complaint(code);
+    }
+}
+
+/// Energy 100 x + seed², and 7 x² more with y = b.
+const GRID: &str = r#"
+x=$1; y=$2; seed=$3
+energy=$((100 * x + seed * seed))
+if [ $y = b ]; then energy=$((energy + 7 * x * x)); fi
+echo "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$energy,\"unit\":\"J\"}" >> "$LEDGER_EVENTS"
+"#;
+
+#[test]
+fn effects_are_those_of_statsmodels() {
+    let sandbox = Sandbox::new();
+    sandbox.write("grid.sh", GRID);
+    sandbox.write(
+        "grid.toml",
+        "name = \"grid\"\nseed = [1, 2]\n[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"grid.sh\", \"{x}\", \"{y}\", \"{seed}\"]\n\
+         [params]\nx = [1, 2, 3]\ny = [\"a\", \"b\"]\n[hardware]\ndevice = \"cpu\"\n",
+    );
+    sandbox.run(&["run", "grid.toml"]).expect(0);
+    let found = sandbox.json(&["effects", "--model", "toy", "--metric", "energy"], 0);
+    // statsmodels 0.15.0: anova_lm(ols("e ~ C(x) * C(y)", d).fit(), typ=2).
+    let main = found["main"].as_array().unwrap();
+    assert_eq!((main[0]["field"].as_str(), main[1]["field"].as_str()), (Some("params.x"), Some("params.y")));
+    near(&main[0]["squares"], 104000.666666667);
+    near(&main[1]["squares"], 3201.33333333333);
+    near(&main[1]["p"], 1.8338888073e-07);
+    near(&found["interactions"][0]["squares"], 1600.66666666667);
+    near(&found["interactions"][0]["p"], 4.56451757689e-06);
+    let text = sandbox.run(&["effects", "--model", "toy", "--metric", "energy"]).expect(0);
+    assert!(text.contains("x: from 1 to 3 raises energy by 228 J (+215.1%"), "{text}");
+    assert!(text.contains("which is worse; it explains"), "{text}");
+    sandbox.run(&["effects", "--model", "toy", "--metric", "energy", "--axes", "seeed"]).complaint(2);
+    sandbox.run(&["effects", "--model", "none", "--metric", "energy"]).complaint(1);
+    sandbox
+        .run(&["effects", "--model", "toy", "--metric", "energy", "--where", "x == 1 and y == a and seed == 1"])
+        .complaint(1);
+}
+
+#[test]
+fn correlations_are_those_of_scipy() {
+    let sandbox = sealed();
+    let found = sandbox.json(&["correlate", "params.x", "energy", "--split", "auto"], 0);
+    // SciPy 1.17.1: pearsonr, spearmanr and linregress of the seven runs that count.
+    near(&found["all"]["pearson"], 0.99993572289372);
+    near(&found["all"]["spearman"], 0.925820099772552);
+    near(&found["all"]["slope"], 996.25);
+    assert_eq!((found["points"].as_array().unwrap().len(), found["x"]["name"].as_str()), (7, Some("params.x")));
+    assert!(found.get("clusters").is_none());
+    let by_phase = sandbox.json(&["correlate", "median", "params.x", "--by", "phase"], 0);
+    // The first step is told of so early that its time may be cut at the start of the attempt.
+    assert!(
+        by_phase["all"]["pearson"].as_f64() > Some(0.5) && by_phase["points"].as_array().unwrap().len() == 7,
+        "{by_phase}"
+    );
+    sandbox.run(&["correlate", "params.x", "nothing"]).complaint(2);
+    assert!(
+        sandbox.run(&["correlate", "medain", "energy", "--by", "phase"]).complaint(2).contains("by phase also: count")
+    );
+    sandbox.run(&["correlate", "accuracy", "energy", "--where", "x == 1"]).complaint(1);
+}
+
+#[test]
+fn a_plan_says_what_is_missing_and_what_it_takes() {
+    let sandbox = sealed();
+    sandbox.sweep_manifest(WORKER, "[1, 2, 4]", "[1, 2, 3, 4]");
+    let plan = sandbox.json(&["plan", "m.toml", "--price-kwh", "3600"], 0);
+    assert_eq!(plan["missing"], 6);
+    let of = |x: i64, seed: &str| {
+        let runs = plan["runs"].as_array().unwrap().iter();
+        runs.clone().find(|run| run["config"]["params.x"] == x && run["seed"] == seed).cloned().unwrap()
+    };
+    assert_eq!((of(1, "1")["missing"].as_i64(), of(1, "4")["missing"].as_i64()), (Some(0), Some(1)));
+    assert_eq!((of(1, "4")["basis"].as_str(), of(4, "1")["basis"].as_str()), (Some("same"), Some("alike")));
+    near(&of(1, "4")["energy_j"]["value"], 1020.0);
+    // SciPy 1.17.1: t.ppf(0.975, 2) * 10 * sqrt(1 + 1/3).
+    near(&of(1, "4")["energy_j"]["half_width"], 49.6827542350066);
+    // Like x = 4 are the seven that count, each in one field: a mean of 12130 / 7 J.
+    near(&of(4, "1")["energy_j"]["value"], 12130.0 / 7.0);
+    near(&plan["energy_j"]["value"], 1020.0 + 2020.0 + 4.0 * 12130.0 / 7.0);
+    near(&plan["cost"]["value"], (1020.0 + 2020.0 + 4.0 * 12130.0 / 7.0) / 1000.0);
+    let text = sandbox.run(&["plan", "m.toml"]).expect(0);
+    assert!(text.contains("12 runs, 6 attempts missing: ") && text.contains("7 with 1 field different"), "{text}");
+    let fresh = Sandbox::new();
+    fresh.sweep_manifest(WORKER, "1", "1");
+    let text = fresh.run(&["plan", "m.toml"]).expect(0);
+    assert!(text.contains("of 1 missing attempt nothing is known"), "{text}");
+    fresh.run(&["plan", "m.toml", "--price-kwh", "dear"]).complaint(2);
+    fresh.run(&["plan", "absent.toml"]).complaint(2);
+}
