@@ -4,6 +4,8 @@
 
 mod best;
 mod cache;
+mod cluster;
+mod collect;
 mod completions;
 mod context;
 mod diff;
@@ -20,8 +22,13 @@ mod rerun;
 mod rm;
 mod run;
 mod schema;
+mod select;
 mod show;
+mod slurm;
+mod status;
+mod submit;
 mod tag;
+mod task;
 mod telemetry;
 mod trainer;
 mod verify;
@@ -60,6 +67,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Submit(Box<submit::Args>),
+    Status(status::Args),
+    Collect(collect::Args),
     Rerun(rerun::Args),
     Ls(ls::Args),
     Show(show::Args),
@@ -82,6 +92,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true)]
     Worker(worker::Args),
+    #[command(hide = true)]
+    Task(task::Args),
 }
 
 /// Runs the command that the arguments name.
@@ -105,6 +117,9 @@ pub fn main() -> ExitCode {
 fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(args, context),
+        Command::Submit(args) => submit::run(args, context),
+        Command::Status(args) => status::run(args, context),
+        Command::Collect(args) => collect::run(args, context),
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
         Command::Show(args) => show::run(args, context),
@@ -126,5 +141,6 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Completions(args) => completions::run(args, context, &mut Cli::command()),
         Command::Man(args) => man::run(args, context, &Cli::command()),
         Command::Worker(args) => worker::run(args),
+        Command::Task(args) => task::run(args),
     }
 }

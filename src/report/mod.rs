@@ -2,6 +2,7 @@
 //!
 //! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
 
+mod cluster;
 mod difference;
 mod document;
 mod events;
@@ -18,11 +19,16 @@ mod table;
 mod telemetry;
 mod units;
 
+pub use cluster::{
+    CellLine, StatusView, SubmittedArray, resume_text, status_text, status_value, submit_text, submit_value,
+};
 pub use difference::{diff_text, diff_value, why_text, why_value};
 pub use document::{document, table_of};
 pub use events::{events_text, events_value};
 pub use grouped::{grouped_text, grouped_value};
-pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
+pub use listing::{
+    Line, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text,
+};
 pub use number::{bytes, count, duration, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};
 pub use progress::{Bar, Progress};
