@@ -25,6 +25,8 @@ pub mod engine;
 
 pub mod interop;
 
+pub mod cluster;
+
 pub mod report;
 
 pub mod cli;

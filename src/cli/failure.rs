@@ -1,5 +1,6 @@
 //! What ends a command early: a kind, a cause and hints.
 
+use crate::cluster::ClusterError;
 use crate::engine::{BindError, EngineError, KernelCacheError};
 use crate::manifest::ManifestError;
 use crate::store::{ResolveError, StoreError};
@@ -21,6 +22,8 @@ pub mod exit {
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;
+    /// Slurm refused, or cannot be asked.
+    pub const SCHEDULER: u8 = 7;
     /// Another process keeps the ledger busy; try again.
     pub const BUSY: u8 = 75;
     /// It was interrupted, and what it did is recorded.
@@ -95,6 +98,19 @@ impl From<KernelCacheError> for Failure {
             KernelCacheError::Unknown(_) => exit::NO,
             KernelCacheError::Ambiguous(..) | KernelCacheError::There(_) | KernelCacheError::Damaged(_) => exit::USAGE,
             KernelCacheError::Io { .. } => exit::LEDGER,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        let code = match error {
+            ClusterError::Store(error) => return error.into(),
+            ClusterError::Request(_) => exit::USAGE,
+            ClusterError::Unknown { .. } => exit::NO,
+            ClusterError::Command(_) | ClusterError::Refused { .. } => exit::SCHEDULER,
+            _ => exit::LEDGER,
         };
         Self::new(code, error)
     }

@@ -4,6 +4,8 @@
 
 mod best;
 mod cache;
+mod cluster;
+mod collect;
 mod compare;
 mod completions;
 mod context;
@@ -25,9 +27,14 @@ mod rerun;
 mod rm;
 mod run;
 mod schema;
+mod select;
 mod selection;
 mod show;
+mod slurm;
+mod status;
+mod submit;
 mod tag;
+mod task;
 mod telemetry;
 mod trainer;
 mod verify;
@@ -66,6 +73,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Submit(Box<submit::Args>),
+    Status(status::Args),
+    Collect(collect::Args),
     Rerun(rerun::Args),
     Ls(ls::Args),
     Show(show::Args),
@@ -93,6 +103,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true)]
     Worker(worker::Args),
+    #[command(hide = true)]
+    Task(task::Args),
 }
 
 /// Runs the command that the arguments name.
@@ -116,6 +128,9 @@ pub fn main() -> ExitCode {
 fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(args, context),
+        Command::Submit(args) => submit::run(args, context),
+        Command::Status(args) => status::run(args, context),
+        Command::Collect(args) => collect::run(args, context),
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
         Command::Show(args) => show::run(args, context),
@@ -142,5 +157,6 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Completions(args) => completions::run(args, context, &mut Cli::command()),
         Command::Man(args) => man::run(args, context, &Cli::command()),
         Command::Worker(args) => worker::run(args),
+        Command::Task(args) => task::run(args),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
+use super::select;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::analysis::expr::Expr;
 use crate::engine::{Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
-use crate::host::{container, environment, git, machine};
+use crate::host::{container, environment, git, machine, slurm};
 use crate::manifest::{self, Manifest, Objective};
 use crate::record::{Attempt, Direction, Table, Value, known_metric};
 use crate::report::{self, Summary, table_of};
@@ -103,21 +103,8 @@ pub(super) fn bound(
             bounds.push((bind(cell, manifest, trainer.as_ref(), &machine)?, cause));
         }
     }
-    let Some(text) = only else { return Ok(bounds) };
-    let names: BTreeSet<String> = bounds
-        .iter()
-        .flat_map(|(bound, _)| bound.cell.config.keys().chain(bound.cell.settings.keys()).cloned())
-        .chain(["seed".to_owned()])
-        .collect();
-    let only = Expr::parse(text, &names).map_err(|error| Failure::new(exit::USAGE, format!("--only: {error}")))?;
-    bounds.retain(|(bound, _)| {
-        only.matches(&|name| match name {
-            "seed" => Some(Value::Int(i64::try_from(bound.cell.seed).unwrap_or(i64::MAX))),
-            name => bound.cell.get(name).cloned(),
-        })
-    });
-    if bounds.is_empty() {
-        return Err(Failure::new(exit::NO, format!("no run matches --only '{text}' (--dry-run shows the runs)")));
+    if let Some(text) = only {
+        select::only(text, &mut bounds, |(bound, _)| &bound.cell)?;
     }
     Ok(bounds)
 }
@@ -166,6 +153,7 @@ pub(super) fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String
 pub(super) fn facts(manifests: &[Manifest]) -> Table {
     let mut facts = machine::facts();
     facts.extend(container::facts());
+    facts.extend(slurm::facts());
     facts.extend(environment::recorded());
     if let Some(manifest) = manifests.first() {
         let directory = &manifest.directory;

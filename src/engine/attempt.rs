@@ -19,6 +19,8 @@ const SYNC_EVERY: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a worker may take to stop when whoever asks will kill us soon.
 const URGENT_GRACE: Duration = Duration::from_secs(20);
+/// How long a request to stop may take to arrive here after it has ended the worker.
+const LATE_REQUEST: Duration = Duration::from_millis(500);
 /// How long a worker may live on after it has said that it failed: a device that died leaves its threads waiting for ever.
 const FAILURE_GRACE: Duration = Duration::from_secs(5);
 /// How long the last readings may take.
@@ -242,7 +244,9 @@ impl Supervision {
             self.keep(kernels.warning(&after).map(Entry::Warning).into_iter().collect());
             self.keep(facts_of(after));
         }
-        let outcome = self.outcome(exit, halt);
+        self.keep(facts_of(watch.last_facts(self.run)));
+        halt.hear_late(stop, exit);
+        let outcome = self.outcome(exit, halt, stop);
         self.end(outcome, Some(exit), cpu_ns, ended);
     }
 
@@ -264,7 +268,7 @@ impl Supervision {
         }
     }
 
-    fn outcome(&self, exit: Exit, halt: Halt) -> Outcome {
+    fn outcome(&self, exit: Exit, halt: Halt, stop: &dyn Stop) -> Outcome {
         if let Some(reason) = halt.failure {
             return Outcome::Failed { reason };
         }
@@ -272,7 +276,7 @@ impl Supervision {
             Exit::Code(0) => Outcome::Finished,
             _ if halt.asked > 0 => {
                 let how = if halt.killed { "killed" } else { "stopped" };
-                Outcome::Interrupted { reason: format!("it was {how} on request") }
+                Outcome::Interrupted { reason: format!("it was {how} {}", stop.by()) }
             }
             Exit::Code(code) => {
                 let reason = match self.fold.last_stderr_line() {
@@ -353,6 +357,17 @@ struct Halt {
 impl Halt {
     fn failed(&mut self, reason: String) {
         self.failure.get_or_insert(reason);
+    }
+
+    /// A scheduler that ends a job signals each of its processes: the worker may be gone before we have been told ourselves.
+    fn hear_late(&mut self, stop: &dyn Stop, exit: Exit) {
+        let asks = [process::Signal::Interrupt, process::Signal::Terminate].map(process::Signal::number);
+        let by_request = matches!(exit, Exit::Signal(signal) if asks.contains(&signal));
+        let since = Instant::now();
+        while self.asked == 0 && by_request && stop.asked() == 0 && since.elapsed() < LATE_REQUEST {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.asked = self.asked.max(stop.asked());
     }
 
     fn heed(&mut self, stop: &dyn Stop, worker: &Worker) {

@@ -127,6 +127,11 @@ pub fn bind(
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
+    bind_anchored(anchor(cell, manifest), manifest.program.as_ref(), trainer, machine)
+}
+
+/// The cell with all that it needs to know of its manifest, so that it can be bound without it, and on another host.
+pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
     let mut cell = cell.clone();
     if let Some(path) = manifest.data_path(&cell) {
         cell.settings.insert("data.path".to_owned(), absolute(&path).display().to_string().into());
@@ -136,7 +141,7 @@ pub fn bind(
         let directory = absolute(&manifest.directory);
         cell.settings.insert("program.directory".to_owned(), directory.display().to_string().into());
     }
-    bind_cell(cell, manifest.program.as_ref(), trainer, machine)
+    cell
 }
 
 /// Binds a recorded run anew: as much of it as this machine decides may come out different.
@@ -154,7 +159,7 @@ pub fn rebind(run: &Run, settings: &Table, trainer: Option<&Trainer>, machine: &
     let command = list("command");
     let program = (!command.is_empty()).then(|| Program::new(command, list("named_files")));
     // A recorded command was read once already, so that it can be read again.
-    bind_cell(cell, program.and_then(Result::ok).as_ref(), trainer, machine)
+    bind_anchored(cell, program.and_then(Result::ok).as_ref(), trainer, machine)
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -162,15 +167,14 @@ fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-fn bind_cell(
+/// Binds a cell that [`anchor`] has made.
+pub fn bind_anchored(
     mut cell: Cell,
     program: Option<&Program>,
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
-    if let Some(image) = cell.text("container.image").filter(|image| *image != "host") {
-        return Err(Refusal::NoContainer { image: image.to_owned() }.into());
-    }
+    refuse_container(&cell)?;
     let gpus = choose_device(&mut cell, program.is_some(), trainer, machine)?;
     if program.is_none() {
         bind_data(&mut cell, trainer, machine)?;
@@ -208,6 +212,14 @@ fn bind_cell(
     Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml() })
 }
 
+/// No container is started yet.
+pub(super) fn refuse_container(cell: &Cell) -> Result<(), Refusal> {
+    match cell.text("container.image") {
+        Some(image) if image != "host" => Err(Refusal::NoContainer { image: image.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.
 fn choose_device(
     cell: &mut Cell,
@@ -242,7 +254,7 @@ fn choose_device(
 }
 
 /// The program part of an external command: the command as written, the files that it names, and the state of its repository.
-fn program_value(program: &Program, directory: &Path, machine: &Machine) -> Result<Value, BindError> {
+pub(super) fn program_value(program: &Program, directory: &Path, machine: &Machine) -> Result<Value, BindError> {
     let mut named = Table::new();
     for file in &program.files {
         named.insert(file.clone(), machine.content(&directory.join(file))?.to_string().into());

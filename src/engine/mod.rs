@@ -6,6 +6,7 @@
 mod attempt;
 mod bind;
 mod data;
+mod expect;
 mod fold;
 mod kernels;
 mod machine;
@@ -15,7 +16,8 @@ mod telemetry;
 mod worker;
 
 pub use attempt::{Attempted, Executed, execute};
-pub use bind::{BindError, Bound, Launch, Refusal, Trainer, bind, rebind};
+pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, rebind};
+pub use expect::Expected;
 pub use fold::fold;
 pub use kernels::{KernelCache, KernelCacheError};
 pub use machine::Machine;
@@ -25,7 +27,7 @@ pub use worker::Shim;
 
 use crate::host::HostError;
 use crate::journal::JournalError;
-use crate::record::{AttemptId, Event, RunId};
+use crate::record::{AttemptId, Event, RunId, Table};
 use crate::store::StoreError;
 use std::path::PathBuf;
 
@@ -87,6 +89,11 @@ pub enum Seen<'a> {
 pub trait Watch: Sync {
     /// Takes note.
     fn see(&self, seen: Seen<'_>);
+
+    /// What else is to be recorded of an attempt whose worker has ended.
+    fn last_facts(&self, _run: RunId) -> Table {
+        Table::new()
+    }
 }
 
 /// What tells a supervisor to stop, polled many times a second.
@@ -95,4 +102,8 @@ pub trait Stop: Sync {
     fn asked(&self) -> u32;
     /// Whether somebody waits who will kill us soon.
     fn urgent(&self) -> bool;
+    /// Who asks, as it is recorded: `it was stopped on request`.
+    fn by(&self) -> String {
+        "on request".to_owned()
+    }
 }

@@ -1,4 +1,4 @@
-//! Whether this process runs in a container or a Slurm job, and with what others could be started.
+//! Whether this process runs in a container, and with what others could be started.
 
 use super::environment;
 use crate::record::{Table, Value};
@@ -16,7 +16,7 @@ pub const TOOLS: [&str; 4] = ["apptainer", "singularity", "podman", "docker"];
 ///   outside, before the start;
 /// - `container.name`: the image's file name, for Apptainer;
 /// - `container.tools`: the programs on `PATH` that could start one;
-/// - `slurm.job_id`, `slurm.cluster`; `slurm.sbatch`: whether jobs could be submitted from here.
+/// - `slurm.sbatch`: whether jobs could be submitted from here.
 pub fn facts() -> Table {
     facts_of(Path::new("/"), &|name| environment::text_var(name), &environment::which)
 }
@@ -51,8 +51,6 @@ fn facts_of(root: &Path, var: &dyn Fn(&str) -> Option<String>, which: &dyn Fn(&s
     put("container.name", var("APPTAINER_NAME").or_else(|| var("SINGULARITY_NAME")).map(Value::from));
     let tools: Vec<&str> = TOOLS.into_iter().filter(|name| which(name).is_some()).collect();
     put("container.tools", (!tools.is_empty()).then(|| tools.into()));
-    put("slurm.job_id", var("SLURM_JOB_ID").map(Value::from));
-    put("slurm.cluster", var("SLURM_CLUSTER_NAME").map(Value::from));
     put("slurm.sbatch", which("sbatch").map(|_| true.into()));
     table
 }
@@ -100,11 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_jobs() {
+    fn tools() {
         let root = tempfile::tempdir().unwrap();
-        let found = facts(root.path(), &[("SLURM_JOB_ID", "42")], &["sbatch", "docker", "apptainer"]);
-        let expected =
-            pairs(&[("container.tools", "[apptainer, docker]"), ("slurm.job_id", "42"), ("slurm.sbatch", "true")]);
+        let found = facts(root.path(), &[], &["sbatch", "docker", "apptainer"]);
+        let expected = pairs(&[("container.tools", "[apptainer, docker]"), ("slurm.sbatch", "true")]);
         assert_eq!(found, expected);
     }
 }

@@ -163,7 +163,7 @@ impl LedgerPlaces {
 }
 
 /// The ledger's directory: the explicit one, else `$LEDGER_DIR`, else a directory `ledger/` beside or above `start` that holds
-/// `ledger.redb`, `journal/` or `reference/`, else `ledger/` in the user's data directory. It need not exist.
+/// `ledger.redb`, `journal/`, `reference/` or `slurm/`, else `ledger/` in the user's data directory. It need not exist.
 pub fn find_ledger(explicit: Option<&Path>, start: &Path) -> PathBuf {
     find_ledger_in(&LedgerPlaces::of_environment(), explicit, start)
 }
@@ -183,7 +183,15 @@ pub fn find_ledger_in(places: &LedgerPlaces, explicit: Option<&Path>, start: &Pa
 }
 
 fn is_ledger(path: &Path) -> bool {
-    path.join("ledger.redb").is_file() || ["journal", "reference"].iter().any(|name| path.join(name).is_dir())
+    path.join("ledger.redb").is_file() || ["journal", "reference", "slurm"].iter().any(|name| path.join(name).is_dir())
+}
+
+/// Where the profile of a site lies: `ledger/sites/NAME.toml` in the user's configuration directory. It need not exist; none where
+/// there is no such directory.
+pub fn site_profile(name: &str) -> Option<PathBuf> {
+    let path = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = path("XDG_CONFIG_HOME").or_else(|| Some(path("HOME")?.join(".config")))?;
+    Some(config.join("ledger/sites").join(format!("{name}.toml")))
 }
 
 /// The program that a shell would start by this name.

@@ -6,7 +6,7 @@ use flate2::bufread::MultiGzDecoder;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Large enough that reading is not what a digest waits for.
@@ -32,9 +32,9 @@ pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
 /// If the file cannot be read, is a directory, or is a damaged gzip stream.
 pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
     let failed = |source| unreadable(path, source);
-    let mut file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(failed)?;
     let mut magic = Vec::with_capacity(2);
-    file.by_ref().take(2).read_to_end(&mut magic).map_err(failed)?;
+    (&file).take(2).read_to_end(&mut magic).map_err(failed)?;
     let whole = magic.as_slice().chain(file);
     if magic == GZIP_MAGIC {
         digest_stream(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, whole))).map_err(failed)
@@ -160,6 +160,35 @@ pub fn fsync_dir(path: &Path) -> Result<(), HostError> {
     })
 }
 
+/// Writes a file whole or not at all, durable when this returns; what is there already is replaced at once.
+///
+/// For files that other processes, and other hosts, read meanwhile: none sees a part of it.
+///
+/// # Errors
+/// If the directory cannot be written or the disk reports an error; what was there before is still there then.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    let failed = |source| HostError::File {
+        action: "write",
+        path: path.to_owned(),
+        remedy: "its directory must exist and be writable, with room on its disk",
+        source,
+    };
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let draft = directory.join(format!(".draft-{}", random_nonce()?));
+    let write = || {
+        let mut file = File::options().write(true).create_new(true).open(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)
+    };
+    write().map_err(|source| {
+        // Half a file is worth nothing.
+        let _ = std::fs::remove_file(&draft);
+        failed(source)
+    })?;
+    fsync_dir(directory)
+}
+
 /// Sixteen bytes that no other execution has, from the kernel's random source.
 ///
 /// # Errors
@@ -199,7 +228,6 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use std::fs;
-    use std::io::Write;
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -277,6 +305,21 @@ mod tests {
         assert!(fifo(&path).is_err());
         fsync_dir(dir.path()).unwrap();
         assert!(fsync_dir(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_file_is_written_whole_or_stays_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        write_whole(&path, b"one").unwrap();
+        write_whole(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        fs::write(dir.path().join("folder/inside"), "").unwrap();
+        let error = write_whole(&dir.path().join("folder"), b"three").unwrap_err();
+        assert!(error.to_string().starts_with("cannot write `"), "{error}");
+        let names = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 2, "no draft is left");
     }
 
     #[test]

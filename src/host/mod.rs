@@ -1,4 +1,4 @@
-//! The machine: clocks, processes, signals, files, environment variables, `/proc`, git, containers.
+//! The machine: clocks, processes, signals, files, environment variables, `/proc`, git, containers, Slurm's variables.
 //!
 //! The only room, besides `gpu` for the GPUs, that asks the machine anything. Every answer is plain data of `record` or of
 //! this room, so that the other rooms can be tested with answers that were made up. It knows nothing of manifests, ledgers'
@@ -7,6 +7,7 @@
 
 pub mod checks;
 pub mod clock;
+pub mod command;
 pub mod container;
 pub mod cpu;
 pub mod environment;
@@ -19,6 +20,7 @@ pub mod owner;
 pub mod process;
 mod procfs;
 pub mod signals;
+pub mod slurm;
 
 pub use checks::checks;
 pub use clock::Clock;

@@ -1,7 +1,7 @@
 //! Ctrl-C and its kin, as numbers that a loop can look at.
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -114,6 +114,31 @@ impl Drop for Interrupts {
     }
 }
 
+/// Whether `SIGUSR1` has come, by which a scheduler says some time before the end that it is near.
+///
+/// From its making to the end of the process the signal does nothing else; without it, it would end the process.
+#[derive(Clone, Debug)]
+pub struct Forewarning {
+    came: Arc<AtomicBool>,
+}
+
+impl Forewarning {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// If the system refuses the handler.
+    pub fn install() -> io::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        flag::register(SIGUSR1, Arc::clone(&came))?;
+        Ok(Self { came })
+    }
+
+    /// Whether it has come.
+    pub fn came(&self) -> bool {
+        self.came.load(Ordering::SeqCst)
+    }
+}
+
 /// Makes writing to a closed pipe the quiet end of this process (`SIGPIPE`), as `ledger ls | head` needs it.
 ///
 /// For commands that only answer. One that supervises a worker must not end by it and handles
@@ -166,6 +191,22 @@ mod tests {
         drop(interrupts);
         low_level::raise(SIGINT).unwrap();
         assert_eq!((second.count(), second.terminated()), (2, false));
+    }
+
+    #[test]
+    fn a_forewarning_is_heard_and_ends_nothing() {
+        let output = alone("forewarned").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
+    #[ignore = "the body of `a_forewarning_is_heard_and_ends_nothing`"]
+    fn forewarned() {
+        let forewarning = Forewarning::install().unwrap();
+        assert!(!forewarning.came());
+        low_level::raise(SIGUSR1).unwrap();
+        low_level::raise(SIGUSR1).unwrap();
+        assert!(forewarning.came() && forewarning.clone().came());
     }
 
     #[test]

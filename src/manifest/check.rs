@@ -24,6 +24,18 @@ impl Checker<'_> {
         match (kind, &node.content) {
             (Kind::Text { max, lines }, Content::Text(text)) => text_fault(text, max, lines)
                 .map_or_else(|| Ok(text.as_str().into()), |fault| Err(format!("{name} {fault} (it must be {kind})"))),
+            (Kind::Word { max }, Content::Text(text)) => {
+                let blank = text.chars().any(char::is_whitespace).then(|| "holds a blank".to_owned());
+                match blank.or_else(|| text_fault(text, max, false)) {
+                    None => Ok(text.as_str().into()),
+                    Some(fault) => Err(format!("{name} {fault} (it must be {kind})")),
+                }
+            }
+            (Kind::Flag, Content::Bool(value)) => Ok(Value::Bool(*value)),
+            (Kind::Texts, Content::List(_)) => {
+                let texts = self.texts(name, node).map_err(|(_, message)| message)?;
+                Ok(Value::List(texts.into_iter().map(|(text, _)| text.into()).collect()))
+            }
             (Kind::Known(_), Content::Text(word)) if self.program => {
                 if is_name(word) {
                     Ok(word.as_str().into())

@@ -56,6 +56,15 @@ pub enum ManifestError {
         /// The greatest length in bytes.
         max: usize,
     },
+    /// The profile of a site cannot be read.
+    #[error("the site's profile `{}` cannot be read (docs/slurm.md says what it holds)", path.display())]
+    Site {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// The contents are wrong: every fault that was found, in the order of their places.
     #[error("{}", lines(faults))]
     Invalid {

@@ -198,6 +198,13 @@ pub enum Kind {
         /// Whether line breaks are allowed.
         lines: bool,
     },
+    /// Text without blanks and control characters, at most `max` characters.
+    Word {
+        /// The greatest length in characters.
+        max: usize,
+    },
+    /// True or false.
+    Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// One of these words for the built-in trainer; with `[program]` any name of `a-z 0-9 _ . -`.
@@ -272,6 +279,8 @@ impl fmt::Display for Kind {
         match self {
             Self::Text { max, lines: true } => write!(f, "text of at most {max} characters"),
             Self::Text { max, lines: false } => write!(f, "one line of text, 1 to {max} characters"),
+            Self::Word { max } => write!(f, "text without blanks, 1 to {max} characters"),
+            Self::Flag => f.write_str("true or false"),
             Self::Choice(words) | Self::Known(words) => f.write_str(&choices(words, "or")),
             Self::Int { min, max: i64::MAX } => write!(f, "a whole number from {min}"),
             Self::Int { min, max } => write!(f, "a whole number from {min} to {max}"),

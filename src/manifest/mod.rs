@@ -16,6 +16,7 @@ mod program;
 mod reference;
 mod resolve;
 mod schema;
+mod slurm;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
 pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;
 pub use schema::schema;
+pub use slurm::load_site;
 
 use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};
 use draft::Draft;
@@ -55,6 +57,8 @@ pub struct Manifest {
     pub objective: Option<Objective>,
     /// The program that runs instead of the built-in trainer.
     pub program: Option<Program>,
+    /// The keys of `[slurm]` by their names without it: where and how the cells are executed on a cluster.
+    pub slurm: Table,
     /// Where relative paths of the manifest start.
     pub directory: PathBuf,
     /// The hash of the file's bytes; recorded only.
@@ -155,9 +159,17 @@ fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestErro
         repeats: repeats.unwrap_or(1),
         objective,
         program,
+        slurm: table_of(&draft, "slurm"),
         directory: path.parent().unwrap_or(Path::new("")).to_owned(),
         source: Digest::of(text.as_bytes()),
     })
+}
+
+/// The values of a table whose keys hold for the whole manifest, by their names in it.
+fn table_of(draft: &Draft, section: &str) -> Table {
+    let of_section = table::FIELDS.iter().filter(|field| field.section() == section);
+    let value = |field: &Field| Some((field.key.split_once('.')?.1.to_owned(), draft.single(field.key)?.0.clone()));
+    of_section.filter_map(value).collect()
 }
 
 /// The settings that every cell shares.

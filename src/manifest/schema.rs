@@ -93,6 +93,10 @@ fn scalar(kind: Kind) -> Value {
             }
             schema.into()
         }
+        Kind::Word { max } => {
+            table([("type", "string".into()), ("maxLength", max.into()), ("pattern", "^\\S+$".into())])
+        }
+        Kind::Flag => table([("type", "boolean".into())]),
         Kind::Choice(words) => table([("enum", list(words.iter().copied()))]),
         Kind::Known(_) => table([("type", "string".into()), ("pattern", "^[a-z0-9_.-]{1,200}$".into())]),
         Kind::Int { min, max } => {

@@ -3,6 +3,7 @@
 //! Checks, expansion, the JSON Schema and the reference all read this table and nothing else.
 
 use super::field::{Constant, Field, Interval, Kind, Preset, Role, When};
+use super::slurm;
 
 /// The models of the built-in trainer.
 pub(super) const MODELS: &[&str] = &[
@@ -86,7 +87,20 @@ const GENERATORS: &[&str] = &["digits", "shapes", "grammar", "scenes"];
 use Field as F;
 
 /// Every key of the manifest.
-pub(super) static FIELDS: &[Field] = &[
+pub(super) static FIELDS: &[Field] = &joined::<{ HERE.len() + slurm::FIELDS.len() }>(HERE, slurm::FIELDS);
+
+const fn joined<const N: usize>(first: &[Field], then: &[Field]) -> [Field; N] {
+    let mut all = [first[0]; N];
+    let mut row = 0;
+    while row < N {
+        all[row] = if row < first.len() { first[row] } else { then[row - first.len()] };
+        row += 1;
+    }
+    all
+}
+
+/// Every key but those of `[slurm]`.
+const HERE: &[Field] = &[
     F::setting("name", NAME, "the experiment's name")
         .called("experiment.name")
         .preset(Preset::Stated("the file's name without `.toml`")),

@@ -103,6 +103,13 @@ pub(super) fn short_name(axis: &str) -> String {
     if name == "name" { section.to_owned() } else { name.to_owned() }
 }
 
+/// What a person tells a cell from the others of its grid by: `optimizer adam seed 2`; its model where it is alone.
+pub fn axes_label(cell: &Cell, axes: &[String]) -> String {
+    let words = axes.iter().filter(|axis| axis.as_str() == "seed" || cell.get(axis).is_some());
+    let label: Vec<String> = words.map(|axis| format!("{} {}", short_name(axis), axis_text(cell, axis))).collect();
+    if label.is_empty() { cell.text("model.name").unwrap_or("program").to_owned() } else { label.join(" ") }
+}
+
 pub(super) fn axis_text(cell: &Cell, axis: &str) -> String {
     if axis == "seed" {
         return cell.seed.to_string();

@@ -2,6 +2,7 @@
 //!
 //! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
 
+mod cluster;
 mod comparison;
 mod correlation;
 mod difference;
@@ -24,6 +25,9 @@ mod table;
 mod telemetry;
 mod units;
 
+pub use cluster::{
+    CellLine, StatusView, SubmittedArray, resume_text, status_text, status_value, submit_text, submit_value,
+};
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
 pub use difference::{diff_text, diff_value, why_text, why_value};
@@ -33,7 +37,9 @@ pub use events::{events_text, events_value};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
-pub use listing::{Line, Summary, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text};
+pub use listing::{
+    Line, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text,
+};
 pub use number::{bytes, count, duration, percent, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};
 pub use progress::{Bar, Progress};

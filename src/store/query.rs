@@ -75,6 +75,11 @@ impl<'a> Reader<'a> {
         Ok(self.runs.get(id.0.0)?.map(|bytes| decode_run(bytes.value())).transpose()?)
     }
 
+    /// Every run, in the order of their ids.
+    pub fn runs(&self, mut each: impl FnMut(Run) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        self.runs.iter()?.try_for_each(|item| each(decode_run(item?.1.value())?))
+    }
+
     /// The attempt of that id.
     pub fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
         Ok(self.attempts.get(id.0.0)?.map(|bytes| decode_attempt(bytes.value())).transpose()?)

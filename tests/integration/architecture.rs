@@ -36,12 +36,13 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("analysis", &["record"], &["statrs"]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
     ("interop", &["record", "wire", "manifest", "analysis"], &["csv", "parquet", "crc32c"]),
+    ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
     (
         "cli",
         &[
             "record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "interop",
-            "report",
+            "cluster", "report",
         ],
         &["clap", "clap_complete", "clap_mangen"],
     ),

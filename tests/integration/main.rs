@@ -12,6 +12,9 @@ mod gpu;
 mod machine;
 mod questions;
 mod sandbox;
+mod slurm;
+mod slurm_ends;
+mod slurm_local;
 mod sweep;
 mod telemetry;
 #[cfg(feature = "train")]

@@ -43,7 +43,7 @@ hz = [1, 2]
     m:13:10: training.epochs is 2.0 (it must be a whole number from 1)
     m:16:1: unknown key `hardware.gpu` (did you mean `gpus`?)
     m:17:1: setting the power limit is not available in this version (remove the key)
-    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid])
+    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid], [slurm])
     m:23:6: telemetry.hz is a list (it holds for the whole manifest: give one value)
     "#);
 }

@@ -1,0 +1,69 @@
+//! `ledger collect`
+
+use super::cluster::{PATIENCE, ask, bring, meant, spool};
+use super::context::{Context, say};
+use super::failure::{Failure, exit};
+use crate::cluster::Brought;
+use crate::record::Value;
+use crate::report::{columns, count, table_of};
+use std::time::Duration;
+
+/// Bring what tasks of Slurm have done into the ledger
+///
+/// Takes attempts that are over, and journals of those whose task is gone: such an attempt is sealed as interrupted, with
+/// what it holds. May be called at any time and any number of times; what the ledger holds already stays as it is.
+///
+/// Example: ledger collect 4711
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A job's number or a part of a submission's name [default: all of which something is to come]
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+
+    /// Believe that a task is gone once its journal was left alone for that long; files of a node take a while to be seen from here
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    patience: u64,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let folders = meant(&spool(context, None), args.job.as_deref())?;
+    let tasks = ask(&folders)?;
+    let mut all: Vec<(String, Brought)> = Vec::new();
+    let (mut waiting, mut faults) = (0, 0);
+    for folder in &folders {
+        let (collected, _) = bring(context, folder, tasks.as_ref(), Duration::from_secs(args.patience))?;
+        all.extend(collected.brought.into_iter().map(|brought| (folder.name(), brought)));
+        waiting += collected.waiting;
+        faults += collected.faults.len();
+    }
+    let state = |brought: &Brought| if brought.new { "new" } else { "known" };
+    context.answer(
+        || {
+            if all.is_empty() {
+                return "nothing new came home\n".to_owned();
+            }
+            let rows = all.iter().map(|(submission, brought)| {
+                let ids = [brought.run.0.prefix(8), brought.attempt.0.prefix(8)];
+                let words = [brought.outcome.clone(), state(brought).to_owned(), submission.clone()];
+                ids.into_iter().chain(words).collect()
+            });
+            columns(&["RUN", "ATTEMPT", "OUTCOME", "STATE", "SUBMISSION"], rows)
+        },
+        || {
+            let items = all.iter().map(|(submission, brought)| {
+                Value::Table(table_of([
+                    ("run", brought.run.to_string().into()),
+                    ("attempt", brought.attempt.to_string().into()),
+                    ("outcome", brought.outcome.as_str().into()),
+                    ("state", state(brought).into()),
+                    ("submission", submission.as_str().into()),
+                ]))
+            });
+            table_of([("collected", Value::List(items.collect())), ("waiting", waiting.into())])
+        },
+    )?;
+    if waiting > 0 {
+        say(&format!("{} stay until their tasks are over", count(waiting, "journal")));
+    }
+    Ok(if faults == 0 { exit::YES } else { exit::NO })
+}

@@ -1,0 +1,117 @@
+//! What is asked of Slurm: flags, the manifest's `[slurm]` and the profile of a site.
+
+use super::failure::{Failure, exit};
+use crate::cluster::Request;
+use crate::host::environment;
+use crate::manifest::{self, Manifest};
+use crate::record::{Table, Value};
+
+/// The keys of `[slurm]` that flags give.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What is asked of Slurm")]
+pub(super) struct SlurmArgs {
+    /// The site whose profile counts: `~/.config/ledger/sites/NAME.toml`
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
+
+    /// sbatch's --partition
+    #[arg(long, value_name = "NAME")]
+    partition: Option<String>,
+
+    /// sbatch's --account
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+
+    /// sbatch's --qos
+    #[arg(long, value_name = "NAME")]
+    qos: Option<String>,
+
+    /// sbatch's --constraint
+    #[arg(long, value_name = "FEATURES")]
+    constraint: Option<String>,
+
+    /// Time limit of a task
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+
+    /// GPUs of a task [default: as many as its cells ask for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    gpus_per_task: Option<u32>,
+
+    /// The kind of GPU, as the site names it
+    #[arg(long, value_name = "KIND")]
+    gpu_type: Option<String>,
+
+    /// Processors of a task
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus_per_task: Option<u32>,
+
+    /// Memory of a task
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+
+    /// Run at most N tasks at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    array_limit: Option<u32>,
+
+    /// Execute N cells in each task, one after the other
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    cells_per_task: Option<u32>,
+
+    /// Containers cannot be started yet, and that is said
+    #[arg(long, value_name = "IMAGE", hide = true)]
+    container: Option<String>,
+
+    /// A further option of sbatch; may be repeated
+    #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
+    options: Vec<String>,
+}
+
+impl SlurmArgs {
+    fn table(&self) -> Table {
+        let texts = [
+            ("site", &self.site),
+            ("partition", &self.partition),
+            ("account", &self.account),
+            ("qos", &self.qos),
+            ("constraint", &self.constraint),
+            ("time", &self.time),
+            ("gpu_type", &self.gpu_type),
+            ("memory", &self.memory),
+        ];
+        let numbers = [
+            ("gpus_per_task", self.gpus_per_task),
+            ("cpus_per_task", self.cpus_per_task),
+            ("array_limit", self.array_limit),
+            ("cells_per_task", self.cells_per_task),
+        ];
+        let mut table = Table::new();
+        table.extend(texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.clone()?.into()))));
+        table.extend(numbers.into_iter().filter_map(|(key, number)| Some((key.to_owned(), number?.into()))));
+        if !self.options.is_empty() {
+            table.insert("options".to_owned(), self.options.clone().into());
+        }
+        table
+    }
+}
+
+/// What is asked for, from flags, manifest and site.
+pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, Failure> {
+    if args.container.is_some() {
+        let reason = "--container: this version starts no containers (leave it out; slurm.ledger may name a script that starts \
+                      ledger inside one)";
+        return Err(Failure::new(exit::USAGE, reason));
+    }
+    let flags = args.table();
+    let own = &manifest.slurm;
+    let site = flags.get("site").or_else(|| own.get("site")).and_then(Value::as_str);
+    let profile = match site {
+        None => Table::new(),
+        Some(name) => {
+            let path = environment::site_profile(name)
+                .ok_or_else(|| Failure::new(exit::USAGE, "there is no HOME to look for the site's profile in"))?;
+            manifest::load_site(&path)?
+        }
+    };
+    Request::merged(&[&flags, own, &profile]).map_err(|error| Failure::new(exit::USAGE, error))
+}

@@ -1,0 +1,165 @@
+//! `ledger status`
+
+use super::cluster::{ask, spool};
+use super::context::Context;
+use super::failure::{Failure, exit};
+use crate::cluster::{Folder, Stand, Standing, State, stand};
+use crate::record::{AttemptId, Tail};
+use crate::report::{self, CellLine, StatusView};
+use crate::store::Store;
+use crate::wire::decode_pack;
+use std::collections::BTreeMap;
+
+/// Lines of a failed cell's output that are shown.
+const TAIL_LINES: usize = 10;
+
+/// Say how far the cells are that were handed to Slurm
+///
+/// From Slurm, from what the tasks say of themselves and from what has come back; the ledger is left as it is. Of cells that failed
+/// or were stopped the last lines of their output are shown.
+///
+/// Example: ledger status 4711
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A job's number or a part of a submission's name [default: all of which something is to come, else the newest]
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+
+    /// Show every submission of the ledger
+    #[arg(long, conflicts_with = "job")]
+    all: bool,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let spool = spool(context, None);
+    let mut folders = match &args.job {
+        Some(text) => vec![spool.find(text)?],
+        None if args.all => spool.all()?,
+        None => spool.open()?,
+    };
+    if folders.is_empty() {
+        folders.extend(spool.all()?.pop());
+    }
+    if folders.is_empty() {
+        return Err(Failure::new(exit::NO, "nothing was submitted from this ledger (`ledger submit` does)"));
+    }
+    let tasks = ask(&folders)?;
+    let mut views = Vec::new();
+    for folder in &folders {
+        views.push(view(context.store_as_it_is(), folder, &stand(folder, tasks.as_ref())?));
+    }
+    answer(context, &views)
+}
+
+/// Shows one submission.
+pub(super) fn answer_one(context: &Context, folder: &Folder, standing: &Standing) -> Result<u8, Failure> {
+    answer(context, &[view(context.store_as_it_is(), folder, standing)])
+}
+
+fn answer(context: &Context, views: &[StatusView]) -> Result<u8, Failure> {
+    context.answer(|| report::status_text(views), || report::status_value(views))?;
+    Ok(exit::YES)
+}
+
+fn view(store: &Store, folder: &Folder, standing: &Standing) -> StatusView {
+    let shows_tail = |stand: &&Stand| !matches!(stand.state, State::Finished) && !stand.state.is_under_way();
+    let mut tails =
+        if standing.cells.iter().any(|stand| shows_tail(&stand)) { tails(store, folder) } else { BTreeMap::new() };
+    let cells = standing.cells.iter().map(|stand| {
+        let told = if shows_tail(&stand) { tails.remove(&Folder::key(stand.cell.id)) } else { None };
+        let (reason, tail) = match told {
+            Some((reason, tail)) => (stand.reason.clone().or(reason), last_lines(&[&tail.stdout, &tail.stderr])),
+            None if shows_tail(&stand) => (stand.reason.clone(), log(folder, stand)),
+            None => (stand.reason.clone(), String::new()),
+        };
+        CellLine {
+            cell: stand.cell.id,
+            state: stand.state.name(),
+            task: stand.job.as_ref().map(|job| format!("{job}_{}", stand.cell.task)),
+            node: stand.node.clone(),
+            run: stand.run,
+            done: (stand.tally.good(), stand.cell.attempts),
+            label: stand.cell.label.clone(),
+            step: stand.step,
+            loss: stand.loss,
+            reason,
+            tail,
+        }
+    });
+    StatusView {
+        submission: standing.submission.name.clone(),
+        jobs: standing.jobs.iter().map(|submitted| submitted.job.clone()).collect(),
+        folder: folder.dir().display().to_string(),
+        cells: cells.collect(),
+    }
+}
+
+/// Why the newest attempt of each cell did not finish, and its last words: from what has come back, collected or not.
+fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Tail)> {
+    let mut tails: BTreeMap<String, (i64, Option<String>, Tail)> = BTreeMap::new();
+    let mut take = |cell: String, attempt: crate::record::Attempt| {
+        let newest = tails.get(&cell).is_none_or(|(started, ..)| attempt.started_unix_ms >= *started);
+        if let (Some(reason), true) = (attempt.outcome.reason(), newest) {
+            let reason = Some(reason.to_owned());
+            tails.insert(cell, (attempt.started_unix_ms, reason, attempt.tail));
+        }
+    };
+    for pack in folder.packs().unwrap_or_default() {
+        let name = pack.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some((cell, rest)) = name.split_once('-') else { continue };
+        // Those that finished have no last words.
+        if rest.contains(".finished.") {
+            continue;
+        }
+        if let Some(sealed) = std::fs::read(&pack).ok().and_then(|bytes| decode_pack(&bytes).ok()) {
+            take(cell.to_owned(), sealed.attempt);
+        }
+    }
+    let collected: Vec<(String, AttemptId)> = folder
+        .collected()
+        .unwrap_or_default()
+        .into_iter()
+        .flat_map(|(cell, ids)| ids.into_iter().map(move |id| (cell.clone(), id)))
+        .collect();
+    if !collected.is_empty() {
+        // A ledger that cannot be read has less to tell.
+        let _ = store.read(|reader| {
+            for (cell, id) in collected {
+                if let Some(attempt) = reader.attempt(id)? {
+                    take(cell, attempt);
+                }
+            }
+            Ok(())
+        });
+    }
+    tails.into_iter().map(|(cell, (_, reason, tail))| (cell, (reason, tail))).collect()
+}
+
+/// The end of what the task printed.
+fn log(folder: &Folder, stand: &Stand) -> String {
+    let Some(job) = &stand.job else { return String::new() };
+    let text = std::fs::read(folder.log(job, stand.cell.task)).unwrap_or_default();
+    last_lines(&[&String::from_utf8_lossy(&text)])
+}
+
+fn last_lines(texts: &[&str]) -> String {
+    let last = |text: &&str| {
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    };
+    let parts: Vec<String> = texts.iter().map(last).filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_both_outputs_are_shown() {
+        let long: String = (1..=30).map(|line| format!("line {line}\n")).collect();
+        let shown = last_lines(&[&long, "", "oh\n"]);
+        assert_eq!(shown.lines().count(), 11);
+        assert!(shown.starts_with("line 21\n") && shown.ends_with("line 30\noh"), "{shown}");
+    }
+}

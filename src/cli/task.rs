@@ -1,0 +1,367 @@
+//! `ledger task`, hidden: what a script of `ledger submit` starts on a node.
+//!
+//! Executes the cells of one task of an array, one after the other, in a ledger of its own on the node's scratch space. What comes
+//! of them goes into the submission's folder; the ledger that it was submitted from is never opened.
+
+use super::context::say;
+use super::failure::{Failure, exit};
+use super::run::{facts, shim};
+use super::trainer::trainer;
+use super::watch::{Interruption, Watcher};
+use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
+use crate::engine::{self, Bound, Cause, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
+use crate::host::signals::Forewarning;
+use crate::host::{clock, environment, files, slurm};
+use crate::manifest::Program;
+use crate::record::{Digest, EventKind, RunId, Table, Value};
+use crate::store::Store;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+/// The code with which a task asks its script to have it started again.
+const AGAIN: u8 = exit::BUSY;
+/// How often a file that is to be shared is tried to be written, and how long in between.
+const TRIES: u32 = 5;
+const BETWEEN: Duration = Duration::from_secs(3);
+
+/// What a script starts
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The submission's folder
+    folder: PathBuf,
+
+    /// The array that the script is of
+    #[arg(long)]
+    array: usize,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    let place = slurm::place().ok_or_else(|| {
+        Failure::new(exit::USAGE, "this is no job of Slurm (`ledger submit` makes the scripts that call this)")
+    })?;
+    // Before all else: the script sends it on from now on.
+    let stop = Stopping::install()?;
+    let folder = Folder::at(&args.folder);
+    let number = place.task.unwrap_or(0);
+    let task = folder.task(args.array, number)?;
+    let scratch = Scratch::make(&place)?;
+    let note = Note {
+        array: args.array,
+        task: number,
+        job: place.array_job.clone(),
+        restarts: place.restarts,
+        node: place.node.clone(),
+        started_unix_ms: clock::unix_ms(),
+        code: None,
+        cells: task.members.iter().map(|member| CellNote::new(member.id)).collect(),
+    };
+    let spooler = Spooler::start(&folder, note, &scratch.store.journals())?;
+    stop.know(task.grace_s);
+    let mut run = Run { folder: &folder, task: &task, spooler: &spooler, stop: &stop, job: &place.job, executed: 0 };
+    let script = std::fs::read_to_string(folder.script(args.array)).unwrap_or_default();
+    let result = run.all(&scratch.store, &script);
+    let code = match &result {
+        Ok(code) => *code,
+        Err(_) => exit::LEDGER,
+    };
+    let written = spooler.finish(code);
+    let code = result?;
+    written?;
+    if code == exit::LEDGER {
+        say(&format!("`{}` is kept for what could not be brought home", scratch.dir.display()));
+    } else {
+        scratch.remove();
+    }
+    Ok(code)
+}
+
+/// A ledger of the task's own.
+struct Scratch {
+    dir: PathBuf,
+    store: Store,
+}
+
+impl Scratch {
+    fn make(place: &slurm::Place) -> Result<Self, Failure> {
+        let root = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+        // Two clusters may share a host, and number their jobs alike.
+        let nonce = files::random_nonce().map_err(|error| Failure::new(exit::LEDGER, error))?.to_string();
+        let dir = root.join(format!("ledger-{}-{}-{nonce:.8}", place.job, place.restarts));
+        std::fs::create_dir_all(&dir).map_err(|error| {
+            Failure::new(
+                exit::LEDGER,
+                format!("cannot make `{}` (slurm.scratch names another): {error}", dir.display()),
+            )
+        })?;
+        Ok(Self { store: Store::at(&dir), dir })
+    }
+
+    fn remove(self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            say(&format!("warning: `{}` is left behind: {error}", self.dir.display()));
+        }
+    }
+}
+
+/// What tells the task to stop: Slurm's forewarning, or its signal to end.
+struct Stopping {
+    signals: Interruption,
+    forewarning: Forewarning,
+    /// `CLOCK_MONOTONIC` nanoseconds at which the forewarning was seen first.
+    since_ns: AtomicI64,
+    grace_s: AtomicI64,
+}
+
+impl Stopping {
+    fn install() -> Result<Self, Failure> {
+        let forewarning = Forewarning::install()
+            .map_err(|error| Failure::new(exit::FAILED, format!("cannot listen for SIGUSR1: {error}")))?;
+        let signals = Interruption::install()?;
+        Ok(Self { signals, forewarning, since_ns: AtomicI64::new(0), grace_s: AtomicI64::new(0) })
+    }
+
+    fn know(&self, grace_s: u32) {
+        self.grace_s.store(i64::from(grace_s), Ordering::SeqCst);
+    }
+
+    fn now_ns() -> i64 {
+        i64::try_from(clock::monotonic_ns()).unwrap_or(i64::MAX)
+    }
+
+    /// Whether the time of the task is nearly over, and nobody has cancelled it.
+    fn is_forewarned(&self) -> bool {
+        self.forewarning.came() && self.signals.asked() == 0
+    }
+}
+
+impl Stop for Stopping {
+    /// Slurm signals each process of a job, and some of them more than once: that is no reason to hurry.
+    fn asked(&self) -> u32 {
+        if self.forewarning.came() {
+            let _ = self.since_ns.compare_exchange(0, Self::now_ns(), Ordering::SeqCst, Ordering::SeqCst);
+        }
+        u32::from(self.forewarning.came() || self.signals.asked() > 0)
+    }
+
+    /// A worker that does not stop is ended while there is time to bring home what it did.
+    fn urgent(&self) -> bool {
+        let since_ns = self.since_ns.load(Ordering::SeqCst);
+        let half_ns = self.grace_s.load(Ordering::SeqCst).saturating_mul(500_000_000);
+        self.signals.asked() > 0 || since_ns > 0 && Self::now_ns() - since_ns > half_ns
+    }
+
+    fn by(&self) -> String {
+        if self.signals.asked() > 0 {
+            "by Slurm: cancelled, preempted, requeued or out of time".to_owned()
+        } else {
+            "by Slurm's forewarning: its time was nearly over".to_owned()
+        }
+    }
+}
+
+/// One start of a task.
+struct Run<'a> {
+    folder: &'a Folder,
+    task: &'a TaskFile,
+    spooler: &'a Spooler,
+    stop: &'a Stopping,
+    job: &'a str,
+    /// Attempts that came to an end of their own.
+    executed: usize,
+}
+
+impl Run<'_> {
+    /// Executes what is left of the cells, and gives the code of the task.
+    fn all(&mut self, store: &Store, script: &str) -> Result<u8, Failure> {
+        let program = match &self.task.program {
+            None => None,
+            Some(text) => Some(text.program().ok_or_else(|| Failure::new(exit::USAGE, "the command cannot be read"))?),
+        };
+        let facts = self.facts(script);
+        let machine = Machine::default();
+        let (mut failed, mut troubled, mut open) = (false, false, 0);
+        for member in &self.task.members {
+            if self.stop.asked() > 0 {
+                open += 1;
+                continue;
+            }
+            match self.bind(member, program.as_ref(), &machine) {
+                Ok(bound) => match self.cell(member, bound, store, &facts)? {
+                    Came::Done => {}
+                    Came::Failed => failed = true,
+                    Came::Interrupted => open += 1,
+                    Came::Troubled => troubled = true,
+                },
+                Err(reason) => {
+                    failed = true;
+                    say(&format!("{}: {reason}", member.label));
+                    self.note(member.id, |told| (told.state, told.reason) = (CellState::Refused, Some(reason)));
+                }
+            }
+        }
+        Ok(if troubled {
+            exit::LEDGER
+        } else if open > 0 && self.task.requeue && self.executed > 0 && self.stop.is_forewarned() {
+            say(&format!("{open} cells are left for another start"));
+            AGAIN
+        } else if open > 0 {
+            exit::INTERRUPTED
+        } else if failed {
+            exit::FAILED
+        } else {
+            exit::YES
+        })
+    }
+
+    /// What is recorded with each attempt of the task.
+    fn facts(&self, script: &str) -> Table {
+        let mut all = facts(&[]);
+        let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
+        put("slurm.submission", self.task.submission.as_str().into());
+        put("slurm.kind", self.task.kind.as_str().into());
+        put("slurm.script", script.into());
+        all.extend(self.task.facts.clone());
+        all
+    }
+
+    /// Binds a cell to this node, if it is still what was submitted.
+    fn bind(&self, member: &Member, program: Option<&Program>, machine: &Machine) -> Result<Bound, String> {
+        let mut cell = member.expected.cell().clone();
+        // What the data holds is looked at here.
+        cell.config.remove("data.digest");
+        let bound = bind_anchored(cell, program, trainer().as_ref(), machine).map_err(|error| error.to_string())?;
+        match member.expected.difference(&bound.run) {
+            None => Ok(bound),
+            Some(part) => Err(format!("its {part} is another than when it was submitted (submit it again)")),
+        }
+    }
+
+    fn cell(&mut self, member: &Member, bound: Bound, store: &Store, facts: &Table) -> Result<Came, Failure> {
+        let run = bound.run.id;
+        let tally = patiently(|| self.folder.tallies())?.get(&Folder::key(member.id)).copied().unwrap_or_default();
+        let left = left(member, run, tally);
+        if left.sealed > 0 && tally.sealed == 0 {
+            patiently(|| self.folder.put_sealed(member.id, run, left.sealed))?;
+        }
+        // Later submissions of this kind know by it which runs its nodes make.
+        patiently(|| Spool::around(self.folder).remember(&self.task.kind, &bound.run))?;
+        let state = if left.attempts > 0 { CellState::Running } else { CellState::Done };
+        self.note(member.id, |told| (told.run, told.state, told.reason) = (Some(run), state, None));
+        if left.attempts == 0 {
+            say(&format!("{} {}: nothing is left of it", run.0.prefix(8), member.label));
+            return Ok(if tally.failed > 0 { Came::Failed } else { Came::Done });
+        }
+        let mut facts = facts.clone();
+        facts.insert("slurm.cell".to_owned(), member.id.to_string().into());
+        let watch = TaskWatch::new(self.spooler, member.id, self.job, left.attempts);
+        let sweep = Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: self.stop, jobs: 1 };
+        let cause = Cause::Repeat(left.attempts);
+        let report = sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause }]);
+        watch.watcher.finish();
+        let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
+        let ended = ended.count();
+        self.executed += ended;
+        let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.is_empty() {
+            Came::Troubled
+        } else if ended < left.attempts {
+            Came::Interrupted
+        } else if report.any_failed() || tally.failed > 0 {
+            Came::Failed
+        } else {
+            Came::Done
+        };
+        if matches!(came, Came::Done | Came::Failed) {
+            self.note(member.id, |told| told.state = CellState::Done);
+        }
+        Ok(came)
+    }
+
+    /// Says how far a cell is. Nothing depends on it but what people see meanwhile.
+    fn note(&self, cell: Digest, change: impl FnOnce(&mut CellNote)) {
+        self.spooler.tell(cell, change);
+        if let Err(error) = self.spooler.write() {
+            say(&format!("warning: {error}"));
+        }
+    }
+}
+
+/// Does what may fail for a moment on a file system that many hosts share.
+fn patiently<T>(work: impl Fn() -> Result<T, ClusterError>) -> Result<T, ClusterError> {
+    for _ in 1..TRIES {
+        if let Ok(value) = work() {
+            return Ok(value);
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    work()
+}
+
+/// What came of a cell.
+enum Came {
+    Done,
+    Failed,
+    Interrupted,
+    /// It could not be executed or brought home.
+    Troubled,
+}
+
+/// Tells the spooler what an engine sees.
+struct TaskWatch<'a> {
+    watcher: Watcher,
+    spooler: &'a Spooler,
+    cell: Digest,
+    job: &'a str,
+    /// Slurm's counter when the attempt began, or the one before ended.
+    energy_j: AtomicI64,
+    steps: AtomicI64,
+    /// Whether an attempt could not be brought home.
+    lost: AtomicBool,
+}
+
+impl<'a> TaskWatch<'a> {
+    fn new(spooler: &'a Spooler, cell: Digest, job: &'a str, attempts: usize) -> Self {
+        let energy_j = AtomicI64::new(Slurm.energy_j(job).unwrap_or(0));
+        let (watcher, steps, lost) = (Watcher::new(attempts), AtomicI64::new(0), AtomicBool::new(false));
+        Self { watcher, spooler, cell, job, energy_j, steps, lost }
+    }
+
+    fn bring(&self, executed: &engine::Executed) {
+        if let Err(error) = patiently(|| self.spooler.bring(self.cell, &executed.sealed)) {
+            self.lost.store(true, Ordering::SeqCst);
+            say(&format!("error: attempt {} stays on the node: {error}", executed.id.0.prefix(8)));
+        }
+    }
+}
+
+impl Watch for TaskWatch<'_> {
+    fn see(&self, seen: Seen<'_>) {
+        match &seen {
+            Seen::Event(_, event) => match &event.kind {
+                EventKind::Plan { steps, .. } => {
+                    self.steps.store(i64::try_from(*steps).unwrap_or(0), Ordering::SeqCst);
+                }
+                EventKind::Step { step, values, .. } if event.rank == 0 => {
+                    let steps = u64::try_from(self.steps.load(Ordering::SeqCst)).unwrap_or(0);
+                    let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, loss)| *loss);
+                    self.spooler.tell(self.cell, |told| {
+                        told.step = Some((*step, steps));
+                        told.loss = loss.or(told.loss);
+                    });
+                }
+                _ => {}
+            },
+            Seen::Ended(_, executed) => self.bring(executed),
+            _ => {}
+        }
+        self.watcher.see(seen);
+    }
+
+    /// What Slurm's own counter has seen of the node's energy meanwhile.
+    fn last_facts(&self, _run: RunId) -> Table {
+        let now = Slurm.energy_j(self.job);
+        let before = self.energy_j.swap(now.unwrap_or(0), Ordering::SeqCst);
+        let joules = now.map(|now| now - before).filter(|joules| *joules >= 0);
+        joules.map(|joules| ("slurm.energy_j".to_owned(), joules.into())).into_iter().collect()
+    }
+}

@@ -1,0 +1,355 @@
+//! Brings what tasks left behind into the ledger: attempts that are over, and journals of those whose task is gone.
+
+use super::folder::Submitted;
+use super::mirror::origin;
+use super::{ClusterError, Fate, Folder, Note, Seen, TaskId};
+use crate::engine::fold;
+use crate::host::clock;
+use crate::journal::{self, Contents};
+use crate::record::{AttemptId, Digest, Entry, RunId, Sealed};
+use crate::store::{Added, Store};
+use crate::wire::decode_pack;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Attempts of one transaction: each is held in memory until it ends.
+const AT_ONCE: usize = 32;
+
+/// One attempt that came home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Its run.
+    pub run: RunId,
+    /// Its id.
+    pub attempt: AttemptId,
+    /// `finished`, `failed` or `interrupted`.
+    pub outcome: String,
+    /// Whether the ledger did not hold it yet.
+    pub new: bool,
+}
+
+/// What came home of a submission.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// The attempts.
+    pub brought: Vec<Brought>,
+    /// Journals that stay where they are: their task lives, or may have left more than is visible from here.
+    pub waiting: usize,
+    /// Files that cannot be believed, and why.
+    pub faults: Vec<(PathBuf, String)>,
+}
+
+/// Brings everything of a submission into the ledger that has come back; may be done at any time and any number of times.
+///
+/// `tasks` is what Slurm says, none if it cannot be asked: then journals stay where they are. A journal that nobody ended is sealed as
+/// interrupted once its task is over, and was left alone for `patience`: a node's last files take a while to be seen from here.
+///
+/// # Errors
+/// If the folder cannot be read or the ledger cannot be written; what was brought before is in it.
+pub fn collect(
+    store: &Store,
+    folder: &Folder,
+    tasks: Option<&BTreeMap<TaskId, Seen>>,
+    patience: Duration,
+) -> Result<Collected, ClusterError> {
+    let mut collected = Collected::default();
+    for paths in folder.packs()?.chunks(AT_ONCE) {
+        bring_packs(store, folder, paths, &mut collected)?;
+    }
+    let journals = journal::list(&folder.journals())?;
+    if !journals.is_empty() {
+        let (jobs, notes) = (folder.jobs()?, folder.notes()?);
+        for path in journals {
+            let gone = tasks.and_then(|tasks| gone(&path, tasks, &jobs, &notes));
+            bring_journal(store, folder, &path, gone, patience, &mut collected)?;
+        }
+    }
+    Ok(collected)
+}
+
+fn bring_packs(
+    store: &Store,
+    folder: &Folder,
+    paths: &[PathBuf],
+    collected: &mut Collected,
+) -> Result<(), ClusterError> {
+    let mut packs: Vec<(&PathBuf, Sealed)> = Vec::new();
+    for path in paths {
+        match std::fs::read(path) {
+            Ok(bytes) => match decode_pack(&bytes) {
+                Ok(sealed) => packs.push((path, sealed)),
+                Err(error) => collected.faults.push((path.clone(), error.to_string())),
+            },
+            // Another `collect` was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => collected.faults.push((path.clone(), error.to_string())),
+        }
+    }
+    if packs.is_empty() {
+        return Ok(());
+    }
+    let added = store.write(|writer| {
+        packs.iter().map(|(_, sealed)| writer.import(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
+    })?;
+    for ((path, sealed), added) in packs.iter().zip(added) {
+        if added.id() == sealed.attempt.id() {
+            folder.mark_collected(path, added.id())?;
+            collected.brought.push(brought(sealed, added));
+        } else {
+            // Its node was believed dead, and was not.
+            let fault =
+                format!("its execution was sealed as {} when its task seemed to be gone", added.id().0.prefix(8));
+            collected.faults.push((folder.set_aside(path)?, fault));
+        }
+    }
+    Ok(())
+}
+
+fn brought(sealed: &Sealed, added: Added) -> Brought {
+    Brought {
+        run: sealed.run.id,
+        attempt: added.id(),
+        outcome: sealed.attempt.outcome.name().to_owned(),
+        new: matches!(added, Added::New(_)),
+    }
+}
+
+/// Why nobody writes a journal any more; none if its task may live.
+fn gone(
+    path: &Path,
+    tasks: &BTreeMap<TaskId, Seen>,
+    jobs: &[Submitted],
+    notes: &BTreeMap<(usize, u32), Note>,
+) -> Option<String> {
+    let (job, task, restarts) = origin(path)?;
+    let submitted = jobs.iter().find(|submitted| submitted.job == job)?;
+    let newer = notes.get(&(submitted.array, task)).filter(|note| note.job == job && note.restarts > restarts);
+    if newer.is_some() {
+        return Some("its task was ended, and started again by Slurm".to_owned());
+    }
+    match tasks.get(&(job, task)) {
+        Some(seen) if seen.fate == Fate::Over => {
+            Some(format!("its task was ended (Slurm says {} on {})", seen.state, seen.node))
+        }
+        Some(_) => None,
+        None => Some("its task was gone, and Slurm does not remember it".to_owned()),
+    }
+}
+
+fn bring_journal(
+    store: &Store,
+    folder: &Folder,
+    path: &Path,
+    gone: Option<String>,
+    patience: Duration,
+    collected: &mut Collected,
+) -> Result<(), ClusterError> {
+    let contents = match journal::read(path) {
+        Ok(contents) => contents,
+        Err(journal::JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            collected.faults.push((path.to_owned(), error.to_string()));
+            return Ok(());
+        }
+    };
+    let Some((cell, nonce)) = opened(&contents) else {
+        // Its first entry has not arrived, and will not.
+        if gone.is_some() && rests(path, patience) {
+            journal::discard(path)?
+        } else {
+            collected.waiting += 1
+        }
+        return Ok(());
+    };
+    if folder.has_come_back(nonce)? {
+        journal::discard(path)?;
+        return Ok(());
+    }
+    let ended = matches!(contents.entries.last(), Some(Entry::Ended { .. }));
+    let lost = match gone {
+        Some(lost) if ended || rests(path, patience) => lost,
+        _ => {
+            collected.waiting += 1;
+            return Ok(());
+        }
+    };
+    let Some(sealed) = fold(&contents.entries, &lost, contents.torn_bytes) else { return Ok(()) };
+    let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
+    folder.mark_recovered(cell, &sealed, added.id())?;
+    journal::discard(path)?;
+    collected.brought.push(brought(&sealed, added));
+    Ok(())
+}
+
+/// The cell and the execution that a journal is of.
+fn opened(contents: &Contents) -> Option<(Digest, crate::record::Nonce)> {
+    let Entry::Opened { nonce, facts, .. } = contents.entries.first()? else { return None };
+    Some((facts.get("slurm.cell")?.as_str()?.parse().ok()?, *nonce))
+}
+
+/// Whether nobody has written a file for that long.
+fn rests(path: &Path, patience: Duration) -> bool {
+    let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let written_ms = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |since| since.as_millis());
+    u128::try_from(clock::unix_ms()).unwrap_or(0) >= written_ms + patience.as_millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::mirror::prefix;
+    use crate::cluster::{Spool, Submitted};
+    use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Table};
+
+    fn run(name: &str) -> Run {
+        let none = || "none".into();
+        let config: Table = [("name".to_owned(), name.into())].into();
+        let (container, cuda, driver, device) = (none(), none(), none(), none());
+        Run::new(Parts { config: config.into(), program: none(), container, cuda, driver, device, seed: 1 })
+    }
+
+    /// The entries of an attempt of a cell, to its end or not.
+    fn entries(name: &str, nonce: u8, whole: bool) -> Vec<Entry> {
+        let owner = Owner { host: "n1".to_owned(), boot_id: "b".to_owned(), pid: 1, start_ticks: 1 };
+        let cell = Digest::of(name.as_bytes());
+        let mut entries = vec![Entry::Opened {
+            owner,
+            nonce: Nonce([nonce; 16]),
+            run: Box::new(run(name)),
+            settings: Table::new(),
+            facts: [("slurm.cell".to_owned(), cell.to_string().into())].into(),
+            started_unix_ms: 1,
+            started_ns: 1,
+        }];
+        let kind = EventKind::Step { step: 1, duration_ns: None, values: vec![("loss".to_owned(), 2.0)] };
+        entries.push(Entry::Event(Event { t_ns: 5, rank: 0, kind }));
+        if whole {
+            entries.push(Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns: 9, cpu_ns: None });
+        }
+        entries
+    }
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        store: Store,
+        folder: Folder,
+    }
+
+    fn place() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Spool::of(dir.path(), None).make("s").unwrap();
+        let job = Submitted { job: "7".to_owned(), array: 0, tasks: vec![0, 1], unix_ms: 1 };
+        folder.add_job(&job).unwrap();
+        Place { store: Store::at(dir.path().join("ledger")), folder, _dir: dir }
+    }
+
+    impl Place {
+        /// The copy of a journal of a task.
+        fn copy(&self, name: &str, nonce: u8, task: u32, whole: bool) -> PathBuf {
+            let apart = tempfile::tempdir().unwrap();
+            let entries = entries(name, nonce, whole);
+            let id = run(name).id;
+            let mut writer = journal::Writer::create(apart.path(), id, Nonce([nonce; 16]), &entries[0]).unwrap();
+            entries[1..].iter().for_each(|entry| writer.append(entry).unwrap());
+            writer.sync().unwrap();
+            let file = writer.path().file_name().unwrap().to_string_lossy().into_owned();
+            let copy = self.folder.journals().join(format!("{}{file}", prefix("7", task, 0)));
+            std::fs::copy(writer.path(), &copy).unwrap();
+            copy
+        }
+
+        fn collect(&self, tasks: Option<&[(u32, Fate)]>, patience_s: u64) -> Collected {
+            let seen = |(task, fate): &(u32, Fate)| {
+                let (state, node) = ("NODE_FAIL".to_owned(), "n1".to_owned());
+                (("7".to_owned(), *task), Seen { fate: *fate, state, node, reason: String::new() })
+            };
+            let tasks: Option<BTreeMap<TaskId, Seen>> = tasks.map(|tasks| tasks.iter().map(seen).collect());
+            collect(&self.store, &self.folder, tasks.as_ref(), Duration::from_secs(patience_s)).unwrap()
+        }
+
+        fn outcomes(&self) -> Vec<String> {
+            let rows = self.store.read(|reader| reader.recent(99, true)).unwrap();
+            rows.into_iter().map(|row| row.outcome).collect()
+        }
+    }
+
+    #[test]
+    fn what_is_over_is_brought_once() {
+        let place = place();
+        let sealed = fold(&entries("a", 1, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"a"), &sealed).unwrap();
+        let copy = place.copy("a", 1, 0, false);
+        let first = place.collect(None, 0);
+        assert_eq!((first.brought.len(), first.brought[0].new), (1, true));
+        assert!(!copy.exists(), "the copy of its journal is of no use any more");
+        assert!(place.collect(None, 0).brought.is_empty());
+        assert_eq!(place.outcomes(), ["finished"]);
+        let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"a"))];
+        assert_eq!((tally.finished, tally.interrupted), (1, 0));
+        assert_eq!(place.folder.collected().unwrap()[&Folder::key(Digest::of(b"a"))], [sealed.attempt.id()]);
+        // A `collect` that was killed before it could take the file away.
+        place.folder.put(Digest::of(b"a"), &sealed).unwrap();
+        assert!(!place.collect(None, 0).brought[0].new);
+        assert_eq!(place.outcomes(), ["finished"]);
+    }
+
+    #[test]
+    fn a_journal_is_sealed_once_its_task_is_gone_and_its_files_rest() {
+        let place = place();
+        place.copy("b", 2, 1, false);
+        assert_eq!(place.collect(None, 0).waiting, 1, "Slurm was not asked");
+        assert_eq!(place.collect(Some(&[(1, Fate::Running)]), 0).waiting, 1);
+        assert_eq!(place.collect(Some(&[(1, Fate::Over)]), 3600).waiting, 1, "its last files may not be visible yet");
+        let brought = place.collect(Some(&[(1, Fate::Over)]), 0).brought;
+        assert_eq!((brought.len(), brought[0].outcome.as_str()), (1, "interrupted"));
+        let attempt = place.store.read(|reader| reader.attempt(brought[0].attempt)).unwrap().unwrap();
+        assert_eq!(attempt.outcome.reason(), Some("its task was ended (Slurm says NODE_FAIL on n1)"));
+        assert_eq!(attempt.series[0].name, "loss");
+        assert_eq!(place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"b"))].interrupted, 1);
+        assert_eq!(place.collect(Some(&[]), 0), Collected::default());
+    }
+
+    #[test]
+    fn a_journal_with_its_end_is_the_whole_attempt() {
+        let place = place();
+        place.copy("c", 3, 0, true);
+        assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 3600).brought[0].outcome, "finished");
+        place.copy("d", 4, 0, false);
+        let brought = place.collect(Some(&[]), 0).brought;
+        assert_eq!(brought.len(), 1, "a task that Slurm has forgotten does not live");
+    }
+
+    #[test]
+    fn a_task_that_comes_back_from_the_dead_changes_nothing_that_is_sealed() {
+        let place = place();
+        place.copy("f", 6, 0, false);
+        assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought[0].outcome, "interrupted");
+        let sealed = fold(&entries("f", 6, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"f"), &sealed).unwrap();
+        let collected = place.collect(None, 0);
+        assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
+        let (kept, fault) = &collected.faults[0];
+        assert!(kept.exists() && fault.contains("when its task seemed to be gone"), "{fault}");
+        assert_eq!(place.collect(None, 0), Collected::default(), "it is told once");
+        assert_eq!(place.outcomes(), ["interrupted"]);
+        let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"f"))];
+        assert_eq!((tally.finished, tally.interrupted), (0, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_believed_is_named_and_left() {
+        let place = place();
+        let sealed = fold(&entries("e", 5, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"e"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let mut bytes = std::fs::read(&pack).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&pack, bytes).unwrap();
+        let torn = place.folder.journals().join(format!("{}0-0.journal", prefix("7", 0, 0)));
+        std::fs::write(&torn, "led").unwrap();
+        let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
+        assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
+        assert!(pack.exists() && !torn.exists());
+    }
+}

@@ -1,0 +1,247 @@
+//! What is asked of Slurm: flags, the manifest's `[slurm]` and a site's profile, laid over one another.
+
+use crate::record::{Cell, Table, Value};
+use std::path::PathBuf;
+
+/// Seconds before the time limit in which a task is told to stop, where nobody says another number.
+const GRACE_S: u32 = 120;
+
+/// What cannot be asked of Slurm.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A value would be read as something else than it is.
+    #[error("slurm.{key} is `{value}`, which sbatch would not read as it stands ({remedy})")]
+    Unreadable {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What a person can do.
+        remedy: &'static str,
+    },
+    /// A cell needs more GPUs than a task has.
+    #[error("a cell uses {wanted} GPUs, but slurm.gpus_per_task is {given} (leave it out: it follows from the cells)")]
+    TooFewGpus {
+        /// Of the cell.
+        wanted: u32,
+        /// Of a task.
+        given: u32,
+    },
+    /// A path of the submission would be read as a pattern.
+    #[error("the folder `{}` cannot be named to sbatch (slurm.spool names another, of letters, digits and /._-+@,:=~)", .0.display())]
+    Folder(PathBuf),
+}
+
+/// Where and how tasks are executed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The site whose profile was read.
+    pub site: Option<String>,
+    /// sbatch's `--partition`.
+    pub partition: Option<String>,
+    /// sbatch's `--account`.
+    pub account: Option<String>,
+    /// sbatch's `--qos`.
+    pub qos: Option<String>,
+    /// sbatch's `--constraint`.
+    pub constraint: Option<String>,
+    /// sbatch's `--time`.
+    pub time: Option<String>,
+    /// GPUs of a task; none where they follow from the cells.
+    pub gpus_per_task: Option<u32>,
+    /// The kind of GPU.
+    pub gpu_type: Option<String>,
+    /// sbatch's `--cpus-per-task`.
+    pub cpus_per_task: Option<u32>,
+    /// sbatch's `--mem`.
+    pub memory: Option<String>,
+    /// Most tasks of an array at once.
+    pub array_limit: Option<u32>,
+    /// Cells of a task; none where the site decides.
+    pub cells_per_task: Option<u32>,
+    /// Seconds before the time limit in which a task is told to stop.
+    pub grace_s: u32,
+    /// Whether Slurm may start a task again.
+    pub requeue: bool,
+    /// Environment modules.
+    pub modules: Vec<String>,
+    /// Lines of shell.
+    pub setup: Vec<String>,
+    /// Further options of sbatch.
+    pub options: Vec<String>,
+    /// The folder on the node.
+    pub scratch: Option<String>,
+    /// The folder that all hosts share.
+    pub spool: Option<PathBuf>,
+    /// This program on the nodes.
+    pub ledger: Option<PathBuf>,
+    /// The values as they were given, by key.
+    table: Table,
+}
+
+impl Request {
+    /// From tables with the keys of `[slurm]`; an earlier one counts before a later one.
+    ///
+    /// # Errors
+    /// If a value would be read by sbatch or the shell as something else.
+    pub fn merged(layers: &[&Table]) -> Result<Self, RequestError> {
+        let mut table = Table::new();
+        for layer in layers.iter().rev() {
+            table.extend(layer.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let text = |key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
+        let number = |key: &str| table.get(key).and_then(Value::as_int).and_then(|number| u32::try_from(number).ok());
+        let list = |key: &str| match table.get(key) {
+            Some(Value::List(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        };
+        let request = Self {
+            site: text("site"),
+            partition: text("partition"),
+            account: text("account"),
+            qos: text("qos"),
+            constraint: text("constraint"),
+            time: text("time"),
+            gpus_per_task: number("gpus_per_task"),
+            gpu_type: text("gpu_type"),
+            cpus_per_task: number("cpus_per_task"),
+            memory: text("memory"),
+            array_limit: number("array_limit"),
+            cells_per_task: number("cells_per_task"),
+            grace_s: number("grace_s").unwrap_or(GRACE_S),
+            requeue: table.get("requeue").and_then(Value::as_bool).unwrap_or(true),
+            modules: list("modules"),
+            setup: list("setup"),
+            options: list("options"),
+            scratch: text("scratch"),
+            spool: text("spool").map(PathBuf::from),
+            ledger: text("ledger").map(PathBuf::from),
+            table,
+        };
+        request.check()?;
+        Ok(request)
+    }
+
+    fn check(&self) -> Result<(), RequestError> {
+        let refuse = |key: &str, value: &str, remedy| {
+            Err(RequestError::Unreadable { key: key.to_owned(), value: value.to_owned(), remedy })
+        };
+        for key in ["partition", "account", "qos", "constraint", "time", "gpu_type", "memory"] {
+            let Some(value) = self.table.get(key).and_then(Value::as_str) else { continue };
+            if value.contains(|c: char| c.is_whitespace() || c.is_control() || "\"'\\#`$".contains(c)) {
+                return refuse(key, value, "it has no blanks, quotes, `#`, `$` and backslashes");
+            }
+        }
+        for module in &self.modules {
+            if module.is_empty() || !module.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-@~".contains(c)) {
+                return refuse("modules", module, "a module's name is made of letters, digits and /._+-@~");
+            }
+        }
+        for option in &self.options {
+            if !option.starts_with('-') || option.contains(char::is_control) {
+                return refuse("options", option, "each is one option of sbatch and begins with `-`");
+            }
+        }
+        if let Some(line) = self.setup.iter().find(|line| line.contains('\0')) {
+            return refuse("setup", line, "leave out the zero byte");
+        }
+        if let Some(scratch) = &self.scratch
+            && !scratch.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-@,:= ${}".contains(c))
+        {
+            return refuse("scratch", scratch, "it is a path, in which variables such as $USER may stand");
+        }
+        Ok(())
+    }
+
+    /// The values as they were given, by key.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// How many GPUs a task needs that executes a cell.
+    ///
+    /// # Errors
+    /// If a task has fewer than the cell asks for.
+    pub fn gpus_of(&self, cell: &Cell) -> Result<u32, RequestError> {
+        let named = cell.int("hardware.gpus").and_then(|gpus| u32::try_from(gpus).ok());
+        let (wanted, least) = match cell.text("hardware.device") {
+            Some("cpu") => (0, 0),
+            Some("cuda") => (named.unwrap_or(1), named.unwrap_or(1)),
+            // Whether the cell uses a GPU is left to the machine: one without is as good.
+            _ => (named.unwrap_or(1), named.unwrap_or(0)),
+        };
+        match self.gpus_per_task {
+            Some(given) if given < least => Err(RequestError::TooFewGpus { wanted, given }),
+            Some(given) => Ok(given),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Names the machines that Slurm may choose from, as far as it is told: runs that were made for one kind say nothing of those for
+    /// another.
+    pub fn kind(&self, cluster: &str, gpus: u32) -> String {
+        let or_any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
+        let gpus = format!("{}x{gpus}", or_any(&self.gpu_type));
+        format!("{cluster}/{}/{}/{gpus}", or_any(&self.partition), or_any(&self.constraint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::table_of;
+    use super::*;
+
+    fn request(table: &Table) -> Result<Request, RequestError> {
+        Request::merged(&[table])
+    }
+
+    #[test]
+    fn an_earlier_layer_counts_before_a_later_one() {
+        let flags = table_of([("partition", "gpu".into()), ("array_limit", 3_i64.into())]);
+        let manifest = table_of([("partition", "cpu".into()), ("modules", vec!["cuda/12.2.2"].into())]);
+        let site = table_of([("modules", vec!["gcc"].into()), ("account", "a".into()), ("requeue", false.into())]);
+        let request = Request::merged(&[&flags, &manifest, &site]).unwrap();
+        assert_eq!(request.partition.as_deref(), Some("gpu"));
+        assert_eq!((request.array_limit, request.account.as_deref()), (Some(3), Some("a")));
+        assert_eq!((request.modules.as_slice(), request.requeue), (["cuda/12.2.2".to_owned()].as_slice(), false));
+        assert_eq!(request.grace_s, 120);
+        assert_eq!(request.kind("c", 2), "c/gpu/any/anyx2");
+    }
+
+    #[test]
+    fn what_sbatch_or_the_shell_would_misread_is_refused() {
+        for (key, value) in [
+            ("partition", Value::from("a --wrap=x")),
+            ("account", "a#b".into()),
+            ("modules", vec!["cuda; rm"].into()),
+            ("options", vec!["exclusive"].into()),
+            ("options", vec!["--x\n#SBATCH --y"].into()),
+            ("scratch", "$(rm -r x)".into()),
+        ] {
+            let error = request(&table_of([(key, value.clone())])).unwrap_err();
+            assert!(matches!(&error, RequestError::Unreadable { key: found, .. } if found == key), "{key} {value}");
+        }
+        for (key, value) in [("scratch", "${SLURM_TMPDIR}/$USER"), ("constraint", "[a|b]&c*2")] {
+            request(&table_of([(key, value.into())])).unwrap();
+        }
+    }
+
+    #[test]
+    fn gpus_follow_from_the_cell_unless_they_are_given() {
+        let cell = |fields: &[(&str, Value)]| Cell {
+            config: fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            ..Cell::default()
+        };
+        let free = request(&Table::new()).unwrap();
+        let device = |word: &str| ("hardware.device", Value::from(word));
+        assert_eq!(free.gpus_of(&cell(&[device("cpu")])), Ok(0));
+        assert_eq!(free.gpus_of(&cell(&[device("auto")])), Ok(1));
+        assert_eq!(free.gpus_of(&cell(&[device("cuda"), ("hardware.gpus", 4_i64.into())])), Ok(4));
+        let given = |gpus: i64| request(&table_of([("gpus_per_task", gpus.into())])).unwrap();
+        assert_eq!(given(0).gpus_of(&cell(&[device("auto")])), Ok(0));
+        assert_eq!(given(2).gpus_of(&cell(&[device("cpu")])), Ok(2));
+        let four = cell(&[device("cuda"), ("hardware.gpus", 4_i64.into())]);
+        assert_eq!(given(2).gpus_of(&four), Err(RequestError::TooFewGpus { wanted: 4, given: 2 }));
+        assert!(given(0).gpus_of(&cell(&[device("cuda")])).is_err());
+    }
+}

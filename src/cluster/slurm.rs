@@ -1,0 +1,303 @@
+//! Slurm's commands: what is asked of them, and what their answers mean.
+//!
+//! They are asked for lines of fields, which all versions since 20.02 print alike; their JSON changes its shape from one to the next.
+
+use super::ClusterError;
+use crate::host::command::{self, CommandError, Said};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Slurm's commands try for a minute to reach a controller that is not there.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The longest array that Slurm has where a site says nothing else (`MaxArraySize` is 1001).
+const USUAL_TASKS: u32 = 1001;
+
+/// Variables that count for sbatch before the script, by the option of the script that they would change.
+const OVERRIDES: &[(&str, &str)] = &[
+    ("--array", "SBATCH_ARRAY_INX"),
+    ("--job-name", "SBATCH_JOB_NAME"),
+    ("--open-mode", "SBATCH_OPEN_MODE"),
+    ("--output", "SBATCH_OUTPUT"),
+    ("--signal", "SBATCH_SIGNAL"),
+    ("--requeue", "SBATCH_NO_REQUEUE"),
+    ("--no-requeue", "SBATCH_REQUEUE"),
+    ("--partition", "SBATCH_PARTITION"),
+    ("--account", "SBATCH_ACCOUNT"),
+    ("--qos", "SBATCH_QOS"),
+    ("--constraint", "SBATCH_CONSTRAINT"),
+    ("--time", "SBATCH_TIMELIMIT"),
+    ("--mem", "SBATCH_MEM_PER_NODE"),
+    ("--mem", "SBATCH_MEM_PER_CPU"),
+    ("--gres", "SBATCH_GRES"),
+    ("--gres", "SBATCH_GPUS"),
+];
+/// Would keep sbatch from ending at once.
+const WAITS: &str = "SBATCH_WAIT";
+
+/// A task of a job array: the array's job and the task's number.
+pub type TaskId = (String, u32);
+
+/// A job that was submitted.
+pub type Job = String;
+
+/// What a cluster is called, and what it allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Its name.
+    pub cluster: String,
+    /// The most tasks of an array.
+    pub tasks: u32,
+}
+
+impl Limits {
+    /// Of a cluster that cannot be asked.
+    pub fn usual() -> Self {
+        Self { cluster: "cluster".to_owned(), tasks: USUAL_TASKS }
+    }
+}
+
+/// Where a task is, as far as it goes on or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It waits for its turn, the first or another one.
+    Waiting,
+    /// It has a node.
+    Running,
+    /// It will not run any more.
+    Over,
+}
+
+/// What Slurm says of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Where it is.
+    pub fate: Fate,
+    /// Slurm's word for it.
+    pub state: String,
+    /// Its node, if it has or had one.
+    pub node: String,
+    /// Why it waits, in Slurm's word.
+    pub reason: String,
+}
+
+/// Slurm, by its commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slurm;
+
+impl Slurm {
+    fn ask(program: &'static str, arguments: &[&str]) -> Result<Said, ClusterError> {
+        Ok(command::ask(program, arguments, Path::new("/"), &[], PATIENCE)?)
+    }
+
+    /// The cluster's name and limits.
+    ///
+    /// # Errors
+    /// If `scontrol` is not there or does not answer.
+    pub fn limits(self) -> Result<Limits, ClusterError> {
+        let said = Self::ask("scontrol", &["show", "config"])?;
+        if !said.is_success() {
+            return Err(refused("scontrol", &said));
+        }
+        let value = |name: &str| {
+            let line = said.out.lines().find_map(|line| line.trim_start().strip_prefix(name));
+            line.and_then(|rest| rest.trim_start().strip_prefix('=')).map(|rest| rest.trim().to_owned())
+        };
+        let usual = Limits::usual();
+        Ok(Limits {
+            cluster: value("ClusterName").unwrap_or(usual.cluster),
+            tasks: value("MaxArraySize").and_then(|size| size.parse().ok()).unwrap_or(usual.tasks).max(1),
+        })
+    }
+
+    /// Submits the script of an array, some of its tasks or all of them, from its folder.
+    ///
+    /// # Errors
+    /// If `sbatch` refuses.
+    pub fn submit(self, script: &Path, tasks: Option<&str>) -> Result<Job, ClusterError> {
+        let text = script.display().to_string();
+        let array = tasks.map(|tasks| format!("--array={tasks}"));
+        let arguments: Vec<&str> = ["--parsable"].into_iter().chain(array.as_deref()).chain([text.as_str()]).collect();
+        let folder = script.parent().unwrap_or(Path::new("/"));
+        let without = overriding(&std::fs::read_to_string(script).map_err(super::io_error("read", script))?);
+        let said = command::ask("sbatch", &arguments, folder, &without, PATIENCE)?;
+        if !said.is_success() {
+            return Err(refused("sbatch", &said));
+        }
+        // On several clusters the name of one follows.
+        let job = said.out.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_owned();
+        if job.is_empty() || !job.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(refused("sbatch", &said));
+        }
+        Ok(job)
+    }
+
+    /// What becomes of the tasks of these jobs. One that Slurm has forgotten is not among them.
+    ///
+    /// # Errors
+    /// If `squeue` is not there or does not answer.
+    pub fn tasks(self, jobs: &[&str]) -> Result<BTreeMap<TaskId, Seen>, ClusterError> {
+        if jobs.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let list = jobs.join(",");
+        let said = Self::ask("squeue", &["-h", "-r", "-t", "all", "-j", &list, "-o", "%F|%K|%T|%N|%r"])?;
+        let mut found = if said.is_success() {
+            read_queue(&said.out)
+        } else if said.err.contains("Invalid job id") {
+            BTreeMap::new()
+        } else {
+            return Err(refused("squeue", &said));
+        };
+        // The queue forgets a job some minutes after its end; where there is no accounting nobody knows more.
+        match Self::ask("sacct", &["-n", "-P", "-X", "-j", &list, "-o", "JobID,State,NodeList"]) {
+            Ok(said) if said.is_success() => {
+                for (task, seen) in read_accounts(&said.out) {
+                    found.entry(task).or_insert(seen);
+                }
+            }
+            Ok(_) | Err(ClusterError::Command(CommandError::Absent(_))) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(found)
+    }
+
+    /// The energy in joules that Slurm's own counter has seen of a running job's script, where the cluster has such a counter.
+    pub fn energy_j(self, job: &str) -> Option<i64> {
+        let step = format!("{job}.batch");
+        let said =
+            Self::ask("sstat", &["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"]).ok()?;
+        let joules = said.out.lines().next()?.trim().parse().ok()?;
+        // Without a counter it is 0.
+        (joules > 0).then_some(joules)
+    }
+}
+
+/// The variables by which sbatch would be told something else than a script says.
+fn overriding(script: &str) -> Vec<&'static str> {
+    let options: Vec<&str> = script.lines().filter_map(|line| line.strip_prefix("#SBATCH ")).collect();
+    let says = |option: &str| options.iter().any(|said| said.split('=').next() == Some(option));
+    let named = OVERRIDES.iter().filter(|(option, _)| says(option)).map(|(_, variable)| *variable);
+    named.chain([WAITS]).collect()
+}
+
+fn refused(command: &'static str, said: &Said) -> ClusterError {
+    let words = said.complaint().trim_start_matches(command).trim_start_matches(": ");
+    ClusterError::Refused { command, said: words.trim_start_matches("error: ").to_owned() }
+}
+
+/// Slurm's words for jobs that will not run any more. All others wait or run.
+const OVER: [&str; 12] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "REVOKED",
+    "TIMEOUT",
+];
+const RUNNING: [&str; 7] = ["RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"];
+
+fn fate(state: &str) -> Fate {
+    if OVER.contains(&state) {
+        Fate::Over
+    } else if RUNNING.contains(&state) {
+        Fate::Running
+    } else {
+        Fate::Waiting
+    }
+}
+
+fn read_queue(text: &str) -> BTreeMap<TaskId, Seen> {
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [job, task, state, node, reason] = fields.as_slice() else { return None };
+        // A job that is no array has no number here.
+        let task = task.trim().parse().unwrap_or(0);
+        let reason = if *reason == "None" { "" } else { *reason };
+        let seen =
+            Seen { fate: fate(state), state: (*state).to_owned(), node: (*node).to_owned(), reason: reason.to_owned() };
+        Some((((*job).trim().to_owned(), task), seen))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// `12_3|CANCELLED by 1000|n1`, a line for each task that was ever started or ended.
+fn read_accounts(text: &str) -> BTreeMap<TaskId, Seen> {
+    let line = |line: &str| {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [id, state, node] = fields.as_slice() else { return None };
+        let (job, task) = id.split_once('_').unwrap_or((id, "0"));
+        let task = task.parse().ok()?;
+        let state = state.split(' ').next().unwrap_or_default();
+        let node = if *node == "None assigned" { "" } else { *node };
+        let seen = Seen { fate: fate(state), state: state.to_owned(), node: node.to_owned(), reason: String::new() };
+        Some(((job.to_owned(), task), seen))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Numbers as sbatch's `--array` takes them: `0-2,5`.
+pub(super) fn ranges(numbers: &[u32]) -> String {
+    let mut sorted: Vec<u32> = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut out: Vec<String> = Vec::new();
+    for run in sorted.chunk_by(|a, b| a + 1 == *b) {
+        match run {
+            [one] => out.push(one.to_string()),
+            [first, .., last] => out.push(format!("{first}-{last}")),
+            [] => {}
+        }
+    }
+    out.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_read() {
+        let text =
+            "3|0|PENDING||JobHeldUser\n3|7|RUNNING|n1|None\n3|8|COMPLETING|n2|None\n4|N/A|NODE_FAIL|n2|NodeDown\n";
+        let found = read_queue(text);
+        let told = |job: &str, task: u32| {
+            let seen = &found[&(job.to_owned(), task)];
+            (seen.fate, seen.node.as_str(), seen.reason.as_str())
+        };
+        assert_eq!(told("3", 0), (Fate::Waiting, "", "JobHeldUser"));
+        assert_eq!(told("3", 7), (Fate::Running, "n1", ""));
+        assert_eq!(told("3", 8), (Fate::Running, "n2", ""));
+        assert_eq!(told("4", 0), (Fate::Over, "n2", "NodeDown"));
+        assert_eq!(fate("REQUEUE_HOLD"), Fate::Waiting);
+        assert!(read_queue("slurm_load_jobs error\n").is_empty());
+    }
+
+    #[test]
+    fn the_accounts_are_read() {
+        let text = "12_3|CANCELLED by 1000|n1\n12_4|COMPLETED|n2\n12_[5-9%2]|PENDING|None assigned\n13|TIMEOUT|n1\n";
+        let found = read_accounts(text);
+        assert_eq!(found.len(), 3, "tasks that were never started are the queue's");
+        assert_eq!(found[&("12".to_owned(), 3)].state, "CANCELLED");
+        assert_eq!(found[&("12".to_owned(), 4)].fate, Fate::Over);
+        assert_eq!(found[&("13".to_owned(), 0)].node, "n1");
+    }
+
+    #[test]
+    fn what_a_script_says_no_variable_changes() {
+        let script = "#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --requeue\n\necho --time=5\n";
+        assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT"]);
+    }
+
+    #[test]
+    fn numbers_become_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 5, 9, 8, 9]), "0-2,5,8-9");
+        assert_eq!(ranges(&[]), "");
+    }
+}

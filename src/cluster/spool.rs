@@ -1,0 +1,233 @@
+//! Where submissions lie, and what is remembered beside them of a site's nodes.
+
+use super::fields::text_of;
+use super::folder::{DIGITS, PARTS, names};
+use super::{ClusterError, Folder, io_error};
+use crate::host::files;
+use crate::record::{Digest, Part, Run};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Beside the submissions: a list of other places that have some.
+const ELSEWHERE: &str = "elsewhere";
+/// Beside the submissions: what machines the site's nodes were found to be.
+const SURROUNDINGS: &str = "surroundings";
+
+/// Where the submissions of a ledger lie.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    /// Where new ones are made.
+    root: PathBuf,
+    /// In the ledger's folder, with a list of the other places.
+    home: PathBuf,
+}
+
+impl Spool {
+    /// Of the ledger in that folder; new ones are made in `slurm/` within it, or elsewhere.
+    pub fn of(ledger: &Path, elsewhere: Option<&Path>) -> Self {
+        let home = ledger.join("slurm");
+        Self { root: elsewhere.map_or_else(|| home.clone(), Path::to_owned), home }
+    }
+
+    /// The one in which a submission lies, as far as a node has to know it.
+    pub fn around(folder: &Folder) -> Self {
+        let root = folder.dir().parent().unwrap_or(Path::new("/")).to_owned();
+        Self { home: root.clone(), root }
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        let elsewhere = std::fs::read_to_string(self.home.join(ELSEWHERE)).unwrap_or_default();
+        let mut roots = vec![self.home.clone()];
+        roots.extend(elsewhere.lines().map(PathBuf::from));
+        roots
+    }
+
+    /// So that the other commands find what is made here.
+    fn list_root(&self) -> Result<(), ClusterError> {
+        let mut roots = self.roots();
+        if roots.contains(&self.root) {
+            return Ok(());
+        }
+        roots.push(self.root.clone());
+        std::fs::create_dir_all(&self.home).map_err(io_error("make the folder", &self.home))?;
+        let lines: String = roots[1..].iter().map(|root| format!("{}\n", root.display())).collect();
+        Ok(files::write_whole(&self.home.join(ELSEWHERE), lines.as_bytes())?)
+    }
+
+    /// Where the folder of a submission is, or would be.
+    pub fn folder(&self, name: &str) -> Folder {
+        Folder::at(self.root.join(name))
+    }
+
+    /// Makes the folder of a submission; another submission of that name gets this one a number.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(&self, name: &str) -> Result<Folder, ClusterError> {
+        std::fs::create_dir_all(&self.root).map_err(io_error("make the folder", &self.root))?;
+        self.list_root()?;
+        let names = std::iter::once(name.to_owned()).chain((2..1000).map(|number| format!("{name}-{number}")));
+        for name in names {
+            let folder = self.folder(&name);
+            match std::fs::create_dir(folder.dir()) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io_error("make the folder", folder.dir())(error)),
+                Ok(()) => {
+                    for part in PARTS {
+                        let path = folder.dir().join(part);
+                        std::fs::create_dir(&path).map_err(io_error("make the folder", &path))?;
+                    }
+                    return Ok(folder);
+                }
+            }
+        }
+        Err(ClusterError::Unknown { text: name.to_owned(), hint: " (too many have that name)".to_owned() })
+    }
+
+    /// Every submission, oldest first. One that was being written when its host died is left out.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed; one that does not exist has none.
+    pub fn all(&self) -> Result<Vec<Folder>, ClusterError> {
+        let mut folders = Vec::new();
+        for root in self.roots() {
+            folders.extend(names(&root)?.into_iter().map(|name| Folder::at(root.join(name))));
+        }
+        folders.retain(|folder| folder.dir().join("submission.json").is_file());
+        // Names begin with the moment in which they were made.
+        folders.sort_by_key(Folder::name);
+        Ok(folders)
+    }
+
+    /// Those of which something is still to come, oldest first.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub fn open(&self) -> Result<Vec<Folder>, ClusterError> {
+        let mut all = self.all()?;
+        all.retain(|folder| !folder.is_closed());
+        Ok(all)
+    }
+
+    /// Remembers what a node of that kind is made of, by the parts of a run's identity that it decides.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn remember(&self, kind: &str, run: &Run) -> Result<(), ClusterError> {
+        let dir = self.root.join(SURROUNDINGS);
+        let path = dir.join(surroundings(kind, run));
+        if path.exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&dir).map_err(io_error("make the folder", &dir))?;
+        let part = |part: Part| (part.name(), run.parts.value(part));
+        let [cuda, driver, device] = [Part::Cuda, Part::Driver, Part::Device].map(part);
+        let text = text_of([("kind", kind.into()), cuda, driver, device]);
+        Ok(files::write_whole(&path, text.as_bytes())?)
+    }
+
+    /// The surroundings that are remembered, to be asked by [`surroundings`].
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub(super) fn remembered(&self) -> Result<BTreeSet<String>, ClusterError> {
+        Ok(names(&self.root.join(SURROUNDINGS))?.into_iter().collect())
+    }
+
+    /// The submission that a text means: the number of one of its jobs, its name or a part of it that no other has.
+    ///
+    /// # Errors
+    /// If there is none, or there are several.
+    pub fn find(&self, text: &str) -> Result<Folder, ClusterError> {
+        let all = self.all()?;
+        let job = text.split(['_', '.']).next().unwrap_or(text);
+        if !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit()) {
+            let path = format!("jobs/{job}.json");
+            if let Some(found) = all.iter().find(|folder| folder.dir().join(&path).is_file()) {
+                return Ok(found.clone());
+            }
+        }
+        if let Some(found) = all.iter().find(|folder| folder.name() == text) {
+            return Ok(found.clone());
+        }
+        let mut fitting: Vec<&Folder> = all.iter().filter(|folder| folder.name().contains(text)).collect();
+        let hint = match (fitting.len(), all.last()) {
+            (1, _) => return Ok(fitting.remove(0).clone()),
+            (0, None) => " (nothing was submitted from this ledger)".to_owned(),
+            (0, Some(newest)) => format!(" (the newest is {})", newest.name()),
+            (_, _) => {
+                let names: Vec<String> = fitting.iter().map(|folder| folder.name()).collect();
+                format!(": it may be {} (give more of it)", names.join(", "))
+            }
+        };
+        Err(ClusterError::Unknown { text: text.to_owned(), hint })
+    }
+}
+
+/// Names the surroundings of a run that was executed for that kind of machine.
+pub(super) fn surroundings(kind: &str, run: &Run) -> String {
+    let parts = [Part::Cuda, Part::Driver, Part::Device].map(|part| run.parts.digest(part));
+    let pieces: Vec<&[u8]> = parts.iter().map(|digest| digest.0.as_slice()).collect();
+    let (kind, parts) = (Digest::of(kind.as_bytes()), Digest::of_pieces("ledger surroundings v1", &pieces));
+    format!("{}-{}.json", kind.prefix(DIGITS), parts.prefix(DIGITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Submitted;
+
+    fn finished(spool: &Spool, name: &str) -> Folder {
+        let folder = spool.make(name).unwrap();
+        folder.write("submission.json", b"{}").unwrap();
+        folder
+    }
+
+    #[test]
+    fn submissions_are_found_by_name_by_a_part_of_it_and_by_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("ledger");
+        let here = Spool::of(&ledger, None);
+        assert!(here.all().unwrap().is_empty());
+        let unknown = here.find("x").unwrap_err().to_string();
+        assert_eq!(unknown, "no submission is called `x` (nothing was submitted from this ledger)");
+        let bert = finished(&here, "1-bert");
+        let again = finished(&here, "1-bert");
+        assert_eq!(again.name(), "1-bert-2");
+        let elsewhere = Spool::of(&ledger, Some(&dir.path().join("scratch")));
+        let gpt = finished(&elsewhere, "0-gpt");
+        elsewhere.make("3-unfinished").unwrap();
+        let names: Vec<String> = here.all().unwrap().iter().map(Folder::name).collect();
+        assert_eq!(names, ["0-gpt", "1-bert", "1-bert-2"], "those elsewhere too, but none without a record");
+        assert_eq!(here.find("gpt").unwrap(), gpt);
+        assert_eq!(here.find("1-bert").unwrap(), bert, "a whole name counts before a part of another");
+        assert!(here.find("bert").unwrap_err().to_string().contains("it may be 1-bert, 1-bert-2"));
+        let job = Submitted { job: "42".to_owned(), array: 0, tasks: vec![0], unix_ms: 1 };
+        gpt.add_job(&job).unwrap();
+        assert_eq!((here.find("42").unwrap(), here.find("42_7").unwrap()), (gpt.clone(), gpt.clone()));
+        gpt.close(true).unwrap();
+        assert_eq!((here.open().unwrap().len(), here.all().unwrap().len()), (2, 3));
+        gpt.close(false).unwrap();
+        assert_eq!(here.open().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_a_node_is_made_of_is_remembered_by_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::of(dir.path(), None);
+        let folder = spool.make("s").unwrap();
+        let run = |driver: &str, seed: u64| {
+            let none = || "none".into();
+            let (config, program, container, cuda, device) = (none(), none(), none(), none(), none());
+            Run::new(crate::record::Parts { config, program, container, cuda, driver: driver.into(), device, seed })
+        };
+        for _ in 0..2 {
+            Spool::around(&folder).remember("c/gpu", &run("580", 1)).unwrap();
+        }
+        let known = spool.remembered().unwrap();
+        assert_eq!(known.len(), 1);
+        assert!(known.contains(&surroundings("c/gpu", &run("580", 2))), "of every run there");
+        assert!(!known.contains(&surroundings("c/gpu", &run("590", 1))));
+        assert!(!known.contains(&surroundings("c/cpu", &run("580", 1))));
+    }
+}

@@ -1,0 +1,260 @@
+//! How far each cell of a submission is, from Slurm, from what its task says, and from what has come back.
+
+use super::folder::Submitted;
+use super::note::CellState;
+use super::{ClusterError, Fate, Folder, Listed, Note, Seen, Submission, Tally, TaskId};
+use crate::record::RunId;
+use std::collections::BTreeMap;
+
+/// How far a cell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Its attempts have finished.
+    Finished,
+    /// Its task is at it.
+    Running,
+    /// Its task waits, or is at another cell.
+    Waiting,
+    /// An attempt failed.
+    Failed,
+    /// Its task found that it is another cell than was submitted, or that the node does not have what it needs.
+    Refused,
+    /// It was stopped: by the time limit, a preemption or a person.
+    Interrupted,
+    /// Its task was cancelled before it.
+    Cancelled,
+    /// Its task is over, and nothing came back.
+    Lost,
+    /// Slurm could not be asked.
+    Unknown,
+}
+
+impl State {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether another start of its task would help: it did not come to an end of its own.
+    pub fn is_resumable(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Cancelled | Self::Lost)
+    }
+
+    /// Whether its task is still to come to it, or is at it.
+    pub fn is_under_way(self) -> bool {
+        matches!(self, Self::Running | Self::Waiting | Self::Unknown)
+    }
+}
+
+/// One cell of a submission and how far it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stand {
+    /// The cell.
+    pub cell: Listed,
+    /// How far it is.
+    pub state: State,
+    /// Its array's newest job, if there is one.
+    pub job: Option<String>,
+    /// Its node, if it has or had one.
+    pub node: String,
+    /// Its run, once a node knows it.
+    pub run: Option<RunId>,
+    /// What has come back.
+    pub tally: Tally,
+    /// Why it is so.
+    pub reason: Option<String>,
+    /// The last step that was reported, of how many.
+    pub step: Option<(u64, u64)>,
+    /// The last loss.
+    pub loss: Option<f64>,
+}
+
+/// A submission and how far its cells are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// What was submitted.
+    pub submission: Submission,
+    /// What Slurm called its arrays.
+    pub jobs: Vec<Submitted>,
+    /// Its cells.
+    pub cells: Vec<Stand>,
+}
+
+impl Standing {
+    /// Whether no task is still to come to a cell.
+    pub fn is_over(&self) -> bool {
+        !self.cells.iter().any(|cell| cell.state.is_under_way())
+    }
+}
+
+/// How far the cells of a submission are; `tasks` is what Slurm says, none if it cannot be asked.
+///
+/// # Errors
+/// If the submission's folder cannot be read.
+pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<Standing, ClusterError> {
+    let submission = folder.submission()?;
+    let (jobs, notes, tallies) = (folder.jobs()?, folder.notes()?, folder.tallies()?);
+    let cells = submission.cells.iter().map(|cell| {
+        let tally = tallies.get(&Folder::key(cell.id)).copied().unwrap_or_default();
+        let is_of = |submitted: &&Submitted| submitted.array == cell.array && submitted.tasks.contains(&cell.task);
+        let job = jobs.iter().rev().find(is_of).map(|submitted| submitted.job.clone());
+        let note = notes.get(&(cell.array, cell.task));
+        let seen = job.as_ref().zip(tasks).map(|(job, tasks)| tasks.get(&(job.clone(), cell.task)));
+        one(cell, tally, job, note, seen)
+    });
+    let cells = cells.collect();
+    Ok(Standing { jobs, cells, submission })
+}
+
+/// `seen` is none if Slurm was not asked, and none within if it has forgotten the task.
+fn one(cell: &Listed, tally: Tally, job: Option<String>, note: Option<&Note>, seen: Option<Option<&Seen>>) -> Stand {
+    let told = note.and_then(|note| note.cells.iter().find(|told| told.id == cell.id));
+    let told_state = told.map_or(CellState::Waiting, |told| told.state);
+    let said = |told: Option<String>| told.filter(|text| !text.is_empty());
+    let by_slurm = seen.flatten();
+    let (state, reason) = if tally.good() >= cell.attempts {
+        (State::Finished, None)
+    } else if tally.settled() >= cell.attempts || told_state == CellState::Done {
+        (if tally.failed > 0 { State::Failed } else { State::Finished }, None)
+    } else if job.is_none() {
+        (State::Lost, Some("its array was not submitted".to_owned()))
+    } else {
+        match (seen, by_slurm.map_or(Fate::Over, |seen| seen.fate)) {
+            (None, _) => (State::Unknown, None),
+            (_, Fate::Waiting) => (State::Waiting, said(by_slurm.map(|seen| seen.reason.clone()))),
+            (_, Fate::Running) => match told_state {
+                CellState::Running => (State::Running, None),
+                CellState::Refused => (State::Refused, told.and_then(|told| told.reason.clone())),
+                _ => (State::Waiting, None),
+            },
+            (_, Fate::Over) => {
+                let stopped = note.and_then(|note| note.code).is_some_and(|code| STOPPED.contains(&code));
+                over(tally, (told_state, stopped), told.and_then(|told| told.reason.clone()), by_slurm)
+            }
+        }
+    };
+    let node = by_slurm.map(|seen| seen.node.clone()).filter(|node| !node.is_empty());
+    Stand {
+        cell: cell.clone(),
+        state,
+        job,
+        node: node.or_else(|| note.map(|note| note.node.clone())).unwrap_or_default(),
+        run: told.and_then(|told| told.run),
+        tally,
+        reason,
+        step: told.and_then(|told| told.step),
+        loss: told.and_then(|told| told.loss),
+    }
+}
+
+/// The codes with which a task ends that was told to stop.
+const STOPPED: [i64; 2] = [75, 130];
+
+/// Of a cell whose task will not run any more, and that has not come to its end; `stopped` if the task was told to stop, and did.
+fn over(
+    tally: Tally,
+    (told, stopped): (CellState, bool),
+    reason: Option<String>,
+    seen: Option<&Seen>,
+) -> (State, Option<String>) {
+    let ended = match seen {
+        Some(seen) if seen.node.is_empty() => format!("Slurm says {} of its task", seen.state),
+        Some(seen) => format!("Slurm says {} of its task on {}", seen.state, seen.node),
+        None => "its task is over, and Slurm does not remember how it ended".to_owned(),
+    };
+    match (told, seen.map(|seen| seen.state.as_str())) {
+        (CellState::Refused, _) => (State::Refused, reason),
+        _ if tally.failed > 0 => (State::Failed, None),
+        (CellState::Interrupted, _) => (State::Interrupted, reason.or(Some(ended))),
+        _ if tally.interrupted > 0 => (State::Interrupted, Some(ended)),
+        (CellState::Waiting, Some("CANCELLED")) => (State::Cancelled, Some(ended)),
+        (CellState::Waiting, _) if stopped => (State::Interrupted, Some("its task was stopped before it".to_owned())),
+        _ => (State::Lost, Some(ended)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::CellNote;
+    use crate::record::Digest;
+
+    fn cell() -> Listed {
+        Listed { id: Digest::of(b"c"), label: String::new(), array: 0, task: 0, attempts: 2 }
+    }
+
+    fn note(state: CellState, reason: Option<&str>) -> Note {
+        let told = CellNote { state, reason: reason.map(str::to_owned), ..CellNote::new(cell().id) };
+        let (job, node) = ("1".to_owned(), "n1".to_owned());
+        Note { array: 0, task: 0, job, restarts: 0, node, started_unix_ms: 0, code: None, cells: vec![told] }
+    }
+
+    fn seen(fate: Fate, state: &str, reason: &str) -> Seen {
+        Seen { fate, state: state.to_owned(), node: "n2".to_owned(), reason: reason.to_owned() }
+    }
+
+    fn tally(finished: usize, failed: usize, interrupted: usize, sealed: usize) -> Tally {
+        Tally { finished, failed, interrupted, sealed }
+    }
+
+    /// State and reason of a cell of job 1.
+    fn of(tally: Tally, note: Option<&Note>, seen: Option<&Seen>) -> (State, String) {
+        let stand = one(&cell(), tally, Some("1".to_owned()), note, Some(seen));
+        (stand.state, stand.reason.unwrap_or_default())
+    }
+
+    #[test]
+    fn what_came_back_counts_first() {
+        let running = seen(Fate::Running, "RUNNING", "");
+        assert_eq!(of(tally(2, 0, 0, 0), None, Some(&running)).0, State::Finished);
+        assert_eq!(of(tally(1, 0, 0, 1), None, None).0, State::Finished);
+        assert_eq!(of(tally(1, 1, 0, 0), None, Some(&running)).0, State::Failed);
+        let done = note(CellState::Done, None);
+        assert_eq!(of(tally(1, 0, 0, 0), Some(&done), None).0, State::Finished, "fewer were left than was thought");
+    }
+
+    #[test]
+    fn while_its_task_lives_the_task_says_where_it_is() {
+        let (none, running) = (tally(0, 0, 0, 0), seen(Fate::Running, "RUNNING", ""));
+        let waiting = seen(Fate::Waiting, "PENDING", "Priority");
+        assert_eq!(of(none, None, Some(&waiting)), (State::Waiting, "Priority".to_owned()));
+        assert_eq!(of(none, None, Some(&running)).0, State::Waiting);
+        assert_eq!(of(none, Some(&note(CellState::Running, None)), Some(&running)).0, State::Running);
+        let requeued = note(CellState::Interrupted, Some("preempted"));
+        assert_eq!(of(tally(0, 0, 1, 0), Some(&requeued), Some(&waiting)).0, State::Waiting);
+        let refused = note(CellState::Refused, Some("other data"));
+        assert_eq!(of(none, Some(&refused), Some(&running)), (State::Refused, "other data".to_owned()));
+    }
+
+    #[test]
+    fn after_its_task_what_is_missing_has_a_reason() {
+        let none = tally(0, 0, 0, 0);
+        let dead = seen(Fate::Over, "NODE_FAIL", "");
+        let running = note(CellState::Running, None);
+        let lost = (State::Lost, "Slurm says NODE_FAIL of its task on n2".to_owned());
+        assert_eq!(of(none, Some(&running), Some(&dead)), lost);
+        assert_eq!(of(none, None, None).1, "its task is over, and Slurm does not remember how it ended");
+        let cancelled = seen(Fate::Over, "CANCELLED", "");
+        assert_eq!(of(none, None, Some(&cancelled)).0, State::Cancelled);
+        let stopped = note(CellState::Interrupted, Some("it was stopped"));
+        assert_eq!(of(none, Some(&stopped), Some(&cancelled)), (State::Interrupted, "it was stopped".to_owned()));
+        assert_eq!(of(tally(0, 0, 1, 0), Some(&running), Some(&dead)).0, State::Interrupted, "from its journal");
+        let before = (State::Interrupted, "its task was stopped before it".to_owned());
+        let failed = seen(Fate::Over, "FAILED", "");
+        let ended = |code| Note { code: Some(code), ..note(CellState::Waiting, None) };
+        assert_eq!(of(none, Some(&ended(130)), Some(&failed)), before);
+        assert_eq!(of(none, Some(&ended(3)), Some(&failed)).0, State::Lost);
+        assert_eq!(one(&cell(), none, None, None, None).state, State::Lost);
+        assert_eq!(one(&cell(), none, Some("1".to_owned()), None, None).state, State::Unknown);
+    }
+}

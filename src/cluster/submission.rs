@@ -1,0 +1,333 @@
+//! The record of a submission: what was submitted, how, and each task's cells in full.
+//!
+//! `submission.json` lists the cells; `tasks/ARRAY-TASK.json` holds those of one task as they were expanded, so that no later change of the
+//! manifest can make a task execute anything else, and no task has to read those of the others.
+
+use super::ClusterError;
+use super::fields::{Fields, table_of, text_of};
+use crate::engine::{Cause, Expected};
+use crate::manifest::Program;
+use crate::record::{Cell, Digest, RunId, Table, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A program's command and files, as the manifest has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramText {
+    /// Program and arguments, placeholders and all.
+    pub command: Vec<String>,
+    /// Files whose contents enter the identity.
+    pub files: Vec<String>,
+}
+
+impl ProgramText {
+    /// The program that it names; none if its placeholders cannot be read.
+    pub fn program(&self) -> Option<Program> {
+        Program::new(self.command.clone(), self.files.clone()).ok()
+    }
+}
+
+/// One cell of a submission, in full.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Names it: [`Expected::id`].
+    pub id: Digest,
+    /// What a person tells it from the others by.
+    pub label: String,
+    /// The cell, and the programs that it may be executed by.
+    pub expected: Expected,
+    /// How many attempts it needs.
+    pub cause: Cause,
+    /// Finished attempts that the ledger held of its runs when it was submitted, whatever machine they were of.
+    pub sealed: BTreeMap<RunId, usize>,
+}
+
+/// One cell of a submission, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Names it.
+    pub id: Digest,
+    /// What a person tells it from the others by.
+    pub label: String,
+    /// The array in which it is executed.
+    pub array: usize,
+    /// The task of that array.
+    pub task: u32,
+    /// The attempts that were missing when it was submitted.
+    pub attempts: usize,
+}
+
+/// One job array of a submission: the cells that ask for the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// GPUs of each task.
+    pub gpus: u32,
+    /// How many tasks it has.
+    pub tasks: usize,
+    /// Which machines Slurm may choose from: [`Request::kind`](super::Request::kind).
+    pub kind: String,
+}
+
+impl Array {
+    /// The name of its script.
+    pub fn script(number: usize) -> String {
+        format!("array-{number}.sh")
+    }
+}
+
+/// What was submitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submission {
+    /// Its name, and that of its folder.
+    pub name: String,
+    /// The experiment's name.
+    pub experiment: String,
+    /// The manifest's path.
+    pub manifest: String,
+    /// The hash of the manifest's bytes.
+    pub manifest_digest: Digest,
+    /// When, in milliseconds since the Unix epoch.
+    pub created_unix_ms: i64,
+    /// What was asked of Slurm, by the keys of `[slurm]`.
+    pub request: Table,
+    /// Its arrays.
+    pub arrays: Vec<Array>,
+    /// Its cells, in the manifest's order.
+    pub cells: Vec<Listed>,
+}
+
+impl Submission {
+    /// The text of `submission.json`.
+    pub fn text(&self) -> String {
+        let arrays = self.arrays.iter().map(|array| {
+            let members =
+                [("gpus", array.gpus.into()), ("tasks", array.tasks.into()), ("kind", array.kind.as_str().into())];
+            Value::Table(table_of(members))
+        });
+        let cells = self.cells.iter().map(|cell| {
+            Value::Table(table_of([
+                ("cell", cell.id.to_string().into()),
+                ("label", cell.label.as_str().into()),
+                ("array", cell.array.into()),
+                ("task", cell.task.into()),
+                ("attempts", cell.attempts.into()),
+            ]))
+        });
+        text_of([
+            ("submission", self.name.as_str().into()),
+            ("experiment", self.experiment.as_str().into()),
+            ("manifest", self.manifest.as_str().into()),
+            ("manifest_digest", self.manifest_digest.to_string().into()),
+            ("created_unix_ms", self.created_unix_ms.into()),
+            ("slurm", self.request.clone().into()),
+            ("arrays", Value::List(arrays.collect())),
+            ("cells", Value::List(cells.collect())),
+        ])
+    }
+
+    /// Reads `submission.json`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what [`text`](Self::text) has made.
+    pub fn read(path: &Path) -> Result<Self, ClusterError> {
+        let fields = Fields::read(path)?;
+        let array = |value: &Value| {
+            let fields = fields.within(value)?;
+            Ok(Array { gpus: fields.number("gpus")?, tasks: fields.number("tasks")?, kind: fields.text("kind")? })
+        };
+        let cell = |value: &Value| {
+            let fields = fields.within(value)?;
+            Ok(Listed {
+                id: fields.digest("cell")?,
+                label: fields.text("label")?,
+                array: fields.number("array")?,
+                task: fields.number("task")?,
+                attempts: fields.number("attempts")?,
+            })
+        };
+        Ok(Self {
+            name: fields.text("submission")?,
+            experiment: fields.text("experiment")?,
+            manifest: fields.text("manifest")?,
+            manifest_digest: fields.digest("manifest_digest")?,
+            created_unix_ms: fields.int("created_unix_ms")?,
+            request: fields.table("slurm")?,
+            arrays: fields.list("arrays")?.iter().map(array).collect::<Result<_, ClusterError>>()?,
+            cells: fields.list("cells")?.iter().map(cell).collect::<Result<_, ClusterError>>()?,
+        })
+    }
+}
+
+/// What a task has to know: `tasks/ARRAY-TASK.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskFile {
+    /// The submission's name.
+    pub submission: String,
+    /// Which machines Slurm may choose from.
+    pub kind: String,
+    /// Whether another start of the task may go on with what is left.
+    pub requeue: bool,
+    /// Seconds before the time limit in which it is told to stop.
+    pub grace_s: u32,
+    /// The program of its cells, where it is not the built-in trainer.
+    pub program: Option<ProgramText>,
+    /// What is recorded of the moment of submission with each attempt.
+    pub facts: Table,
+    /// Its cells.
+    pub members: Vec<Member>,
+}
+
+impl TaskFile {
+    /// The name of the file.
+    pub fn name(array: usize, task: u32) -> String {
+        format!("{array}-{task}.json")
+    }
+
+    /// Its text.
+    pub fn text(&self) -> String {
+        let mut program = Table::new();
+        if let Some(text) = &self.program {
+            program = table_of([("command", text.command.clone().into()), ("files", text.files.clone().into())]);
+        }
+        text_of([
+            ("submission", self.submission.as_str().into()),
+            ("kind", self.kind.as_str().into()),
+            ("requeue", self.requeue.into()),
+            ("grace_s", self.grace_s.into()),
+            ("program", program.into()),
+            ("facts", self.facts.clone().into()),
+            ("cells", Value::List(self.members.iter().map(member_value).collect())),
+        ])
+    }
+
+    /// Reads the file, and believes no cell whose name does not follow from it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what [`text`](Self::text) has made.
+    pub fn read(path: &Path) -> Result<Self, ClusterError> {
+        let fields = Fields::read(path)?;
+        let program = fields.within(&fields.table("program")?.into())?;
+        let program = match program.get("command") {
+            None => None,
+            Some(_) => Some(ProgramText { command: program.texts("command")?, files: program.texts("files")? }),
+        };
+        Ok(Self {
+            submission: fields.text("submission")?,
+            kind: fields.text("kind")?,
+            requeue: fields.get("requeue") == Some(&true.into()),
+            grace_s: fields.number("grace_s")?,
+            program,
+            facts: fields.table("facts")?,
+            members: fields.list("cells")?.iter().map(|value| member(&fields, value)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn member_value(member: &Member) -> Value {
+    let cell = member.expected.cell();
+    let (cause, times) = match member.cause {
+        Cause::Complete(times) => ("complete", times),
+        Cause::Repeat(times) => ("repeat", times),
+    };
+    let sealed: Table = member.sealed.iter().map(|(run, count)| (run.to_string(), (*count).into())).collect();
+    Value::Table(table_of([
+        ("cell", member.id.to_string().into()),
+        ("label", member.label.as_str().into()),
+        ("config", cell.config.clone().into()),
+        ("settings", cell.settings.clone().into()),
+        ("seed", cell.seed.to_string().into()),
+        ("programs", member.expected.programs().clone().into()),
+        ("cause", cause.into()),
+        ("times", times.into()),
+        ("sealed", sealed.into()),
+    ]))
+}
+
+fn member(file: &Fields, value: &Value) -> Result<Member, ClusterError> {
+    let fields = file.within(value)?;
+    let id = fields.digest("cell")?;
+    let seed = fields.text("seed")?.parse().map_err(|_| fields.fault("`seed` is no number"))?;
+    let cell = Cell { config: fields.table("config")?, settings: fields.table("settings")?, seed };
+    let expected = Expected::recorded(cell, fields.table("programs")?);
+    if expected.id() != id {
+        return Err(fields.fault(&format!("cell {} is not the one that this name is for", id.prefix(8))));
+    }
+    let times = fields.number("times")?;
+    let cause = if fields.text("cause")? == "repeat" { Cause::Repeat(times) } else { Cause::Complete(times) };
+    let mut sealed = BTreeMap::new();
+    for (run, count) in fields.table("sealed")? {
+        let run = run.parse().map_err(|_| fields.fault("`sealed` names no run"))?;
+        sealed.insert(RunId(run), count.as_int().and_then(|count| usize::try_from(count).ok()).unwrap_or(0));
+    }
+    Ok(Member { id, label: fields.text("label")?, expected, cause, sealed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(rate: f64) -> Member {
+        let config = table_of([("lr", rate.into()), ("hardware.device", "auto".into())]);
+        let cell = Cell { config, settings: table_of([("data.path", "/d".into())]), seed: u64::MAX };
+        let expected = Expected::recorded(cell, table_of([("program", table_of([("command", "x".into())]).into())]));
+        let sealed = [(RunId(Digest::of(b"run")), 2)].into();
+        Member { id: expected.id(), label: "lr".to_owned(), expected, cause: Cause::Repeat(3), sealed }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let submission = Submission {
+            name: "n".to_owned(),
+            experiment: "e".to_owned(),
+            manifest: "m.toml".to_owned(),
+            manifest_digest: Digest::of(b"m"),
+            created_unix_ms: -5,
+            request: table_of([("partition", "gpu".into())]),
+            arrays: vec![Array { gpus: 2, tasks: 3, kind: "k".to_owned() }],
+            cells: vec![Listed { id: member(0.1).id, label: "l".to_owned(), array: 0, task: 2, attempts: 1 }],
+        };
+        let path = dir.path().join("s.json");
+        std::fs::write(&path, submission.text()).unwrap();
+        assert_eq!(Submission::read(&path).unwrap(), submission);
+
+        let task = TaskFile {
+            submission: "n".to_owned(),
+            kind: "k".to_owned(),
+            requeue: true,
+            grace_s: 60,
+            program: Some(ProgramText { command: vec!["{lr}".to_owned()], files: vec![] }),
+            facts: table_of([("git.commit", "abc".into())]),
+            members: vec![member(0.1), member(1.0)],
+        };
+        std::fs::write(&path, task.text()).unwrap();
+        assert_eq!(TaskFile::read(&path).unwrap(), task);
+        let bare = TaskFile { program: None, requeue: false, ..task };
+        std::fs::write(&path, bare.text()).unwrap();
+        assert_eq!(TaskFile::read(&path).unwrap(), bare);
+    }
+
+    #[test]
+    fn a_cell_that_was_changed_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.json");
+        let task = TaskFile {
+            submission: "n".to_owned(),
+            kind: "k".to_owned(),
+            requeue: true,
+            grace_s: 60,
+            program: None,
+            facts: Table::new(),
+            members: vec![member(0.25)],
+        };
+        std::fs::write(&path, task.text().replace("0.25", "0.5")).unwrap();
+        let error = TaskFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains("is not the one that this name is for"), "{error}");
+        std::fs::write(&path, task.text().replace("\"format\": 1", "\"format\": 2")).unwrap();
+        assert!(matches!(TaskFile::read(&path), Err(ClusterError::Newer { found: 2, .. })));
+        std::fs::write(&path, "{\"format\": 1}").unwrap();
+        assert!(TaskFile::read(&path).unwrap_err().to_string().contains("`program` is missing"));
+        std::fs::write(&path, "[]").unwrap();
+        assert!(matches!(TaskFile::read(&path), Err(ClusterError::Damaged { .. })));
+    }
+}

@@ -1,0 +1,257 @@
+//! Making a submission: which cells are missing, how they become arrays, and handing those to Slurm.
+
+use super::slurm::ranges;
+use super::spool::surroundings;
+use super::{
+    Array, ClusterError, Folder, Limits, Listed, Member, ProgramText, Request, RequestError, Script, Slurm, Spool,
+    Standing, Submission, Submitted, TaskFile,
+};
+use crate::engine::{Cause, Expected};
+use crate::host::clock;
+use crate::record::{Digest, RunId, Table};
+use crate::store::{Store, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A cell and what the ledger holds of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Covered {
+    /// Finished attempts of its runs, whatever machine they were of.
+    pub sealed: BTreeMap<RunId, usize>,
+    /// Attempts that are missing on machines as those that Slurm will choose.
+    pub missing: usize,
+}
+
+/// Looks up what the ledger holds of cells, each with the kind of machine that Slurm will choose for it.
+///
+/// A run's id names the machine. Which machines a kind has is known from the tasks that ran there: before the first one has, all is
+/// missing; a task that then finds its run sealed does not execute it.
+///
+/// # Errors
+/// If the ledger or the spool cannot be read; a ledger that does not exist yet is empty.
+pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)]) -> Result<Vec<Covered>, ClusterError> {
+    let remembered = spool.remembered()?;
+    let mut sealed: Vec<BTreeMap<RunId, usize>> = vec![BTreeMap::new(); cells.len()];
+    let mut best = vec![0; cells.len()];
+    let mut index: BTreeMap<(Digest, u64), Vec<usize>> = BTreeMap::new();
+    for (at, (expected, ..)) in cells.iter().enumerate() {
+        index.entry((expected.config(), expected.cell().seed)).or_default().push(at);
+    }
+    let looked = store.read(|reader| {
+        reader.runs(|run| {
+            for at in index.get(&(Expected::of_run(&run), run.parts.seed)).into_iter().flatten().copied() {
+                let (expected, _, kind) = &cells[at];
+                if expected.agrees(&run) {
+                    let finished = reader.finished_count(run.id)?;
+                    sealed[at].insert(run.id, finished);
+                    if remembered.contains(&surroundings(kind, &run)) {
+                        best[at] = finished.max(best[at]);
+                    }
+                }
+            }
+            Ok(())
+        })
+    });
+    match looked {
+        Err(StoreError::Missing(_)) | Ok(()) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let covered = cells.iter().zip(sealed).zip(best).map(|(((_, cause, _), sealed), best)| {
+        let missing = match cause {
+            Cause::Complete(wanted) => wanted.saturating_sub(best),
+            Cause::Repeat(times) => *times,
+        };
+        Covered { sealed, missing }
+    });
+    Ok(covered.collect())
+}
+
+/// The cells that an earlier submission is still to execute on the same kind of machine, by name and kind.
+pub fn under_way(standings: &[Standing]) -> BTreeSet<(Digest, String)> {
+    let of = |standing: &Standing| {
+        let kinds: Vec<String> = standing.submission.arrays.iter().map(|array| array.kind.clone()).collect();
+        let cells = standing.cells.iter().filter(|stand| stand.state.is_under_way());
+        cells.filter_map(move |stand| Some((stand.cell.id, kinds.get(stand.cell.array)?.clone()))).collect::<Vec<_>>()
+    };
+    standings.iter().flat_map(of).collect()
+}
+
+/// What a submission is made of.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The experiment's name.
+    pub experiment: &'a str,
+    /// The manifest's path and the hash of its bytes.
+    pub manifest: (&'a Path, Digest),
+    /// The moment, in milliseconds since the Unix epoch and for people.
+    pub when: (i64, &'a str),
+    /// Where and how.
+    pub request: &'a Request,
+    /// The cluster.
+    pub limits: &'a Limits,
+    /// This program on the nodes.
+    pub ledger: &'a Path,
+    /// The program of the cells, where it is not the built-in trainer.
+    pub program: Option<ProgramText>,
+    /// What is recorded of this moment with each attempt.
+    pub facts: Table,
+    /// The cells, each with its missing attempts.
+    pub members: Vec<(Member, usize)>,
+}
+
+/// A submission as it will be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drafted {
+    /// Its record.
+    pub submission: Submission,
+    /// The script of each array.
+    pub scripts: Vec<String>,
+    /// The tasks, by array and number.
+    tasks: BTreeMap<(usize, u32), TaskFile>,
+}
+
+/// Makes arrays of cells that ask for the same, and writes down all that the folder will hold.
+///
+/// # Errors
+/// If a cell asks for more GPUs than a task has, or the folder's path would be misread by sbatch.
+pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError> {
+    let name = folder.name();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._+-@,:=~".contains(c);
+    if !folder.dir().to_str().is_some_and(|path| path.chars().all(is_plain)) {
+        return Err(RequestError::Folder(folder.dir().to_owned()));
+    }
+    let mut groups: BTreeMap<u32, Vec<&(Member, usize)>> = BTreeMap::new();
+    for member in &draft.members {
+        groups.entry(draft.request.gpus_of(member.0.expected.cell())?).or_default().push(member);
+    }
+    let longest = usize::try_from(draft.limits.tasks).unwrap_or(usize::MAX).max(1);
+    let (mut arrays, mut scripts, mut tasks) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut places: BTreeMap<Digest, (usize, u32)> = BTreeMap::new();
+    for (gpus, members) in groups {
+        let given = draft.request.cells_per_task.and_then(|cells| usize::try_from(cells).ok());
+        let each = given.unwrap_or_else(|| members.len().div_ceil(longest)).max(1);
+        let kind = draft.request.kind(&draft.limits.cluster, gpus);
+        let chunks: Vec<&[&(Member, usize)]> = members.chunks(each).collect();
+        for chunks in chunks.chunks(longest) {
+            let array = arrays.len();
+            for (task, cells) in (0..).zip(chunks) {
+                let members: Vec<Member> = cells.iter().map(|(member, _)| member.clone()).collect();
+                places.extend(members.iter().map(|member| (member.id, (array, task))));
+                let file = TaskFile {
+                    submission: name.clone(),
+                    kind: kind.clone(),
+                    requeue: draft.request.requeue,
+                    grace_s: draft.request.grace_s,
+                    program: draft.program.clone(),
+                    facts: draft.facts.clone(),
+                    members,
+                };
+                tasks.insert((array, task), file);
+            }
+            let script = Script {
+                name: &name,
+                experiment: draft.experiment,
+                when: draft.when.1,
+                folder: folder.dir(),
+                array,
+                tasks: chunks.len(),
+                cells: chunks.iter().map(|cells| cells.len()).sum(),
+                gpus,
+                ledger: draft.ledger,
+                request: draft.request,
+            };
+            scripts.push(script.text());
+            arrays.push(Array { gpus, tasks: chunks.len(), kind: kind.clone() });
+        }
+    }
+    let cells = draft.members.iter().filter_map(|(member, attempts)| {
+        let (array, task) = *places.get(&member.id)?;
+        Some(Listed { id: member.id, label: member.label.clone(), array, task, attempts: *attempts })
+    });
+    let submission = Submission {
+        cells: cells.collect(),
+        name,
+        experiment: draft.experiment.to_owned(),
+        manifest: draft.manifest.0.display().to_string(),
+        manifest_digest: draft.manifest.1,
+        created_unix_ms: draft.when.0,
+        request: draft.request.table().clone(),
+        arrays,
+    };
+    Ok(Drafted { submission, scripts, tasks })
+}
+
+/// Writes a submission into its folder, and hands its arrays to Slurm. Returns what Slurm calls them.
+///
+/// # Errors
+/// If a file cannot be written, or Slurm refuses the first array: then nothing is left of it. If Slurm refuses a later one, the
+/// folder stays, and the rest can be resumed.
+pub fn place(
+    drafted: &Drafted,
+    manifest: &[u8],
+    folder: &Folder,
+    slurm: Slurm,
+) -> Result<Vec<Submitted>, ClusterError> {
+    let mut jobs = Vec::new();
+    match write(drafted, manifest, folder).and_then(|()| hand_over(drafted, folder, slurm, &mut jobs)) {
+        Err(error) if jobs.is_empty() => {
+            // Nobody knows of it yet.
+            let _ = std::fs::remove_dir_all(folder.dir());
+            Err(error)
+        }
+        result => result.map(|()| jobs),
+    }
+}
+
+fn write(drafted: &Drafted, manifest: &[u8], folder: &Folder) -> Result<(), ClusterError> {
+    for ((array, task), file) in &drafted.tasks {
+        folder.write(&format!("tasks/{}", TaskFile::name(*array, *task)), file.text().as_bytes())?;
+    }
+    for (array, script) in drafted.scripts.iter().enumerate() {
+        folder.write(&Array::script(array), script.as_bytes())?;
+    }
+    folder.write("manifest.toml", manifest)?;
+    // The last: a folder without it is no submission.
+    folder.write("submission.json", drafted.submission.text().as_bytes())
+}
+
+fn hand_over(drafted: &Drafted, folder: &Folder, slurm: Slurm, jobs: &mut Vec<Submitted>) -> Result<(), ClusterError> {
+    for (number, array) in drafted.submission.arrays.iter().enumerate() {
+        let job = slurm.submit(&folder.script(number), None)?;
+        let tasks = (0..u32::try_from(array.tasks).unwrap_or(u32::MAX)).collect();
+        let submitted = Submitted { job, array: number, tasks, unix_ms: clock::unix_ms() };
+        jobs.push(submitted.clone());
+        folder.add_job(&submitted)?;
+    }
+    Ok(())
+}
+
+/// The tasks of a submission that did not come to an end of their own, by array.
+pub fn resumable(standing: &Standing) -> BTreeMap<usize, Vec<u32>> {
+    let mut tasks: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+    for stand in standing.cells.iter().filter(|stand| stand.state.is_resumable()) {
+        tasks.entry(stand.cell.array).or_default().push(stand.cell.task);
+    }
+    for tasks in tasks.values_mut() {
+        tasks.sort_unstable();
+        tasks.dedup();
+    }
+    tasks
+}
+
+/// Submits tasks of a submission again. Returns what Slurm calls their arrays.
+///
+/// # Errors
+/// If Slurm refuses.
+pub fn resume(standing: &Standing, folder: &Folder, slurm: Slurm) -> Result<Vec<Submitted>, ClusterError> {
+    let limit = Request::merged(&[&standing.submission.request])?.array_limit;
+    let mut jobs = Vec::new();
+    for (array, tasks) in resumable(standing) {
+        let limit = limit.map_or_else(String::new, |limit| format!("%{limit}"));
+        let job = slurm.submit(&folder.script(array), Some(&format!("{}{limit}", ranges(&tasks))))?;
+        let submitted = Submitted { job, array, tasks, unix_ms: clock::unix_ms() };
+        folder.add_job(&submitted)?;
+        jobs.push(submitted);
+    }
+    Ok(jobs)
+}

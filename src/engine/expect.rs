@@ -1,0 +1,180 @@
+//! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
+
+use super::bind::{BindError, Refusal, Trainer, program_value, refuse_container};
+use super::data::bind_data;
+use super::machine::Machine;
+use crate::manifest::Program;
+use crate::record::{Cell, Digest, Part, Run, Table, Value};
+use std::path::PathBuf;
+
+/// Fields that a machine decides where the cell leaves them open.
+const DEVICE: &str = "hardware.device";
+const GPUS: &str = "hardware.gpus";
+const DATA: &str = "data.digest";
+
+/// A cell and what its run will have in common with every other execution of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    cell: Cell,
+    /// The program part, by the device: `program` where one serves for all.
+    programs: Table,
+    /// The hash of the configuration without what a machine may decide.
+    config: Digest,
+}
+
+impl Expected {
+    /// Of a cell that [`anchor`](super::anchor) has made. Data that cannot be read from here is left open.
+    ///
+    /// # Errors
+    /// If there is no trainer for it, it asks for a container, or the files of its program cannot be read.
+    pub fn of(
+        cell: &Cell,
+        program: Option<&Program>,
+        trainer: Option<&Trainer>,
+        machine: &Machine,
+    ) -> Result<Self, BindError> {
+        refuse_container(cell)?;
+        let mut cell = cell.clone();
+        let programs: Table = match program {
+            Some(program) => {
+                let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
+                [("program".to_owned(), program_value(program, &directory, machine)?)].into()
+            }
+            None => {
+                let trainer = trainer.ok_or(Refusal::NoTrainer)?;
+                let cuda = trainer.cuda.clone().map(|cuda| ("cuda".to_owned(), cuda));
+                // A node may see what we do not: then it says what is missing.
+                let _ = bind_data(&mut cell, Some(trainer), machine);
+                [("cpu".to_owned(), trainer.cpu.clone())].into_iter().chain(cuda).collect()
+            }
+        };
+        Ok(Self::recorded(cell, programs))
+    }
+
+    /// As it was when [`cell`](Self::cell) and [`programs`](Self::programs) were kept.
+    pub fn recorded(cell: Cell, programs: Table) -> Self {
+        let config = open(&cell.config);
+        Self { cell, programs, config }
+    }
+
+    /// The cell, with the digest of its data where that is known.
+    pub fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// Names the cell: the hash of its configuration as far as it is known, its programs and its seed.
+    pub fn id(&self) -> Digest {
+        let config = Value::Table(self.cell.config.clone()).digest();
+        let programs = Value::Table(self.programs.clone()).digest();
+        let seed = Value::from(self.cell.seed.to_string()).digest();
+        // Data whose content is not known is known by its place.
+        let unread = if self.cell.config.contains_key(DATA) { None } else { self.cell.text("data.path") };
+        let data = Value::from(unread.unwrap_or_default()).digest();
+        Digest::of_pieces("ledger cell v1", &[&config.0, &programs.0, &seed.0, &data.0])
+    }
+
+    /// The hash of the configuration without what a machine may decide: runs of this cell have the same (see [`Expected::of_run`]).
+    pub fn config(&self) -> Digest {
+        self.config
+    }
+
+    /// As [`config`](Self::config), of a run.
+    pub fn of_run(run: &Run) -> Digest {
+        open(run.config())
+    }
+
+    /// The program part of its runs, by the device: `program` where one serves for all, else `cpu` and `cuda`.
+    pub fn programs(&self) -> &Table {
+        &self.programs
+    }
+
+    /// Whether a run is one of this cell, on whatever machine.
+    pub fn agrees(&self, run: &Run) -> bool {
+        self.difference(run).is_none()
+    }
+
+    /// In what a run is none of this cell; none if it is one.
+    pub fn difference(&self, run: &Run) -> Option<&'static str> {
+        let (here, there) = (&self.cell.config, run.config());
+        let device = there.get(DEVICE).and_then(Value::as_str).unwrap_or("cpu");
+        let device_fits = match here.get(DEVICE).and_then(Value::as_str) {
+            None | Some("auto") => true,
+            Some(wanted) => device == wanted,
+        };
+        let gpus = there.get(GPUS).and_then(Value::as_int);
+        let gpus_fit = device != "cuda" || gpus == self.cell.int(GPUS).or(Some(1));
+        let data_fits = here.get(DATA).is_none_or(|known| there.get(DATA) == Some(known));
+        let program = self.programs.get("program").or_else(|| self.programs.get(device));
+        let container = Value::from(self.cell.text("container.image").unwrap_or("host"));
+        let rules = [
+            ("seed", self.cell.seed == run.parts.seed),
+            ("configuration", self.config == open(there)),
+            ("device", device_fits),
+            ("number of GPUs", gpus_fit),
+            ("data", data_fits),
+            ("container", run.parts.value(Part::Container) == container),
+            ("program", program == Some(&run.parts.program)),
+        ];
+        rules.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)
+    }
+}
+
+fn open(config: &Table) -> Digest {
+    let fixed = config.iter().filter(|(field, _)| ![DEVICE, GPUS, DATA].contains(&field.as_str()));
+    Value::Table(fixed.map(|(field, value)| (field.clone(), value.clone())).collect()).digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Parts;
+
+    fn trainer() -> Trainer {
+        Trainer { cpu: "for the CPU".into(), cuda: Some("for CUDA".into()), generators: vec![] }
+    }
+
+    fn expected(fields: &[(&str, Value)]) -> Expected {
+        let config = fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
+        let cell = Cell { config, seed: 7, ..Cell::default() };
+        Expected::of(&cell, None, Some(&trainer()), &Machine::default()).unwrap()
+    }
+
+    fn run(fields: &[(&str, Value)], program: &str, seed: u64) -> Run {
+        let config: Table = fields.iter().map(|(field, value)| ((*field).to_owned(), value.clone())).collect();
+        let (container, device) = ("host".into(), "whatever".into());
+        let (cuda, driver) = ("13".into(), "580".into());
+        Run::new(Parts { config: config.into(), program: program.into(), container, cuda, driver, device, seed })
+    }
+
+    #[test]
+    fn what_a_machine_decides_is_left_open_and_all_else_has_to_agree() {
+        let free = expected(&[("lr", 1_i64.into()), (DEVICE, "auto".into()), (GPUS, 2_i64.into())]);
+        let gpu = [("lr", 1_i64.into()), (DEVICE, "cuda".into()), (GPUS, 2_i64.into()), (DATA, "d".into())];
+        let cpu = [("lr", 1_i64.into()), (DEVICE, "cpu".into()), (GPUS, 0_i64.into())];
+        assert!(free.agrees(&run(&gpu, "for CUDA", 7)) && free.agrees(&run(&cpu, "for the CPU", 7)));
+        assert_eq!(free.difference(&run(&gpu, "for the CPU", 7)), Some("program"));
+        assert_eq!(free.difference(&run(&gpu, "for CUDA", 8)), Some("seed"));
+        let other = [("lr", 2_i64.into()), (DEVICE, "cuda".into()), (GPUS, 2_i64.into())];
+        assert_eq!(free.difference(&run(&other, "for CUDA", 7)), Some("configuration"));
+        let one = expected(&[("lr", 1_i64.into()), (DEVICE, "cuda".into()), (GPUS, 1_i64.into())]);
+        assert_eq!(one.difference(&run(&gpu, "for CUDA", 7)), Some("number of GPUs"));
+        assert_eq!(one.difference(&run(&cpu, "for the CPU", 7)), Some("device"));
+        let none = expected(&[("lr", 1_i64.into()), (DEVICE, "auto".into())]);
+        assert_eq!(none.difference(&run(&gpu, "for CUDA", 7)), Some("number of GPUs"), "1 where none is named");
+        let mut read = one.clone();
+        read.cell.config.insert(DATA.to_owned(), "e".into());
+        let single = [("lr", 1_i64.into()), (DEVICE, "cuda".into()), (GPUS, 1_i64.into()), (DATA, "d".into())];
+        assert!(one.agrees(&run(&single, "for CUDA", 7)));
+        assert_eq!(read.difference(&run(&single, "for CUDA", 7)), Some("data"));
+    }
+
+    #[test]
+    fn cells_are_named_by_all_that_is_known() {
+        let cell = |rate: i64| expected(&[("lr", rate.into()), (DEVICE, "auto".into())]);
+        assert_eq!(cell(1).id(), cell(1).id());
+        assert_ne!(cell(1).id(), cell(2).id());
+        let mut built = cell(1);
+        built.programs.insert("cpu".to_owned(), "another".into());
+        assert_ne!(built.id(), cell(1).id());
+    }
+}
