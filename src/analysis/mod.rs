@@ -11,6 +11,7 @@ mod hardware;
 mod inference;
 mod join;
 mod measure;
+mod parallel;
 mod readings;
 mod select;
 mod statistic;
