@@ -6,6 +6,7 @@ use super::counter::CounterFault;
 use super::energy::{Energy, Meter, resolve};
 use super::hardware::{Hardware, device};
 use super::inference::Answers;
+use super::parallel::Exchanges;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
 use super::window::Windows;
@@ -70,6 +71,8 @@ impl Observed {
         }
         let mut put = Put(metrics);
         self.times(&training, &mut put);
+        let exchanges = Exchanges::of(&self.phases, training.warmup());
+        exchanged(&exchanges, &mut put);
         let answers = Answers::of(&self.phases);
         inference(&answers, &mut put);
         let seen_facts = facts.clone();
@@ -95,6 +98,11 @@ impl Observed {
             },
         };
         self.energies(&training, &energies, &mut put);
+        if !exchanges.is_empty() {
+            let idle = energies.idle.as_ref().map_err(Clone::clone);
+            let waited = idle.and_then(|(devices, _)| exchanges.wait_energy(devices, real(training.steps())));
+            put.within("wait_energy", waited);
+        }
         answering(&answers, &energies.inference, &mut put);
         let table = energies.to_table();
         if !table.is_empty() {
@@ -227,6 +235,13 @@ fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>
             put.within(&name("inference_energy"), energy.map_err(Clone::clone));
         }
     }
+}
+
+/// What it took the ranks to share their gradients.
+fn exchanged(exchanges: &Exchanges, put: &mut Put<'_>) {
+    put.some("all_reduce_time", exchanges.time_s());
+    put.some("all_reduce_exposed", exchanges.exposed_s());
+    put.some("straggler_spread", exchanges.spread_s());
 }
 
 /// How fast answers came. Those of the first size have the plain names too.

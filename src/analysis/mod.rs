@@ -20,6 +20,7 @@ mod hardware;
 mod inference;
 mod join;
 mod measure;
+mod parallel;
 mod pareto;
 mod readings;
 mod regression;

@@ -46,6 +46,7 @@ mod trained {
     use super::super::failure::{Failure, exit};
     use super::super::watch::Interruption;
     use crate::engine::Stop;
+    use crate::host::process::{Signal, Target, signal};
     use crate::host::{clock, environment};
     use crate::record::{Cell, Event, EventKind, Value};
     use crate::train::{self, Finish, Logged, Sink};
@@ -53,11 +54,37 @@ mod trained {
     use std::fs::File;
     use std::io::{Read, Write};
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex, PoisonError};
-    use std::time::Duration;
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+    use std::time::{Duration, Instant};
 
     /// What is not yet in the pipe when the worker is killed is lost: at most this much of it.
     const FLUSH_EVERY: Duration = Duration::from_millis(20);
+
+    /// How long a fault that a device's thread logged may wait for the run to say itself what came of it, and in which rank.
+    const CAUSE_GRACE: Duration = Duration::from_secs(1);
+
+    /// How long this process may take to end after a failure: threads that wait on a device may keep it for ever.
+    const END_GRACE: Duration = Duration::from_secs(1);
+
+    /// A fault that a device's thread logged, since when it is known.
+    #[derive(Default)]
+    struct Held(Mutex<Option<(Instant, String)>>);
+
+    impl Held {
+        /// The first one counts.
+        fn keep(&self, line: &str) {
+            self.lock().get_or_insert_with(|| (Instant::now(), line.to_owned()));
+        }
+
+        /// The fault, once it has been held for so long.
+        fn after(&self, time: Duration) -> Option<String> {
+            self.lock().take_if(|(since, _)| since.elapsed() >= time).map(|(_, line)| line)
+        }
+
+        fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
 
     /// Writes events to the file that `$LEDGER_EVENTS` names; a run without a supervisor is silent.
     struct Pipe {
@@ -82,10 +109,10 @@ mod trained {
             clock::monotonic_ns()
         }
 
-        fn emit_at(&self, t_ns: u64, kind: EventKind) {
+        fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind) {
             // These come by the thousand, and say themselves when they were.
             let at_once = !matches!(kind, EventKind::Step { .. } | EventKind::Phase { .. });
-            let event = Event { t_ns, rank: 0, kind };
+            let event = Event { t_ns, rank: u32::try_from(rank).unwrap_or(u32::MAX), kind };
             write_event(&event, &mut self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
             if at_once {
                 self.flush();
@@ -110,16 +137,20 @@ mod trained {
         let pipe = Arc::new(Pipe { file, buffer: Mutex::default() });
         let stop = Arc::new(AtomicBool::new(false));
         let interruption = Interruption::install()?;
-        let told = Arc::clone(&pipe);
+        let (told, held) = (Arc::clone(&pipe), Arc::new(Held::default()));
+        let holding = Arc::clone(&held);
         train::watch_device_log(move |logged, line| match logged {
-            Logged::Fault => told.emit(EventKind::Failure { message: line.to_owned() }),
+            Logged::Fault => holding.keep(line),
             Logged::Remark => told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() }),
         })
         .map_err(|error| failed(error.to_string()))?;
-        let (ticking, halting) = (Arc::clone(&pipe), Arc::clone(&stop));
+        let (ticking, halting, waiting) = (Arc::clone(&pipe), Arc::clone(&stop), Arc::clone(&held));
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(FLUSH_EVERY);
+                if let Some(message) = waiting.after(CAUSE_GRACE) {
+                    ticking.emit(EventKind::Failure { message });
+                }
                 ticking.flush();
                 if interruption.asked() > 0 {
                     halting.store(true, Ordering::SeqCst);
@@ -127,7 +158,14 @@ mod trained {
             }
         });
         let tuned = environment::var("LEDGER_KERNELS_TUNED").is_some_and(|tuned| tuned == "1");
-        let finish = train::run(&cell, tuned, pipe.as_ref(), &stop);
+        let fault = environment::text_var("LEDGER_FAULT").map(|text| text.parse()).transpose();
+        let fault = fault.map_err(|error: train::FaultError| failed(format!("LEDGER_FAULT: {error}")))?;
+        let finish = train::run(&cell, tuned, fault, pipe.as_ref(), &stop);
+        let logged = held.after(Duration::ZERO);
+        if let (Ok(_), Some(line)) = (&finish, &logged) {
+            // Its numbers are rubbish, even if it came to its end.
+            pipe.emit(EventKind::Failure { message: line.clone() });
+        }
         match finish {
             Ok(Finish::Done) => {
                 pipe.flush();
@@ -138,7 +176,12 @@ mod trained {
                 Ok(exit::INTERRUPTED)
             }
             Err(error) => {
-                pipe.emit(EventKind::Failure { message: error.to_string() });
+                let cause = logged.map_or_else(String::new, |line| format!(" (the device's runtime said: {line})"));
+                pipe.emit(EventKind::Failure { message: format!("{error}{cause}") });
+                std::thread::spawn(|| {
+                    std::thread::sleep(END_GRACE);
+                    let _ = signal(Target::Process(std::process::id()), Signal::Kill);
+                });
                 Err(Failure::new(exit::FAILED, error))
             }
         }
@@ -151,5 +194,21 @@ mod trained {
             return None;
         };
         Some(Cell { config, settings, seed: table.remove("seed")?.as_str()?.parse().ok()? })
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_fault_of_a_device_waits_for_its_cause_and_the_first_counts() {
+            let held = Held::default();
+            assert_eq!(held.after(Duration::ZERO), None);
+            held.keep("out of memory");
+            held.keep("what came of it");
+            assert_eq!(held.after(Duration::from_secs(100)), None);
+            assert_eq!(held.after(Duration::ZERO).as_deref(), Some("out of memory"));
+            assert_eq!(held.after(Duration::ZERO), None, "told once");
+        }
     }
 }

@@ -285,6 +285,10 @@ impl Supervision {
                 };
                 Outcome::Failed { reason: self.fold.failure().map_or(reason, str::to_owned) }
             }
+            // It said why before it was ended, by itself or by the system.
+            Exit::Signal(_) if self.fold.failure().is_some() => {
+                Outcome::Failed { reason: self.fold.failure().unwrap_or_default().to_owned() }
+            }
             Exit::Signal(signal) => {
                 let name = process::signal_name(signal);
                 let hint = if signal == process::Signal::Kill.number() {

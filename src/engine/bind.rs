@@ -43,6 +43,14 @@ pub enum Refusal {
         /// Their names.
         names: Vec<String>,
     },
+    /// Several GPUs are asked for, and nothing connects them.
+    #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` says what is missing)")]
+    NoNccl {
+        /// How many are asked for.
+        asked: usize,
+        /// What is missing, and how to get it.
+        why: String,
+    },
     /// This binary has no trainer.
     #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
     NoTrainer,
@@ -176,6 +184,12 @@ pub fn bind_anchored(
 ) -> Result<Bound, BindError> {
     refuse_container(&cell)?;
     let gpus = choose_device(&mut cell, program.is_some(), trainer, machine)?;
+    if gpus > 1
+        && program.is_none()
+        && let Some(why) = machine.gpus().unconnected()
+    {
+        return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
+    }
     if program.is_none() {
         bind_data(&mut cell, trainer, machine)?;
     }

@@ -25,9 +25,16 @@ pub(super) struct GpuState {
     no_gpu: Option<String>,
     /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
     no_toolkit: Option<String>,
+    /// Why several GPUs cannot work together in the built-in trainer.
+    no_nccl: Option<String>,
 }
 
 impl GpuState {
+    /// Why the built-in trainer cannot connect several GPUs.
+    pub(super) fn unconnected(&self) -> Option<&str> {
+        self.no_nccl.as_deref()
+    }
+
     /// Why a run cannot use a GPU; an external program brings its own libraries.
     pub(super) fn fault(&self, external: bool) -> Option<String> {
         self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })
@@ -47,6 +54,7 @@ impl Machine {
                 versions: gpu::CudaVersions::default(),
                 no_gpu: Some(fault),
                 no_toolkit: None,
+                no_nccl: None,
             };
             let gpus = match Gpus::load(self.nvml().as_deref()) {
                 Ok(gpus) => gpus,
@@ -73,8 +81,9 @@ impl Machine {
                 .is_empty()
                 .then(|| "no GPU is visible".to_owned())
                 .or_else(|| missing("libcuda.so.1", &survey.libcuda));
+            let no_nccl = missing("libnccl.so.2", &survey.nccl);
             let driver = gpus.driver_version().ok();
-            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit }
+            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit, no_nccl }
         })
     }
 

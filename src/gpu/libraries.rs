@@ -91,7 +91,7 @@ pub struct LibrarySurvey {
     pub cudnn: Item,
     /// Its version, major, minor and patch.
     pub cudnn_version: Option<(u32, u32, u32)>,
-    /// The library for several GPUs, `libnccl.so`.
+    /// The library for several GPUs, `libnccl.so.2`.
     pub nccl: Item,
     /// Its version, major, minor and patch.
     pub nccl_version: Option<(u32, u32, u32)>,
@@ -123,8 +123,8 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     let fix = "install cuDNN 9 (package libcudnn9-cuda-13, or pip's nvidia-cudnn-cu13) and add its directory to LD_LIBRARY_PATH";
     let (cudnn, loaded) = library(env, "cudnn", fix);
     let cudnn_version = loaded.and_then(|library| library.cudnn_version()).map(split);
-    let fix = "install NCCL's development package (libnccl-dev), which has the name libnccl.so, or link that name to libnccl.so.2 in a directory of LD_LIBRARY_PATH: libnccl.so.2 alone is not looked for";
-    let (nccl, loaded) = library(env, "nccl", fix);
+    let fix = "install NCCL (package libnccl2, or pip's nvidia-nccl-cu13) and add its directory to LD_LIBRARY_PATH";
+    let (nccl, loaded) = named(env, "nccl", &NCCL_NAMES.map(str::to_owned), fix);
     let nccl_version = loaded.and_then(|library| library.nccl_version()).map(split_nccl);
     LibrarySurvey {
         libcuda,
@@ -141,8 +141,10 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     }
 }
 
-/// The names by which cudarc 0.19 looks for a library, in its order (`cudarc::get_lib_name_candidates`). That `.2` is not
-/// among them is why `libnccl.so.2` alone does not do.
+/// NCCL's names, in the order in which the trainer, which calls it itself, looks for it.
+const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// The names by which cudarc 0.19 looks for a library, in its order (`cudarc::get_lib_name_candidates`).
 fn names(stem: &str) -> Vec<String> {
     let major = BOUND_MAJOR;
     let infixes = [
@@ -161,19 +163,23 @@ fn names(stem: &str) -> Vec<String> {
     plain.chain(numbered).collect()
 }
 
-/// Searches as the dynamic loader does: each name in the directories of `LD_LIBRARY_PATH`, then in its own places.
 fn library(env: &LibraryEnv, stem: &str, fix: &str) -> (Item, Option<Loaded>) {
-    for name in names(stem) {
+    named(env, stem, &names(stem), fix)
+}
+
+/// Searches as the dynamic loader does: each name in the directories of `LD_LIBRARY_PATH`, then in its own places.
+fn named(env: &LibraryEnv, stem: &str, names: &[String], fix: &str) -> (Item, Option<Loaded>) {
+    for name in names {
         // A file that cannot be loaded, as one for another processor, is passed over, by the loader too.
-        for path in env.library_path.iter().map(|directory| directory.join(&name)).filter(|path| path.is_file()) {
+        for path in env.library_path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file()) {
             if let Ok(loaded) = Loaded::open(path.as_os_str()) {
                 return (Item::Found { path }, Some(loaded));
             }
         }
         if env.ask_loader
-            && let Ok(loaded) = Loaded::open(OsStr::new(&name))
+            && let Ok(loaded) = Loaded::open(OsStr::new(name))
         {
-            let path = Loaded::path(&name).unwrap_or_else(|| name.into());
+            let path = Loaded::path(name).unwrap_or_else(|| name.into());
             return (Item::Found { path }, Some(loaded));
         }
     }
@@ -270,16 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn nccl_under_its_second_name_alone_does_not_do() {
+    fn nccl_is_found_under_the_name_that_packages_ship_first() {
         let root = tempfile::tempdir().unwrap();
-        let real = root.path().join("a/libnccl.so.2");
-        build(&real, "int ncclGetVersion(int *v) { *v = 22803; return 0; }");
-        assert_eq!(survey(&env(root.path())).nccl.path(), None);
-        let link = root.path().join("a/libnccl.so");
-        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let version = |number| format!("int ncclGetVersion(int *v) {{ *v = {number}; return 0; }}");
+        let (link, real) = (root.path().join("a/libnccl.so"), root.path().join("b/libnccl.so.2"));
+        build(&link, &version(21_904));
+        assert_eq!(survey(&env(root.path())).nccl_version, Some((2, 19, 4)));
+        build(&real, &version(22_803));
         let found = survey(&env(root.path()));
-        assert_eq!(found.nccl.path(), Some(link.as_path()));
-        assert_eq!(found.nccl_version, Some((2, 28, 3)));
+        assert_eq!((found.nccl.path(), found.nccl_version), (Some(real.as_path()), Some((2, 28, 3))));
     }
 
     #[test]

@@ -41,18 +41,11 @@ pub(super) const REFUSALS: &[Refusal] = &[
         instead: "fp32",
     },
     Refusal::Value {
-        field: "hardware.gpus",
-        values: &["2", "4"],
-        models: MODELS,
-        doing: "training on {value} GPUs",
-        instead: "1",
-    },
-    Refusal::Value {
         field: "hardware.parallelism",
-        values: &["data", "pipeline"],
+        values: &["pipeline"],
         models: MODELS,
         doing: "`{value}` parallelism",
-        instead: "none",
+        instead: "data",
     },
 ];
 

@@ -111,7 +111,9 @@ impl Expansion<'_> {
         let included = self.draft.include.iter().flat_map(|entry| &entry.given);
         for place in self.draft.base.iter().chain(included) {
             let given = &self.draft.given[*place];
-            if given.field.is_of_cell() && !self.used.contains(place) {
+            // Of a value that is faulty nothing more is said.
+            let sound = given.items.iter().any(|item| item.value.is_some());
+            if given.field.is_of_cell() && sound && !self.used.contains(place) {
                 let why = match given.field.when {
                     Some(when) => format!("it applies where {when}"),
                     None => "no cell is left that takes it".to_owned(),

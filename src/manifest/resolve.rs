@@ -5,11 +5,13 @@ use super::draft::{Draft, Item};
 use super::field::{Field, Kind, Preset, Role, When, choices};
 use super::grid::Point;
 use super::table::{
-    BERT_POSITIONS, FIELDS, LARGEST_PICTURE, LEARNABLE, LINE_SAMPLES, OBJECT_MODELS, OBJECT_STRIDE, SCENE_CLASSES,
-    SMALLEST_SCENE, field,
+    BERT_POSITIONS, FIELDS, LARGEST_PICTURE, LEARNABLE, OBJECT_MODELS, OBJECT_STRIDE, SCENE_CLASSES, SMALLEST_SCENE,
+    field,
 };
 use crate::record::{Cell, Table, Value};
 use std::collections::BTreeSet;
+
+mod share;
 
 /// A cell and what was learnt while it was made.
 pub(super) struct Resolved<'a> {
@@ -115,20 +117,10 @@ impl<'a> Resolver<'a> {
 
     /// The rules that span several fields.
     fn combine(&self, point: &Point, out: &mut Resolved<'_>) {
-        let at = |key: &str| self.place(point, key);
-        let gpus = out.cell.int("hardware.gpus").unwrap_or(1);
-        let parallelism = out.cell.text("hardware.parallelism").unwrap_or("none").to_owned();
+        self.share_work(point, out);
+        self.share_batch(point, out);
         if self.draft.program.is_none() {
             self.combine_built_in(point, out);
-        }
-        let known = !out.unknown.contains("hardware.gpus") && !out.unknown.contains("hardware.parallelism");
-        if known && gpus > 1 && parallelism == "none" {
-            let rule =
-                format!("hardware.gpus is {gpus}, but hardware.parallelism is none (it must be data or pipeline)");
-            out.fault(at("hardware.gpus"), rule);
-        } else if known && gpus == 1 && parallelism != "none" {
-            let rule = format!("hardware.parallelism is {parallelism}, but hardware.gpus is not 2 or 4 (add gpus)");
-            out.fault(at("hardware.parallelism"), rule);
         }
     }
 
@@ -155,19 +147,7 @@ impl<'a> Resolver<'a> {
                 out.fault(at("data.name"), format!("`{data}` cannot be learned by `{model}` (use {fit})"));
             }
         }
-        let batch = out.cell.int("training.batch_size");
-        if model == "linear" && batch.is_some_and(|batch| batch != LINE_SAMPLES) {
-            let found = batch.unwrap_or_default();
-            let rule = format!("training.batch_size is {found}, but `linear` learns its 4 samples together (use 4)");
-            out.fault(at("training.batch_size"), rule);
-        } else if let (Some(batch), Some(samples)) = (batch, out.cell.int("data.train_count"))
-            && batch > samples
-        {
-            let rule = format!(
-                "training.batch_size is {batch}, but data.train_count is {samples} (a batch must fit into the data)"
-            );
-            out.fault(at("training.batch_size"), rule);
-        }
+        self.fit_batch(point, &model, out);
         if model == "bert" && out.cell.int("data.width").is_some_and(|width| width > BERT_POSITIONS) {
             let rule =
                 format!("data.width is more than the {BERT_POSITIONS} positions that `bert` has (use fewer tokens)");

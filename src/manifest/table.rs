@@ -290,7 +290,7 @@ const HERE: &[Field] = &[
             (WORLDS, Constant::Real(1.0)),
         ]))
         .when("model.name", &["dqn"]),
-    F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step; `linear` takes only 4")
+    F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step on each GPU; `linear` takes only 4")
         .preset(Preset::By(&[
             (LINEAR, Constant::Int(LINE_SAMPLES)),
             (DIGIT_LEARNERS, Constant::Int(64)),
@@ -298,6 +298,12 @@ const HERE: &[Field] = &[
             (When { field: "model.name", is: &["maskrcnn"] }, Constant::Int(16)),
             (PUBLISHED, Constant::Int(32)),
         ])),
+    F::hashed(
+        "training.batch_global",
+        Kind::Int { min: 1, max: 1_048_576 },
+        "samples of a step on all GPUs together, in place of `batch_size`",
+    )
+    .preset(Preset::Stated("`batch_size` × GPUs where several share the work; none for one")),
     F::hashed("training.epochs", POSITIVE, "passes over the training data; exactly one of `epochs` and `steps`"),
     F::hashed("training.steps", POSITIVE, "optimiser steps; exactly one of `epochs` and `steps`"),
     F::hashed("training.precision", Kind::Choice(&["fp32", "fp16", "bf16"]), "number format of the arithmetic")
@@ -312,8 +318,21 @@ const HERE: &[Field] = &[
         .text("auto"),
     F::hashed("hardware.gpus", Kind::OneOf(&[1, 2, 4]), "number of GPUs; absent: one where the device is a GPU")
         .when("hardware.device", &["auto", "cuda"]),
+    F::hashed(
+        "hardware.cpu_ranks",
+        Kind::OneOf(&[1, 2, 4]),
+        "threads of the CPU that share the work as GPUs do, to try that out; absent: one",
+    )
+    .when("hardware.device", &["cpu"]),
     F::hashed("hardware.parallelism", Kind::Choice(&["none", "data", "pipeline"]), "how several GPUs share the work")
         .text("none"),
+    F::hashed(
+        "training.learning_rate_scaling",
+        Kind::Choice(&["none", "linear", "sqrt"]),
+        "what the step size is multiplied by: 1, the number of GPUs, or its square root",
+    )
+    .text("none")
+    .when("hardware.parallelism", &["data"]),
     F::hashed("hardware.power_limit_w", POSITIVE, "power limit of each GPU in watts"),
     F::hashed("hardware.sm_clock_mhz", POSITIVE, "locked clock of the multiprocessors in MHz"),
     F::hashed("hardware.memory_clock_mhz", POSITIVE, "locked clock of the memory in MHz"),

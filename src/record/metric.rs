@@ -77,6 +77,18 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
         "share of right answers on the evaluation data, at the end; of detectors the average precision of boxes",
     ),
     info("achieved_tflops", "TFLOP/s", Maximize, "flops_per_sample x throughput: the model's operations, by formula"),
+    info(
+        "all_reduce_exposed",
+        "s",
+        Minimize,
+        "median time that a step is in phase `all_reduce` and not in `backward`, mean over the ranks",
+    ),
+    info(
+        "all_reduce_time",
+        "s",
+        Minimize,
+        "median time from when the last rank has its gradients to when all ranks have those of all",
+    ),
     info("box_ap_50", "", Maximize, "mean average precision of boxes that overlap a right one by half"),
     info("box_ap_75", "", Maximize, "mean average precision of boxes that overlap a right one by three quarters"),
     info("cpu_time", "s", Minimize, "processor time of the worker, user and system, all threads"),
@@ -132,6 +144,12 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
     info("skipped_steps", "", Minimize, "training steps that changed nothing because a gradient overflowed"),
     info("step_time", "s", Minimize, "median time of one training step after warm-up"),
     info("step_time_p95", "s", Minimize, "95th percentile of the time of a training step after warm-up"),
+    info(
+        "straggler_spread",
+        "s",
+        Minimize,
+        "median time of a step from when the first rank has its gradients to when the last one has them",
+    ),
     info("throughput", "samples/s", Maximize, "training samples a second after warm-up: samples a step / step_time"),
     info(
         "train_time",
@@ -139,6 +157,7 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
         Minimize,
         "time of all training epochs, evaluation left out, warm-up counted as measured steps",
     ),
+    info("wait_energy", "J", Minimize, "energy at idle power of GPUs that wait for slower ranks, while training"),
     info("wall_time", "s", Minimize, "from the worker's start to its end"),
     info("warmup_time", "s", Minimize, "what the warm-up steps took, compilation in it"),
 ];

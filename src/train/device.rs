@@ -30,6 +30,16 @@ pub enum DeviceError {
         "no CUDA device was found (install the NVIDIA driver, check `nvidia-smi`, or set `hardware.device` to `cpu`)"
     )]
     Absent,
+    /// There are fewer CUDA devices than are asked for.
+    #[error(
+        "{ranks} CUDA devices are asked for, but {there} were found (lower `hardware.gpus`; CUDA_VISIBLE_DEVICES decides which are seen)"
+    )]
+    TooFew {
+        /// How many are asked for.
+        ranks: usize,
+        /// How many there are.
+        there: usize,
+    },
     /// The device does not compute what it must.
     #[error("the smoke operation on `{device}` failed: {problem} (run `ledger doctor`)")]
     Smoke {
@@ -87,7 +97,9 @@ impl Place {
     /// Whether what was read from it is what should have been computed. To be asked after values were read: work that was only queued may still fail.
     pub fn check(&self) -> Result<(), DeviceError> {
         #[cfg(feature = "cuda")]
-        if let (Self::Device(_), Some(problem)) = (self, native::fault()) {
+        if let Self::Device(device) = self
+            && let Some(problem) = native::card_of(device).and_then(native::fault_on)
+        {
             return Err(DeviceError::Lost { device: self.name(), problem });
         }
         Ok(())
@@ -137,23 +149,45 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// Opens the device.
-pub fn open(spec: DeviceSpec) -> Result<Place, DeviceError> {
+/// Opens a rank's device.
+pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(Place::Host),
-        DeviceSpec::Cuda => cuda(),
+        DeviceSpec::Cuda => cuda(rank),
+    }
+}
+
+/// Refuses to begin where there are fewer devices than ranks.
+pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
+    match spec {
+        DeviceSpec::Cpu => Ok(()),
+        DeviceSpec::Cuda => enough(ranks),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn cuda() -> Result<Place, DeviceError> {
+fn enough(ranks: usize) -> Result<(), DeviceError> {
     use burn::tensor::DeviceType;
-    let found = Device::enumerate(DeviceType::Cuda).into_iter().count();
-    if found == 0 { Err(DeviceError::Absent) } else { Ok(Place::Device(Device::cuda(0))) }
+    match Device::enumerate(DeviceType::Cuda).into_iter().count() {
+        0 => Err(DeviceError::Absent),
+        there if there < ranks => Err(DeviceError::TooFew { ranks, there }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(rank: usize) -> Result<Place, DeviceError> {
+    enough(rank + 1)?;
+    Ok(Place::Device(Device::cuda(rank)))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda() -> Result<Place, DeviceError> {
+fn enough(_: usize) -> Result<(), DeviceError> {
+    Err(DeviceError::NotBuilt)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: usize) -> Result<Place, DeviceError> {
     Err(DeviceError::NotBuilt)
 }
 

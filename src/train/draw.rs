@@ -12,6 +12,11 @@ use super::number::{fraction, wide};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The seed of what each rank draws for itself, as dropout: the run's own for the first rank, and for each other one that has nothing to do with it.
+pub fn of_rank(seed: u64, rank: usize) -> u64 {
+    if rank == 0 { seed } else { Draw::new(seed, Stream::Rank, wide(rank)).bits() }
+}
+
 /// What is drawn. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes: frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -57,6 +62,8 @@ pub enum Stream {
     Augment,
     /// A factor of the products that tell a device's peak; the index is the factor's.
     Peak,
+    /// What a rank draws for itself, as a seed; the index is the rank, from 1.
+    Rank,
 }
 
 impl Stream {
@@ -83,6 +90,7 @@ impl Stream {
             Self::EvalScene => 34,
             Self::Sample => 35,
             Self::Peak => 40,
+            Self::Rank => 41,
         }
     }
 }

@@ -8,22 +8,32 @@
 //!
 //! Knows also that looking costs time: a device with a queue is waited for only now and then, and a step that is measured from
 //! inside stands alone, so that what is measured is not slowed by the measuring.
+//!
+//! Each rank of several runs the loop on its shard of every batch, in step with the others (`parallel`). The first one tells of the run and evaluates; the others
+//! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
-use super::device::{Place, caught};
-use super::evaluate::enough;
+use super::device::Place;
 use super::gradient::{clipped, finite, scaled};
 use super::images::order;
-use super::number::{real, real_len, wide};
+use super::number::{real, wide};
 use super::optimizer::Optimizer;
+use super::parallel::{Pace, Team};
 use super::parameters::{self, Layout, count};
-use super::peak::matmul_tflops;
 use super::precision::Scaler;
-use super::spec::{Length, Spec};
-use super::task::{Inner, Step, Task};
+use super::spec::Spec;
+use super::task::{Gradients, Inner, Step, Task};
 use super::{Finish, Sink, TrainError, idle};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
+use plan::{Plan, warming};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+mod answers;
+mod plan;
+mod rehearsal;
+
+pub use rehearsal::rehearse;
 
 /// First steps of a device with a queue: they compile and tune, for each way in which later steps are done. The first few are read one by one, the last is waited for
 /// in each of its parts, and those between are queued, where operations are fused in other groups than where the device is waited for.
@@ -36,33 +46,17 @@ const ALONE: u64 = 3;
 /// because a read waits until the queue is empty.
 const INNER_EVERY: [u64; 2] = [10, 50];
 
-/// How many steps and epochs a run has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
-    steps: u64,
-    epochs: u64,
-    steps_per_epoch: u64,
-}
-
-impl Plan {
-    fn new(spec: &Spec, task: &dyn Task) -> Self {
-        let pass = wide(task.samples().div_ceil(spec.batch));
-        let steps = match spec.length {
-            Length::Epochs(epochs) => epochs.saturating_mul(pass),
-            Length::Steps(steps) => steps,
-        };
-        let steps_per_epoch = if task.whole() { steps } else { pass };
-        Self { steps, epochs: steps.div_ceil(steps_per_epoch.max(1)), steps_per_epoch }
-    }
-
-    /// The last step of an epoch.
-    fn last_of(self, epoch: u64) -> u64 {
-        epoch.saturating_mul(self.steps_per_epoch).min(self.steps)
-    }
+/// A loss that has not been read yet.
+struct Unread {
+    step: u64,
+    loss: Tensor<1>,
+    /// What it is multiplied by before it is added to those of other ranks.
+    share: f64,
 }
 
 /// A model in training.
 struct Trainee<'a> {
+    team: Team,
     spec: &'a Spec,
     task: Box<dyn Task>,
     place: &'a Place,
@@ -74,15 +68,18 @@ struct Trainee<'a> {
     inner_every: u64,
     /// Every step's loss is read at once.
     drained: bool,
-    /// Losses that have not been read yet, with their steps, which follow each other.
-    unread: Vec<(u64, Tensor<1>)>,
+    /// Losses of steps that follow each other.
+    unread: Vec<Unread>,
     /// When the first of them began.
     since_ns: u64,
     last_loss: f64,
+    /// Of all samples that this rank has seen, in their order.
+    seen: Digest,
 }
 
-/// Trains to the end or to a stop. `tuned` says whether the device's kernels have been tuned before.
+/// Trains to the end or to a stop, as one of a team of ranks. `tuned` says whether the device's kernels have been tuned before.
 pub fn fit(
+    team: Team,
     spec: &Spec,
     task: Box<dyn Task>,
     place: &Place,
@@ -90,39 +87,53 @@ pub fn fit(
     stop: &AtomicBool,
     tuned: bool,
 ) -> Result<Finish, TrainError> {
-    let parameters: Vec<Tensor<1>> = parameters::initial(task.layouts(), spec.seed)
-        .into_iter()
-        .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &place.device()))
-        .collect();
-    let optimizer = match place {
-        Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.layouts()),
-        Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.layouts(), device),
-    };
-    let [on_host, on_device] = INNER_EVERY;
-    let drained = matches!(place, Place::Host);
-    let mut trainee = Trainee {
-        spec,
-        plan: Plan::new(spec, &*task),
-        task,
-        place,
-        sink,
-        parameters,
-        optimizer,
-        scaler: Scaler::of(spec.precision),
-        inner_every: if drained { on_host } else { on_device },
-        drained,
-        unread: Vec::new(),
-        since_ns: 0,
-        last_loss: f64::NAN,
-    };
-    trainee.run(stop, tuned)
+    Trainee::new(team, spec, task, place, sink)?.run(stop, tuned)
 }
 
-impl Trainee<'_> {
+impl<'a> Trainee<'a> {
+    /// One that has learned nothing: every rank begins with the first one's values.
+    fn new(
+        team: Team,
+        spec: &'a Spec,
+        task: Box<dyn Task>,
+        place: &'a Place,
+        sink: &'a dyn Sink,
+    ) -> Result<Self, TrainError> {
+        let parameters = team.start(initial(&team, task.layouts(), spec.seed, place))?;
+        let optimizer = match place {
+            Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.layouts()),
+            Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.layouts(), device),
+        };
+        let [on_host, on_device] = INNER_EVERY;
+        let drained = matches!(place, Place::Host);
+        let plan = Plan::new(spec, &*task, spec.batch * team.ranks());
+        let inner_every = if drained { on_host } else { on_device };
+        let scaler = Scaler::of(spec.precision);
+        Ok(Self {
+            team,
+            spec,
+            task,
+            place,
+            sink,
+            parameters,
+            optimizer,
+            scaler,
+            plan,
+            inner_every,
+            drained,
+            unread: Vec::new(),
+            since_ns: 0,
+            last_loss: f64::NAN,
+            seen: Digest::of(b""),
+        })
+    }
+
     fn run(&mut self, stop: &AtomicBool, tuned: bool) -> Result<Finish, TrainError> {
         let Plan { steps, epochs, .. } = self.plan;
-        let sample_count = if self.task.whole() { self.task.samples() } else { self.spec.batch };
-        self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
+        let sample_count = if self.task.whole() { self.task.samples() } else { self.batch() };
+        if self.team.leads() {
+            self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
+        }
         let weights = count(self.task.layouts());
         self.status(format!("training {weights} parameters on {} samples", self.task.samples()));
         for (name, value) in self.task.facts() {
@@ -133,9 +144,10 @@ impl Trainee<'_> {
             self.metric(name, *value, unit);
         }
         self.fact("inner_every", self.inner_every.into());
+        self.tell_of_team();
         if !self.drained {
             self.place.sync()?;
-            if !idle::rest(self.sink, stop, self.spec.idle_ns) {
+            if !self.rested(stop)? {
                 return Ok(Finish::Stopped);
             }
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
@@ -151,26 +163,54 @@ impl Trainee<'_> {
             self.evaluation(epoch)?;
         }
         self.summary()?;
-        if stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
+        if self.team.leads() && stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
             self.peak();
         }
         Ok(Finish::Done)
     }
 
+    /// Samples that all ranks together take in a step.
+    fn batch(&self) -> usize {
+        self.spec.batch * self.team.ranks()
+    }
+
+    /// What is worth recording of several ranks.
+    fn tell_of_team(&self) {
+        let Some(mebibytes) = self.team.mebibytes() else { return };
+        self.fact("ranks", self.team.ranks().into());
+        self.fact("batch_global", self.batch().into());
+        self.fact("learning_rate", self.spec.learning_rate.into());
+        self.fact("all_reduce_mib", mebibytes.into());
+        let left = if self.task.whole() { 0 } else { self.task.samples() % self.batch() };
+        self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
+    }
+
+    /// The rest in which idle power is measured: on all devices at the same time.
+    fn rested(&self, stop: &AtomicBool) -> Result<bool, TrainError> {
+        self.sink.doing("idle", 1, None);
+        self.team.wait("idle", 1, Pace::First)?;
+        let rested = !self.team.leads() || idle::rest(self.sink, stop, self.spec.idle_ns);
+        let rest = Duration::from_nanos(self.spec.idle_ns);
+        Ok(self.team.all("idle", 2, Pace::Within(rest), rested)?)
+    }
+
     fn epoch(&mut self, epoch: u64, stop: &AtomicBool) -> Result<Finish, TrainError> {
         let first = (epoch - 1) * self.plan.steps_per_epoch + 1;
         let last = self.plan.last_of(epoch);
-        let order = order(self.spec.seed, epoch, self.task.samples());
-        let mut batches = (first..=last).zip(order.chunks(self.spec.batch).cycle()).peekable();
+        let samples = self.task.samples();
+        let order = if self.task.whole() { (0..samples).collect() } else { order(self.spec.seed, epoch, samples) };
+        let batch = self.batch();
+        let mut batches = (first..=last).zip(order.chunks(batch).cycle()).peekable();
         while let Some((step, indices)) = batches.next() {
-            if stop.load(Ordering::Relaxed) {
+            // Several ranks stop at the same step, which the first of them decides in the step itself.
+            if self.team.ranks() == 1 && stop.load(Ordering::Relaxed) {
                 self.read_losses()?;
                 return Ok(Finish::Stopped);
             }
             let measured = step.is_multiple_of(self.inner_every);
             // A batch of another size may compile and tune anew, as the first steps do.
             let first = step <= ALONE || step == WARM_UP;
-            let alone = self.drained || measured || first || indices.len() < self.spec.batch;
+            let alone = self.drained || measured || first || indices.len() < batch;
             if alone {
                 self.read_losses()?;
                 self.place.sync()?;
@@ -181,8 +221,12 @@ impl Trainee<'_> {
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
             let pass = if self.task.whole() { step } else { epoch };
             let next = batches.peek().map(|(_, indices)| *indices);
-            let loss = self.step(step, pass, (indices, next), measured)?;
-            self.unread.push((step, loss));
+            let pace = self.pace(step, indices.len());
+            let Some(unread) = self.step([step, pass], (indices, next), measured, (pace, stop))? else {
+                self.read_losses()?;
+                return Ok(Finish::Stopped);
+            };
+            self.unread.push(unread);
             if alone {
                 self.read_losses()?;
             }
@@ -191,32 +235,74 @@ impl Trainee<'_> {
         Ok(Finish::Done)
     }
 
+    /// How long a step of so many samples may take.
+    fn pace(&self, step: u64, samples: usize) -> Pace {
+        let known = if self.drained { step > 1 } else { step > WARM_UP && samples == self.batch() };
+        if known { Pace::Steady } else { Pace::First }
+    }
+
+    /// One step; none if it was not done because the run is to stop.
     fn step(
         &mut self,
-        number: u64,
-        pass: u64,
+        [number, pass]: [u64; 2],
         (indices, next): (&[usize], Option<&[usize]>),
         measured: bool,
-    ) -> Result<Tensor<1>, TrainError> {
+        (pace, stop): (Pace, &AtomicBool),
+    ) -> Result<Option<Unread>, TrainError> {
         let waits = measured || number == WARM_UP;
         let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured };
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
-        let step = Step { number, epoch: pass, indices, next, scale, inner };
-        let (loss, gradients) = self.task.gradients(&step, &self.parameters)?;
+        let next = next.map(|next| self.team.shard(next)).filter(|next| !next.is_empty());
+        let (indices, lead, rank) = (self.team.shard(indices), self.team.lead(indices), self.team.rank());
+        let step = Step { number, epoch: pass, rank, indices, lead, next, scale, inner };
+        self.see(indices);
+        let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
+        let Gradients { loss, mut gradients, mean_of } = found;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
+        let mut share = Some(1.0);
+        if self.team.ranks() > 1 {
+            // Work that a device refused leaves the others waiting for it: better told before they do.
+            self.place.check()?;
+            gradients = inner.phase("all_reduce", || {
+                share = self.team.share(number, pace, mean_of, stop.load(Ordering::Relaxed))?;
+                match share {
+                    Some(share) => Ok(self.team.sum(number, pace, gradients, share)?),
+                    None => Ok(gradients),
+                }
+            })?;
+        }
+        let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
-        inner.phase("optimizer", || self.update(gradients, rate, scale))?;
-        Ok(loss)
+        inner.phase("optimizer", || self.update(number, gradients, rate, scale))?;
+        Ok(Some(Unread { step: number, loss, share }))
     }
 
-    fn update(&mut self, gradients: Vec<Tensor<1>>, rate: f64, scale: f64) -> Result<(), TrainError> {
+    /// Keeps what several ranks were given, so that a record shows that each of them had its own.
+    fn see(&mut self, indices: &[usize]) {
+        if self.team.ranks() > 1 {
+            let bytes: Vec<u8> = indices.iter().flat_map(|index| wide(*index).to_le_bytes()).collect();
+            self.seen = Digest::of_pieces("ledger shard v1", &[&self.seen.0, &bytes]);
+        }
+    }
+
+    /// What a rank adds to a step in which no sample is left for it.
+    fn nothing(&self) -> Gradients {
+        let device = self.place.device();
+        let zeros = |layout: &Layout| Tensor::zeros([layout.len()], &device);
+        let gradients = self.task.layouts().iter().map(zeros).collect();
+        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0) }
+    }
+
+    fn update(&mut self, step: u64, gradients: Vec<Tensor<1>>, rate: f64, scale: f64) -> Result<(), TrainError> {
         let unread = |source| TrainError::read("the gradients", source);
         let mut gradients = gradients;
         if let Some(scaler) = &mut self.scaler {
-            if !scaler.take(finite(&gradients).map_err(unread)?) {
+            let finite = finite(&gradients).map_err(unread)?;
+            // All have the same gradients, and decide the same even if a device erred.
+            if !scaler.take(self.team.all("scale", step, Pace::First, finite)?) {
                 return Ok(());
             }
             gradients = scaled(gradients, 1.0 / scale);
@@ -231,19 +317,26 @@ impl Trainee<'_> {
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where the mean of their times puts it.
     fn read_losses(&mut self) -> Result<(), TrainError> {
-        if self.unread.is_empty() {
-            return Ok(());
-        }
-        let (steps, losses): (Vec<u64>, Vec<Tensor<1>>) = self.unread.drain(..).unzip();
+        let Some(Unread { step: first, .. }) = self.unread.first() else { return Ok(()) };
+        let (first, many) = (*first, self.unread.len());
+        let last = first + wide(many) - 1;
+        let pace = self.pace(first, self.batch());
+        self.sink.doing("losses", first, if self.drained { None } else { self.team.limit(pace, many) });
+        let (shares, losses): (Vec<f64>, Vec<Tensor<1>>) =
+            self.unread.drain(..).map(|unread| (unread.share, unread.loss)).unzip();
         let losses: Vec<f32> =
             joined(losses).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
         self.place.check()?;
-        let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(steps.len());
+        let losses = self.team.losses(first, pace, losses.into_iter().zip(shares).collect())?;
+        let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(many);
+        self.sink.doing("step", last, None);
+        self.team.took(Duration::from_nanos(duration_ns));
         let mut t_ns = self.since_ns;
-        for (step, loss) in steps.into_iter().zip(losses) {
-            self.last_loss = f64::from(loss);
+        for (step, loss) in (first..).zip(losses) {
+            self.last_loss = loss;
             t_ns = t_ns.saturating_add(duration_ns);
-            let values = vec![("loss".to_owned(), self.last_loss)];
+            // It is that of all ranks.
+            let values = if self.team.leads() { vec![("loss".to_owned(), loss)] } else { Vec::new() };
             self.sink.emit_at(t_ns, EventKind::Step { step, duration_ns: Some(duration_ns), values });
             if step == 1 && !self.drained {
                 let first_s = real(duration_ns) / 1e9;
@@ -254,131 +347,45 @@ impl Trainee<'_> {
         Ok(())
     }
 
-    fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
-        if self.task.whole() {
-            return Ok(());
+    fn phase(&self, name: &'static str, index: u64, edge: PhaseEdge) {
+        if edge == PhaseEdge::Start {
+            self.sink.doing(name, index, None);
         }
-        self.phase("eval", epoch, PhaseEdge::Start);
-        let score = self.task.evaluate(&self.parameters)?;
-        self.place.check()?;
-        self.phase("eval", epoch, PhaseEdge::Stop);
-        let Some(score) = score else { return Ok(()) };
-        let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
-        if epoch == self.plan.epochs {
-            for (name, value) in score {
-                // The loss of the last step has the name `loss`.
-                self.metric(if name == "eval_loss" { name } else { name.trim_start_matches("eval_") }, value, "");
-            }
-            self.inference()?;
-        }
-        Ok(())
-    }
-
-    /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
-    fn inference(&mut self) -> Result<(), TrainError> {
-        let Some(usual) = self.task.answered_rows() else { return Ok(()) };
-        let sizes = self.spec.inference.clone();
-        self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
-        if sizes.is_empty() {
-            return self.answers(usual);
-        }
-        for rows in sizes {
-            self.phase("inference_batch", wide(rows), PhaseEdge::Start);
-            self.answers(rows)?;
-            self.phase("inference_batch", wide(rows), PhaseEdge::Stop);
-        }
-        Ok(())
-    }
-
-    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
-    fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
-        self.task.ask(0, rows)?;
-        self.task.answer(&self.parameters)?;
-        let start_ns = self.sink.now_ns();
-        for done in 0.. {
-            if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
-                break;
-            }
-            self.task.ask(done, rows)?;
-            self.phase("inference", done + 1, PhaseEdge::Start);
-            self.task.answer(&self.parameters)?;
-            self.phase("inference", done + 1, PhaseEdge::Stop);
-        }
-        Ok(())
-    }
-
-    fn summary(&mut self) -> Result<(), TrainError> {
-        self.metric("loss", self.last_loss, "");
-        if let Some(scaler) = self.scaler {
-            self.metric("skipped_steps", real(scaler.skipped()), "");
-        }
-        let mut values = Vec::new();
-        for parameter in &self.parameters {
-            let read: Vec<f32> =
-                parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
-            values.push(read);
-        }
-        self.place.check()?;
-        for (name, value) in self.task.metrics(&values) {
-            self.metric(name, value, "");
-        }
-        let weights = weights_digest(self.task.layouts(), &values);
-        self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
-        self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
-        Ok(())
-    }
-
-    /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
-    fn peak(&self) {
-        self.phase("peak", 1, PhaseEdge::Start);
-        let found = caught(|| matmul_tflops(self.place, self.spec.precision, self.sink));
-        self.phase("peak", 1, PhaseEdge::Stop);
-        match found.and_then(|found| found.map_err(|error| error.to_string())) {
-            Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
-            Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),
-        }
-    }
-
-    fn phase(&self, name: &str, index: u64, edge: PhaseEdge) {
         self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
     }
 
     fn status(&self, message: String) {
-        self.sink.emit(EventKind::Status { message });
+        if self.team.leads() {
+            self.sink.emit(EventKind::Status { message });
+        }
     }
 
     fn fact(&self, name: &str, value: Value) {
-        self.sink.emit(EventKind::Fact { name: name.to_owned(), value });
+        if self.team.leads() {
+            self.sink.emit(EventKind::Fact { name: name.to_owned(), value });
+        }
     }
 
     fn metric(&self, name: &str, value: f64, unit: &str) {
-        self.sink.emit(EventKind::Metric { name: name.to_owned(), value, unit: unit.to_owned() });
+        if self.team.leads() {
+            self.sink.emit(EventKind::Metric { name: name.to_owned(), value, unit: unit.to_owned() });
+        }
     }
 }
 
-/// The share of the learning rate in the first steps: it rises linearly to 1 at step `warmup` (Goyal et al. 2017, section 2.2).
-fn warming(step: u64, warmup: u64) -> f64 {
-    if step < warmup { real(step) / real(warmup) } else { 1.0 }
+/// Initial values; of other ranks than the first only how many there are, since it sends them its own.
+fn initial(team: &Team, layouts: &[Layout], seed: u64, place: &Place) -> Vec<Tensor<1>> {
+    let device = place.device();
+    if !team.leads() {
+        return layouts.iter().map(|layout| Tensor::zeros([layout.len()], &device)).collect();
+    }
+    let values = parameters::initial(layouts, seed).into_iter();
+    values.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect()
 }
 
 /// One tensor after the other.
 pub(super) fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
     if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
-}
-
-/// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
-fn weights_digest(layouts: &[Layout], values: &[Vec<f32>]) -> Digest {
-    let pieces: Vec<Vec<u8>> = layouts
-        .iter()
-        .zip(values)
-        .flat_map(|(layout, values)| {
-            let shape = layout.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            [layout.name.as_bytes().to_vec(), shape, bytes]
-        })
-        .collect();
-    Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

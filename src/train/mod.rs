@@ -25,10 +25,12 @@ mod models;
 mod native;
 mod number;
 mod optimizer;
+mod parallel;
 mod parameters;
 mod pass;
 mod peak;
 mod precision;
+mod ranks;
 mod replay;
 mod schedule;
 mod smoke;
@@ -46,22 +48,33 @@ mod sample;
 pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
 pub use idx::IdxError;
+pub use parallel::{Fault, FaultError};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
 use crate::record::{Cell, Digest, EventKind};
 use detection::mean_average_precision::EvaluationError;
 use models::detector::ReadError;
+use parallel::ParallelError;
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Where a run's events go, and the clock that they are stamped with: this room has none of its own.
 pub trait Sink: Sync {
     /// The time, in nanoseconds since some moment; it never goes back.
     fn now_ns(&self) -> u64;
 
-    /// Takes one event of that time, which may lie before that of an event taken earlier.
-    fn emit_at(&self, t_ns: u64, kind: EventKind);
+    /// Takes one event of a rank and of that time, which may lie before that of an event taken earlier.
+    fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind);
+
+    /// Takes one event of that time.
+    fn emit_at(&self, t_ns: u64, kind: EventKind) {
+        self.emit_from(0, t_ns, kind);
+    }
+
+    /// Learns what is being done from now on, and how long it may take where that is known: for who asks if nothing more is heard.
+    fn doing(&self, _what: &'static str, _index: u64, _limit: Option<Duration>) {}
 
     /// Takes one event of now.
     fn emit(&self, kind: EventKind) {
@@ -99,6 +112,19 @@ pub enum TrainError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// Ranks cannot do something together.
+    #[error(transparent)]
+    Parallel(#[from] ParallelError),
+    /// A rank failed, and with it the run.
+    #[error("rank {rank} failed, last in {last}: {problem}")]
+    Rank {
+        /// Its number, from 0.
+        rank: usize,
+        /// Its last phase.
+        last: String,
+        /// What came of it.
+        problem: String,
+    },
     /// What was found cannot be judged: a fault of the model's code.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
@@ -124,7 +150,8 @@ impl TrainError {
     }
 }
 
-/// Trains a cell and tells the sink what happens. `tuned` says, for whoever waits, whether an earlier run has tuned the device's kernels.
+/// Trains a cell and tells the sink what happens. `tuned` says, for whoever waits, whether an earlier run has tuned the device's kernels. A `fault` that is asked for
+/// happens to one of several ranks.
 ///
 /// Events, in this order:
 /// - the facts `device_name`, `precision`, `kernels`, and `rayon_threads` on the CPU; on a GPU the fact `smoke`, of a first small
@@ -142,20 +169,34 @@ impl TrainError {
 /// the mean of their times, and lies where the mean puts it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
 /// `optimizer` have the step's number and end when their work is done, not when it is queued. Such a step is a batch of its own.
 ///
+/// With several ranks all events are the first one's, but for the phases of steps, `epoch` and the steps themselves without a loss, of which each rank tells. A step's loss is
+/// that of all shards together. `all_reduce` lies between `backward` and `optimizer`: from when a rank has its gradients to when it has those of all. Facts: `ranks`,
+/// `batch_global`, `last_batch` (samples of an epoch's last step), `learning_rate` (after its scaling), `all_reduce_mib`. Each rank tells the digest `shard.N` of the samples
+/// that it saw, N being its number.
+///
 /// A diverged run ends like any other; its values are not finite. `stop` is looked at before every step and while idle. A stopped
 /// run tells of the steps that it did and of nothing more.
 ///
 /// # Errors
 /// If the cell, its data or the device cannot be used, or the device fails. A panic of the device's threads is such a failure.
-pub fn run(cell: &Cell, tuned: bool, sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
+pub fn run(
+    cell: &Cell,
+    tuned: bool,
+    fault: Option<Fault>,
+    sink: &dyn Sink,
+    stop: &AtomicBool,
+) -> Result<Finish, TrainError> {
     let spec = spec::Spec::read(cell)?;
-    let place = device::open(spec.device)?;
+    if spec.ranks > 1 {
+        return ranks::train(&spec, tuned, fault, sink, stop);
+    }
+    let place = device::open(spec.device, 0)?;
     for (name, value) in place.facts(spec.precision) {
         sink.emit(EventKind::Fact { name: name.to_owned(), value });
     }
     smoke::smoke(&place, sink)?;
-    let task = task::open(&spec, &place)?;
-    let train = || fit::fit(&spec, task, &place, sink, stop, tuned);
+    let task = task::Loaded::load(&spec)?.task(&spec, &place, 0);
+    let train = || fit::fit(parallel::Team::alone(), &spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();
     }

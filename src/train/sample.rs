@@ -2,6 +2,7 @@
 
 use super::device::Place;
 use super::fit::fit;
+use super::parallel::Team;
 use super::spec::Spec;
 use super::task::open;
 use super::{Finish, Sink, TrainError, run};
@@ -119,9 +120,9 @@ pub fn tiny_cell(model: &str) -> Cell {
     cell
 }
 
-/// Keeps every event and its time. Its clock moves by 50 ms each time that it is looked at.
+/// Keeps every event of the first rank and its time, and those of other ranks apart. Its clock moves by 50 ms each time that it is looked at.
 #[derive(Default)]
-pub struct Notebook(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64);
+pub struct Notebook(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64, pub Mutex<Vec<(usize, EventKind)>>);
 
 impl Notebook {
     /// The events without their times.
@@ -135,7 +136,11 @@ impl Sink for Notebook {
         self.1.fetch_add(50_000_000, Ordering::Relaxed)
     }
 
-    fn emit_at(&self, t_ns: u64, kind: EventKind) {
+    fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind) {
+        if rank > 0 {
+            self.2.lock().expect("no panic while locked").push((rank, kind));
+            return;
+        }
         self.0.lock().expect("no panic while locked").push((t_ns, kind));
     }
 }
@@ -158,7 +163,7 @@ pub struct Told {
 /// Runs a cell and sorts what it tells.
 pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
-    let finish = run(cell, false, &notebook, &AtomicBool::new(false))?;
+    let finish = run(cell, false, None, &notebook, &AtomicBool::new(false))?;
     Ok(sorted(finish, &notebook))
 }
 
@@ -167,7 +172,7 @@ pub fn tell_on(place: &Place, cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
     let spec = Spec::read(cell)?;
     let task = open(&spec, place)?;
-    let finish = fit(&spec, task, place, &notebook, &AtomicBool::new(false), true)?;
+    let finish = fit(Team::alone(), &spec, task, place, &notebook, &AtomicBool::new(false), true)?;
     Ok(sorted(finish, &notebook))
 }
 

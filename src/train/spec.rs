@@ -2,6 +2,7 @@
 //!
 //! The only place that knows the names of fields. A missing or wrong field is an error that names it.
 
+use super::number::real_len;
 use super::optimizer::{Decay, Rule};
 use super::precision::Precision;
 use super::schedule::Schedule;
@@ -69,7 +70,7 @@ pub enum Length {
 pub enum DeviceSpec {
     /// This machine's processor.
     Cpu,
-    /// The first CUDA device.
+    /// CUDA devices, from the first one on.
     Cuda,
 }
 
@@ -88,12 +89,14 @@ pub struct Spec {
     pub warmup: u64,
     /// Number format of products and convolutions.
     pub precision: Precision,
-    /// The initial learning rate.
+    /// The initial learning rate, scaled by the number of ranks where that is asked for.
     pub learning_rate: f64,
     /// How it changes.
     pub schedule: Schedule,
-    /// Samples a step.
+    /// Samples that each rank takes in a step.
     pub batch: usize,
+    /// How many ranks share each step.
+    pub ranks: usize,
     /// Rows of the batches whose answers are timed, where not one size suffices.
     pub inference: Vec<usize>,
     /// How long.
@@ -113,6 +116,7 @@ impl Spec {
         let task = fields.task()?;
         let length = fields.length()?;
         let device = fields.device()?;
+        let ranks = fields.ranks(device)?;
         let (rule, decay) = fields.rule()?;
         Ok(Self {
             precision: fields.precision(&task)?,
@@ -124,9 +128,10 @@ impl Spec {
             } else {
                 0
             },
-            learning_rate: fields.real("training.learning_rate", "a finite number of at least 0", |lr| lr >= 0.0)?,
+            learning_rate: fields.learning_rate(ranks)?,
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,
-            batch: fields.batch(&task)?,
+            batch: fields.batch(&task, ranks)?,
+            ranks,
             inference: fields.inference()?,
             length,
             device,
@@ -218,6 +223,20 @@ impl Fields<'_> {
         ))
     }
 
+    fn learning_rate(&self, ranks: usize) -> Result<f64, SpecError> {
+        let rate = self.real("training.learning_rate", "a finite number of at least 0", |lr| lr >= 0.0)?;
+        let field = "training.learning_rate_scaling";
+        if self.0.get(field).is_none() {
+            return Ok(rate);
+        }
+        self.name(field, "`none`, `linear` or `sqrt`", |name| match name {
+            "none" => Some(rate),
+            "linear" => Some(rate * real_len(ranks)),
+            "sqrt" => Some(rate * real_len(ranks).sqrt()),
+            _ => None,
+        })
+    }
+
     fn schedule(&self, epochs: bool) -> Result<Schedule, SpecError> {
         let name = "`constant`, `step`, `linear` or `cosine`";
         match self.name("training.schedule", name, |name| Some(name.to_owned()))?.as_str() {
@@ -239,13 +258,23 @@ impl Fields<'_> {
         })
     }
 
-    fn batch(&self, task: &TaskSpec) -> Result<usize, SpecError> {
-        match task {
-            TaskSpec::Small { data: SmallData::Line, .. } => {
-                self.count("training.batch_size", "4, all points of `line`", 4, 4)
+    /// Samples that a rank takes. Where the cell says how many all take, the two must fit.
+    fn batch(&self, task: &TaskSpec, ranks: usize) -> Result<usize, SpecError> {
+        let batch = match (task, ranks) {
+            (TaskSpec::Small { data: SmallData::Line, .. }, 1) => {
+                self.count("training.batch_size", "4, all points of `line`", 4, 4)?
             }
-            _ => self.count("training.batch_size", "a whole number, 1 to 65536", 1, 65_536),
+            (TaskSpec::Small { data: SmallData::Line, .. }, _) => {
+                let each = 4 / ranks;
+                self.count("training.batch_size", "all 4 points of `line` over the ranks", each, each)?
+            }
+            _ => self.count("training.batch_size", "a whole number, 1 to 65536", 1, 65_536)?,
+        };
+        if self.0.get("training.batch_global").is_some() {
+            let all = batch * ranks;
+            self.count("training.batch_global", "`training.batch_size` times the number of ranks", all, all)?;
         }
+        Ok(batch)
     }
 
     fn inference(&self) -> Result<Vec<usize>, SpecError> {
@@ -284,20 +313,27 @@ impl Fields<'_> {
             "cuda" => Some(DeviceSpec::Cuda),
             _ => None,
         })?;
-        let allowed = match device {
-            DeviceSpec::Cpu => "0 or 1; on `cpu` none is used",
-            DeviceSpec::Cuda => "1: this trainer uses one GPU",
-        };
-        match (device, self.0.get("hardware.gpus")) {
-            (DeviceSpec::Cpu, None) => {}
-            (DeviceSpec::Cpu, Some(_)) => {
-                self.count("hardware.gpus", allowed, 0, 1)?;
-            }
-            (DeviceSpec::Cuda, _) => {
-                self.count("hardware.gpus", allowed, 1, 1)?;
-            }
+        if device == DeviceSpec::Cpu && self.0.get("hardware.gpus").is_some() {
+            self.count("hardware.gpus", "0 or 1; on `cpu` none is used", 0, 1)?;
         }
         Ok(device)
+    }
+
+    /// Ranks share each step of a run with several devices; on the CPU, with several threads that stand for them.
+    fn ranks(&self, device: DeviceSpec) -> Result<usize, SpecError> {
+        let field = match device {
+            DeviceSpec::Cuda => "hardware.gpus",
+            DeviceSpec::Cpu if self.0.get("hardware.cpu_ranks").is_none() => return Ok(1),
+            DeviceSpec::Cpu => "hardware.cpu_ranks",
+        };
+        let ranks = self.need(field, "1, 2 or 4", |value| {
+            value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| [1, 2, 4].contains(n))
+        })?;
+        if ranks > 1 {
+            let expected = "`data`, the only way in which this trainer shares work";
+            self.name("hardware.parallelism", expected, |name| (name == "data").then_some(()))?;
+        }
+        Ok(ranks)
     }
 
     fn idle_ns(&self, device: DeviceSpec) -> Result<u64, SpecError> {

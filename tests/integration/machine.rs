@@ -134,6 +134,45 @@ fn two_gpus_are_measured_each_by_its_rank() {
 }
 
 #[test]
+fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
+    let machine = Machine::new(Fake::new(TWO));
+    machine.manifest(WORKER, "gpus = 4\nparallelism = \"data\"\n");
+    let complaint = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(complaint.contains("`hardware.gpus` is 4, but 2 are visible: NVIDIA H200, NVIDIA H200"), "{complaint}");
+    let complaint = machine.run(&["run", "m.toml"], &[("CUDA_VISIBLE_DEVICES", "1")]).complaint(2);
+    assert!(
+        complaint.contains("but 1 is visible: NVIDIA H200 (CUDA_VISIBLE_DEVICES decides which are)"),
+        "{complaint}"
+    );
+    assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
+}
+
+/// The trainer sums gradients by NCCL, and knows before it trains that it cannot.
+#[test]
+#[cfg(feature = "cuda")]
+fn several_gpus_without_nccl_are_refused_before_the_training() {
+    let machine = Machine::new(Fake::new(TWO));
+    if machine.run(&["doctor"], &[]).expect(0).contains("libnccl.so.2 ") {
+        return; // This machine has it.
+    }
+    // Any library will do, and any header: nothing is compiled.
+    fs::copy(machine.fake.path(), machine.sandbox.path("lib/libnvrtc.so")).unwrap();
+    fs::create_dir_all(machine.sandbox.path("cuda/include")).unwrap();
+    for header in ["cuda_fp16.h", "mma.h"] {
+        machine.sandbox.write(&format!("cuda/include/{header}"), "");
+    }
+    let cuda = machine.sandbox.path("cuda").display().to_string();
+    let text = "[model]\nname = \"softmax\"\n[training]\nlearning_rate = 0.1\nsteps = 1\n[hardware]\ndevice = \"cuda\"\ngpus = GPUS\nparallelism = \"data\"\n";
+    machine.sandbox.write("m.toml", text.replace("GPUS", "2"));
+    let complaint = machine.run(&["run", "m.toml"], &[("CUDA_PATH", &cuda)]).complaint(2);
+    let expected = "`hardware.gpus` is 2, but `libnccl.so.2` is missing (install NCCL (package libnccl2";
+    assert!(complaint.contains(expected), "{complaint}");
+    assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
+    machine.sandbox.write("m.toml", text.replace("GPUS", "1").replace("parallelism = \"data\"\n", ""));
+    machine.run(&["run", "m.toml", "--dry-run"], &[("CUDA_PATH", &cuda)]).expect(0);
+}
+
+#[test]
 fn an_old_driver_gives_what_it_has_and_reasons_for_the_rest() {
     let machine = Machine::new(Fake::without(&["nvmlDeviceGetFieldValues"], TWO));
     machine.manifest(WORKER, "");

@@ -1,7 +1,8 @@
 //! Training for real on the CPU, through the whole house.
 
-use crate::sandbox::{Sandbox, repository};
+use crate::sandbox::{Said, Sandbox, repository};
 use std::fs;
+use std::time::{Duration, Instant};
 
 const DIGITS: &str = r#"
 seed = 3
@@ -55,6 +56,54 @@ fn a_rerun_of_a_training_run_is_identical_and_another_seed_is_another_run() {
     let why = sandbox.json(&["why", "latest", "latest~1"], 1);
     assert_eq!(why["parts"].as_array().unwrap().len(), 1);
     assert_eq!(why["parts"][0]["part"], "seed");
+}
+
+/// The same batch by one thread and by two and four that share it. No two ranks see the same samples; all learn the same.
+#[test]
+fn ranks_share_a_batch_and_learn_what_one_learns() {
+    let sandbox = Sandbox::new();
+    let text = DIGITS.replace("NAME", "mnist_mlp").replace("batch_size = 64", "batch_global = 64");
+    sandbox.write("m.toml", format!("{text}cpu_ranks = [1, 2, 4]\nparallelism = \"data\"\n"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let mut losses = Vec::new();
+    for (id, ranks) in [("latest~2", 1), ("latest~1", 2), ("latest", 4)] {
+        let show = sandbox.json(&["show", id], 0);
+        let attempt = &show["attempts"][0];
+        losses.push(attempt["metrics"]["loss"]["value"].as_f64().unwrap());
+        let digests = attempt["digests"].as_object().unwrap();
+        let shards: Vec<&serde_json::Value> =
+            (0..ranks).filter_map(|rank| digests.get(&format!("shard.{rank}"))).collect();
+        assert_eq!(attempt["facts"]["measure.samples_per_step"], 64);
+        if ranks == 1 {
+            assert!(shards.is_empty());
+            continue;
+        }
+        assert_eq!(shards.len(), ranks);
+        assert!((1..ranks).all(|rank| !shards[..rank].contains(&shards[rank])), "{shards:?}");
+        assert_eq!(show["parts"]["config"]["value"]["training.batch_global"], 64);
+        assert_eq!(show["parts"]["config"]["value"]["training.batch_size"], 64 / ranks);
+        assert!(attempt["series"].as_array().unwrap().iter().any(|series| series["name"] == "step_duration.1"));
+    }
+    assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 2e-5 * losses[0]), "{losses:?}");
+}
+
+#[test]
+fn a_rank_that_fails_ends_the_attempt_within_ten_seconds_and_is_named() {
+    let text = DIGITS.replace("NAME", "softmax").replace("epochs = 1", "epochs = 1000");
+    for (fault, reason) in [
+        ("1 panic backward 20", "rank 1 failed, last in `backward` 20: a fault was asked for"),
+        ("0 hang forward 20", "rank 0 failed, last in `forward` 20: rank 0 did not come to `all_reduce` 20 within 6 s"),
+        ("1 abort optimizer 20", "the worker was ended by SIGABRT"),
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.write("m.toml", format!("{text}cpu_ranks = 2\nparallelism = \"data\"\n"));
+        let start = Instant::now();
+        Said::new(sandbox.command(&["run", "m.toml"]).env("LEDGER_FAULT", fault).output().unwrap()).expect(4);
+        // 20 steps of a small model, too.
+        assert!(start.elapsed() < Duration::from_secs(14), "{fault}: {:?}", start.elapsed());
+        let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+        assert_eq!((&attempt["outcome"], &attempt["reason"]), (&"failed".into(), &reason.into()), "{fault}");
+    }
 }
 
 #[test]

@@ -110,6 +110,25 @@ fn eight_cores() -> Table {
 }
 
 #[test]
+fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
+    let mut two = attempt(2);
+    let of = |rank, name: &str, start_ms, stop_ms| Phase { rank, ..phase(name, 15, start_ms, stop_ms) };
+    two.phases.extend([of(0, "all_reduce", 34_100, 34_250), of(1, "all_reduce", 34_200, 34_240)]);
+    let completed = Completed::of(&two, &[], Table::new());
+    completed.assert_near("all_reduce_time", 0.05, 1e-12);
+    completed.assert_near("all_reduce_exposed", (0.15 + 0.04) / 2.0, 1e-12);
+    completed.assert_near("straggler_spread", 0.1, 1e-12);
+    // A GPU that draws 120 W at rest waits for 0.1 s in each of 20 steps.
+    completed.assert_near("wait_energy", 240.0, 1e-6);
+    assert!(completed.metrics["wait_energy"].uncertainty.is_some_and(|half_width| half_width >= 0.05 * 240.0));
+    two.phases.retain(|phase| phase.name != "idle");
+    assert_eq!(Completed::of(&two, &[], Table::new()).reason("wait_energy"), "the worker told of no phase `idle`");
+    assert!(!Completed::of(&attempt(2), &[], Table::new()).metrics.contains_key("wait_energy"));
+    let alone = Completed::of(&attempt(1), &[], Table::new());
+    assert!(!alone.metrics.contains_key("all_reduce_time"));
+}
+
+#[test]
 fn the_warm_up_is_left_out() {
     let mut durations = vec![Some(9 * S); 10];
     durations.extend([Some(2 * S); 90]);

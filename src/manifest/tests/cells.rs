@@ -49,6 +49,67 @@ fn every_default_is_written_out() {
 }
 
 #[test]
+fn gpus_share_a_batch_or_have_one_each() {
+    let fields = [
+        "hardware.gpus",
+        "hardware.parallelism",
+        "training.batch_size",
+        "training.batch_global",
+        "training.learning_rate_scaling",
+    ];
+    let rows = |training: &str| {
+        let text = format!(
+            "[model]\nname = 'softmax'\n[training]\nlearning_rate = 1\nsteps = 1\n{training}\n[hardware]\ngpus = [1, 2, 4]\nparallelism = 'data'"
+        );
+        values(&read(&text), &fields)
+    };
+    assert_eq!(rows("batch_size = 32"), ["1 none 32 - -", "2 data 32 64 none", "4 data 32 128 none"], "weak scaling");
+    assert_eq!(
+        rows("batch_global = 32\nlearning_rate_scaling = 'linear'"),
+        ["1 none 32 - -", "2 data 16 32 linear", "4 data 8 32 linear"],
+        "strong scaling"
+    );
+    assert_eq!(rows(""), ["1 none 64 - -", "2 data 64 128 none", "4 data 64 256 none"], "the default is that of each");
+}
+
+#[test]
+fn one_gpu_is_the_same_cell_however_its_batch_is_given() {
+    let digest = |training: &str, hardware: &str| {
+        let text = format!(
+            "[model]\nname = 'softmax'\n[training]\nlearning_rate = 1\nsteps = 1\n{training}\n[hardware]\n{hardware}"
+        );
+        Value::Table(read(&text).cells[0].config.clone()).digest()
+    };
+    let alone = digest("batch_size = 64", "gpus = 1");
+    assert_eq!(alone, digest("batch_global = 64", "gpus = 1"));
+    assert_eq!(alone, digest("", "gpus = [1, 2]\nparallelism = 'data'"));
+    assert_eq!(
+        digest("batch_size = 16", "gpus = 4\nparallelism = 'data'"),
+        digest("batch_global = 64", "gpus = 4\nparallelism = 'data'")
+    );
+}
+
+#[test]
+fn threads_stand_for_gpus_and_line_is_shared_by_all() {
+    let text = "[model]\nname = 'linear'\n[training]\nlearning_rate = 1\nsteps = 1\n[hardware]\ndevice = 'cpu'\ncpu_ranks = [1, 2, 4]\nparallelism = 'data'";
+    let fields =
+        ["hardware.cpu_ranks", "hardware.gpus", "hardware.parallelism", "training.batch_size", "training.batch_global"];
+    assert_eq!(values(&read(text), &fields), ["- - none 4 -", "2 - data 2 4", "4 - data 1 4"]);
+}
+
+#[test]
+fn a_program_gets_the_batch_of_each_from_that_of_all_and_no_other() {
+    let fields = ["hardware.gpus", "training.batch_size", "training.batch_global"];
+    let rows = |training: &str| {
+        let text = format!("program.command = ['x']\n{training}\n[hardware]\ngpus = [1, 2]\nparallelism = 'data'");
+        values(&read(&text), &fields)
+    };
+    assert_eq!(rows("training.batch_global = 32"), ["1 32 -", "2 16 32"]);
+    assert_eq!(rows("training.batch_size = 32"), ["1 32 -", "2 32 -"]);
+    assert_eq!(rows(""), ["1 - -", "2 - -"]);
+}
+
+#[test]
 fn sizes_of_answered_batches_are_one_value_and_no_axis() {
     let text = format!("seed = [1, 2]\n{SMALL}[inference]\nbatch_sizes = [1, 32, 8]");
     assert_eq!(values(&read(&text), &["seed", "inference.batch_sizes"]), ["1 [1, 32, 8]", "2 [1, 32, 8]"]);

@@ -90,16 +90,34 @@ fn combinations_that_cannot_be_are_refused() {
     m:4:1: training.batch_size is 64, but data.train_count is 10 (a batch must fit into the data)
     m:5:22: `bf16` is not available for `softmax` (use fp32)
     ");
-    insta::assert_snapshot!(small("[hardware]\ngpus = [1, 2]\nparallelism = ['none', 'data']"), @r"
-    m:4:12: training on 2 GPUs is not available for `softmax` (use 1)
-    m:5:24: `data` parallelism is not available for `softmax` (use none)
-    ");
     insta::assert_snapshot!(faults("program.command = ['x']\nhardware.gpus = 2"), @"m:2:17: hardware.gpus is 2, but hardware.parallelism is none (it must be data or pipeline)");
     insta::assert_snapshot!(small("[hardware]\nsm_clock_mhz = 1\nmemory_clock_mhz = [1, 2]\ndevice = 'cpu'\ngpus = 1"), @r"
     m:4:1: locking the multiprocessors' clock is not available in this version (remove the key)
     m:5:1: locking the memory's clock is not available in this version (remove the key)
     m:7:1: hardware.gpus has no effect (it applies where hardware.device is auto or cuda)
     ");
+}
+
+#[test]
+fn how_gpus_share_the_work_is_checked() {
+    let with = |hardware: &str, training: &str| {
+        faults(&format!(
+            "[model]\nname = 'mnist_mlp'\n[training]\nlearning_rate = 1\nsteps = 1\n{training}\n[hardware]\n{hardware}"
+        ))
+    };
+    insta::assert_snapshot!(with("gpus = [1, 2]\nparallelism = ['none', 'data']", ""), @"m:8:12: hardware.gpus is 2, but hardware.parallelism is none (it must be data)");
+    insta::assert_snapshot!(with("gpus = 2\nparallelism = 'pipeline'", ""), @"m:9:15: `pipeline` parallelism is not available for `mnist_mlp` (use data)");
+    insta::assert_snapshot!(with("gpus = 1\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.gpus is not 2 or 4 (add gpus)");
+    insta::assert_snapshot!(with("device = 'cpu'\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.cpu_ranks is not 2 or 4 (add cpu_ranks)");
+    insta::assert_snapshot!(with("gpus = 3\nparallelism = 'data'\ncpu_ranks = 2", ""), @r"
+    m:8:8: hardware.gpus is 3 (it must be 1, 2 or 4)
+    m:10:1: hardware.cpu_ranks has no effect (it applies where hardware.device is cpu)
+    ");
+    insta::assert_snapshot!(with("gpus = 4\nparallelism = 'data'", "batch_size = 8\nbatch_global = 32"), @"m:7:16: training has both batch_size and batch_global (give one of them)");
+    insta::assert_snapshot!(with("gpus = [1, 2, 4]\nparallelism = 'data'", "batch_global = 30"), @"m:6:16: training.batch_global is 30, but 4 GPUs share it (it must be a multiple of 4)");
+    insta::assert_snapshot!(with("gpus = 2\nparallelism = 'data'\n[data]\ntrain_count = 100", "batch_size = 64"), @"m:6:14: training.batch_size is 64 on each of 2 GPUs, but data.train_count is 100 (the batch of all must fit into the data: 128 in all)");
+    insta::assert_snapshot!(with("gpus = 2\nparallelism = 'data'\n[data]\ntrain_count = 100", "batch_global = 128"), @"m:6:16: training.batch_global is 128, but data.train_count is 100 (the batch of all must fit into the data: 128)");
+    insta::assert_snapshot!(with("device = 'cpu'", "learning_rate_scaling = 'linear'"), @"m:6:1: training.learning_rate_scaling has no effect (it applies where hardware.parallelism is data)");
 }
 
 #[test]

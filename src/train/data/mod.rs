@@ -66,6 +66,29 @@ pub enum DataError {
         /// Samples that there are.
         samples: usize,
     },
+    /// There are fewer samples than all ranks take in a step.
+    #[error(
+        "`training.batch_size` is {batch} on each of {ranks} ranks, but there are {samples} training samples (take a smaller batch or more data)"
+    )]
+    GlobalBatch {
+        /// Samples that a rank takes in a step.
+        batch: usize,
+        /// How many ranks there are.
+        ranks: usize,
+        /// Samples that there are.
+        samples: usize,
+    },
+}
+
+impl DataError {
+    /// Refuses data that have fewer samples than the ranks take in a step, each of them `batch`.
+    pub fn too_few([batch, ranks]: [usize; 2], samples: usize) -> Result<(), Self> {
+        match ranks {
+            _ if samples >= batch.saturating_mul(ranks) => Ok(()),
+            1 => Err(Self::Batch { batch, samples }),
+            _ => Err(Self::GlobalBatch { batch, ranks, samples }),
+        }
+    }
 }
 
 /// The abscissae of `line`.
@@ -101,7 +124,9 @@ pub struct Batch {
 
 impl Data {
     /// Loads the data and checks that a batch can be filled.
-    pub fn load(spec: &SmallData, batch: usize, seed: u64) -> Result<Self, DataError> {
+    ///
+    /// `batch` is how many samples each rank takes, and how many ranks there are.
+    pub fn load(spec: &SmallData, batch: [usize; 2], seed: u64) -> Result<Self, DataError> {
         let data = match spec {
             SmallData::Line => return Ok(Self::Line),
             SmallData::Digits { seed, train, eval } => Self::Images {
@@ -119,9 +144,7 @@ impl Data {
                 Self::Images { train: all.pick(&kept), eval }
             }
         };
-        if data.train_len() < batch {
-            return Err(DataError::Batch { batch, samples: data.train_len() });
-        }
+        DataError::too_few(batch, data.train_len())?;
         Ok(data)
     }
 
@@ -146,10 +169,13 @@ impl Data {
         }
     }
 
-    /// The training samples of these indices; `line` gives all of its points.
+    /// The training samples of these indices.
     pub fn batch(&self, indices: &[usize]) -> Batch {
         match self {
-            Self::Line => Batch { rows: LINE_X.len(), inputs: LINE_X.to_vec(), targets: LINE_Y.to_vec() },
+            Self::Line => {
+                let points = |of: [f32; 4]| indices.iter().filter_map(|index| of.get(*index).copied()).collect();
+                Batch { rows: indices.len(), inputs: points(LINE_X), targets: points(LINE_Y) }
+            }
             Self::Images { train, .. } => image_batch(train, indices),
         }
     }
@@ -220,16 +246,19 @@ mod tests {
     #[test]
     fn too_few_samples_for_a_batch_are_an_error() {
         let spec = SmallData::Digits { seed: 0, train: 9, eval: 1 };
-        let fault = Data::load(&spec, 10, 0).expect_err("too few").to_string();
+        let fault = Data::load(&spec, [10, 1], 0).expect_err("too few").to_string();
         assert_eq!(
             fault,
             "`training.batch_size` is 10, but there are 9 training samples (take a smaller batch or more data)"
         );
+        let fault = Data::load(&spec, [5, 2], 0).expect_err("too few for both").to_string();
+        assert!(fault.starts_with("`training.batch_size` is 5 on each of 2 ranks, but there are 9 "), "{fault}");
     }
 
     #[test]
     fn the_digest_covers_both_splits() {
-        let load = |train, eval| Data::load(&SmallData::Digits { seed: 0, train, eval }, 1, 0).expect("valid").digest();
+        let load =
+            |train, eval| Data::load(&SmallData::Digits { seed: 0, train, eval }, [1, 1], 0).expect("valid").digest();
         assert_eq!(load(5, 5), load(5, 5));
         assert_ne!(load(5, 5), load(6, 5));
         assert_ne!(load(5, 5), load(5, 6));

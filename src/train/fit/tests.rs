@@ -32,7 +32,7 @@ fn a_stop_is_seen_before_the_next_step() {
             0
         }
 
-        fn emit_at(&self, _: u64, kind: EventKind) {
+        fn emit_from(&self, _: usize, _: u64, kind: EventKind) {
             if let EventKind::Step { step, .. } = kind {
                 self.2.lock().expect("no panic").push(step);
                 self.1.store(step >= self.0, Ordering::Relaxed);
@@ -40,11 +40,11 @@ fn a_stop_is_seen_before_the_next_step() {
         }
     }
     let sink = StopAt(7, AtomicBool::new(false), Mutex::default());
-    assert_eq!(run(&linear_cell("sgd", 0.01), false, &sink, &sink.1).expect("trains"), Finish::Stopped);
+    assert_eq!(run(&linear_cell("sgd", 0.01), false, None, &sink, &sink.1).expect("trains"), Finish::Stopped);
     assert_eq!(*sink.2.lock().expect("no panic"), [1, 2, 3, 4, 5, 6, 7]);
 
     let notebook = Notebook::default();
-    assert_eq!(run(&cell("softmax"), false, &notebook, &AtomicBool::new(true)).expect("trains"), Finish::Stopped);
+    assert_eq!(run(&cell("softmax"), false, None, &notebook, &AtomicBool::new(true)).expect("trains"), Finish::Stopped);
     let events = notebook.events();
     assert!(matches!(events.last(), Some(EventKind::Phase { edge: PhaseEdge::Stop, .. })), "{events:?}");
     assert!(!events.iter().any(|event| matches!(event, EventKind::Step { .. } | EventKind::Digest { .. })));

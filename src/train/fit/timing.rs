@@ -105,7 +105,7 @@ fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
     let spec = Spec::read(cell).expect("valid");
     let place = Place::Device(Device::flex());
     let task = open(&spec, &place).expect("generated");
-    fit(&spec, task, &place, &notebook, stop, false).expect("trains");
+    fit(Team::alone(), &spec, task, &place, &notebook, stop, false).expect("trains");
     notebook.0.into_inner().expect("no panic")
 }
 
@@ -113,7 +113,7 @@ fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
 fn steps_lie_where_they_were_and_inner_phases_lie_in_their_step() {
     let cell = linear_cell("sgd", 0.01);
     let host = Notebook::default();
-    run(&cell, false, &host, &AtomicBool::new(false)).expect("trains");
+    run(&cell, false, None, &host, &AtomicBool::new(false)).expect("trains");
     let host = host.0.into_inner().expect("no panic");
     for (events, every) in [(host, 10), (queued(&cell, &AtomicBool::new(false)), 50)] {
         let steps = steps(&events);

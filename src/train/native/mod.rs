@@ -2,22 +2,25 @@
 //! cuDNN (`dnn`), and kernels of ours (`kernels`).
 //!
 //! Knows how Burn keeps tensors on a CUDA device, and nothing of models. All of it takes its place among Burn's operations (`operation`): nobody waits for the
-//! card, and nothing is copied. Where a library is not there, and on other devices, the operands are given back. What fails only once it is queued is told by [`fault`].
+//! card, and nothing is copied. Where a library is not there, and on other devices, the operands are given back. What fails only once it is queued is told by [`fault_on`].
 
 pub mod dnn;
 pub mod kernels;
 mod layout;
 mod library;
+pub mod nccl;
 mod operation;
 mod order;
 mod plan;
 mod product;
 mod submit;
 
+#[cfg(test)]
 pub use submit::fault;
+pub use submit::fault_on;
 
 use burn::backend::{Cuda, DispatchDevice};
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use operation::{exactly, register};
 use plan::Format;
 use std::ffi::c_int;
@@ -88,7 +91,15 @@ pub fn available() -> bool {
 }
 
 fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
-    matches!(tensor.device().as_dispatch(), DispatchDevice::Cuda(_))
+    card_of(&tensor.device()).is_some()
+}
+
+/// The ordinal of a card; none for other devices.
+pub fn card_of(device: &Device) -> Option<usize> {
+    match device.as_dispatch() {
+        DispatchDevice::Cuda(device) => Some(device.index),
+        _ => None,
+    }
 }
 
 /// The shape of a product; none where the factors do not fit or there is nothing in them.
@@ -124,7 +135,6 @@ fn told(what: &'static str, code: c_int) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
     #[test]
     fn shapes_of_products() {

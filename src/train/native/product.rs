@@ -103,7 +103,7 @@ fn slowly(lhs: Cube, rhs: Cube, out: Cube) -> Cube {
         Ok(product) if within == dtype => product,
         Ok(product) => cast(product, dtype),
         Err(error) => {
-            report(&Fault::Runtime(format!("{error:?}")));
+            report(out.device.index, &Fault::Runtime(format!("{error:?}")));
             out
         }
     }

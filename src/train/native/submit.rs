@@ -9,22 +9,31 @@ use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::device::Device;
 use cubecl::device_handle::DeviceHandle;
 use cubecl::server::{BufferBinding, ComputeServer, Handle};
+use std::collections::BTreeMap;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Mutex, PoisonError};
 
 type Server = <CudaRuntime as Runtime>::Server;
 
-static FAULT: Mutex<Option<String>> = Mutex::new(None);
+/// The first failure on each card, by its ordinal.
+static FAULTS: Mutex<BTreeMap<usize, String>> = Mutex::new(BTreeMap::new());
 
 /// The first failure on a card since this was last asked: its values are rubbish, and so is all that was computed from them.
-pub fn fault() -> Option<String> {
-    FAULT.lock().unwrap_or_else(PoisonError::into_inner).take()
+pub fn fault_on(card: usize) -> Option<String> {
+    FAULTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&card)
 }
 
-/// Notes a failure that its caller cannot be told of, since it has long gone on.
-pub fn report(fault: &Fault) {
-    log::error!("work on a card failed: {fault}");
-    FAULT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| fault.to_string());
+/// The first failure on any card since this was last asked.
+#[cfg(test)]
+pub fn fault() -> Option<String> {
+    FAULTS.lock().unwrap_or_else(PoisonError::into_inner).pop_first().map(|(_, fault)| fault)
+}
+
+/// Notes a failure on a card that its caller cannot be told of, since it has long gone on.
+pub fn report(card: usize, fault: &Fault) {
+    log::error!("work on card {card} failed: {fault}");
+    let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    faults.entry(card).or_insert_with(|| fault.to_string());
 }
 
 /// A buffer for [`submit`]. It is kept until the work is queued, without keeping others from writing into it later: the runtime takes memory back in the order of the
@@ -39,9 +48,10 @@ pub fn submit(
     buffers: Vec<BufferBinding>,
     work: impl FnOnce(&[u64], Opaque) -> Result<(), Fault> + Send + 'static,
 ) {
+    let card = device.index;
     DeviceHandle::<Server>::new(device.to_id()).submit(move |server| {
         if let Err(fault) = run(server, &buffers, work) {
-            report(&fault);
+            report(card, &fault);
         }
         drop(buffers);
     });

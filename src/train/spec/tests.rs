@@ -80,7 +80,31 @@ fn combinations_are_checked() {
     let line = read(&[("data.name", "line".into()), ("training.batch_size", 4_i64.into())]).expect_err("line");
     assert!(matches!(line, SpecError::Mismatch { .. }), "{line}");
     let gpus = read(&[("hardware.device", "cuda".into()), ("hardware.gpus", 8_i64.into())]).expect_err("gpus");
-    assert_eq!(gpus.to_string(), "`hardware.gpus` is `8` (it must be 1: this trainer uses one GPU)");
+    assert_eq!(gpus.to_string(), "`hardware.gpus` is `8` (it must be 1, 2 or 4)");
+}
+
+#[test]
+fn gpus_share_a_batch_in_parallel_and_the_learning_rate_grows_only_where_that_is_said() {
+    let on = |gpus: i64, changes: &[(&str, Value)]| {
+        let hardware = [
+            ("hardware.device", "cuda".into()),
+            ("hardware.gpus", gpus.into()),
+            ("hardware.parallelism", "data".into()),
+        ];
+        let all: Vec<(&str, Value)> = hardware.into_iter().chain(changes.iter().cloned()).collect();
+        read(&all)
+    };
+    let alone = read(&[]).expect("valid");
+    for (scaling, factor) in [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)] {
+        let spec = on(4, &[("training.learning_rate_scaling", scaling.into())]).expect("valid");
+        assert_eq!((spec.ranks, spec.batch), (4, alone.batch));
+        assert_eq!(spec.learning_rate.to_bits(), (alone.learning_rate * factor).to_bits(), "{scaling}");
+    }
+    let wrong = on(2, &[("training.batch_global", 7_i64.into())]).expect_err("not twice").to_string();
+    assert_eq!(wrong, "`training.batch_global` is `7` (it must be `training.batch_size` times the number of ranks)");
+    let wrong = on(2, &[("hardware.parallelism", "pipeline".into())]).expect_err("not here").to_string();
+    assert!(wrong.starts_with("`hardware.parallelism` is `pipeline` (it must be `data`"), "{wrong}");
+    assert!(on(1, &[]).is_ok(), "one GPU shares with nobody");
 }
 
 /// The fields of a detector, with some of them changed; empty text removes one.

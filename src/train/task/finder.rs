@@ -9,6 +9,7 @@ use crate::train::detection::boxes::Xywh;
 use crate::train::detection::mask::Mask;
 use crate::train::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
 use crate::train::detection::{Detection, Truth};
+use crate::train::draw::of_rank;
 use crate::train::evaluate::turn;
 use crate::train::fit::WARM_UP;
 use crate::train::models::detector::{Detector, Found, HostTime};
@@ -72,6 +73,12 @@ impl Finder {
         let (device, side) = (self.network.place.device(), self.data.side());
         let bytes = Tensor::<4, Int>::from_data(TensorData::new(bytes, [rows, 3, side, side]), (&device, DType::U8));
         bytes.cast(FloatDType::F32) / 255.0
+    }
+
+    /// The first rank's pictures of a step.
+    fn led(&self, step: &Step<'_>) -> Result<Tensor<4>, DataError> {
+        let batch = self.data.train_batch(self.seed, step.epoch, step.lead)?;
+        Ok(self.images(batch.pixels, batch.rows))
     }
 
     /// What is found in a batch of pictures.
@@ -173,18 +180,20 @@ impl Task for Finder {
             Ok((self.images(batch.pixels, batch.rows), batch.objects))
         })?;
         if step.number == 1 {
+            // What is frozen from now on has to be the same on every rank.
+            let lead = if step.rank == 0 { images.clone() } else { self.led(step)? };
             let (model, mut pass) = self.network.answering(parameters);
-            model.calibrate(&mut pass, images.clone());
+            model.calibrate(&mut pass, lead);
         }
         let leaves = leaves(parameters);
         let mut host = HostTime::default();
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
         let loss = step.inner.phase("forward", || {
             let images = pass.constant(images);
             Ok(model.loss(&mut pass, images, &objects, &mut host)?)
         })?;
         self.share.end(host.0);
-        step.inner.phase("backward", || Ok(backward(pass, loss, step.scale)))
+        step.inner.phase("backward", || Ok(backward(pass, loss, step.scale, objects.len())))
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
@@ -300,12 +309,12 @@ mod tests {
         let inner = crate::train::task::Inner { place: &place, sink: &sink, step: 1, waits: false, tells: false };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
-            share.begin(&Step { number, epoch, indices: &[], next: None, scale: 1.0, inner });
+            share.begin(&Step { number, epoch, rank: 0, indices: &[], lead: &[], next: None, scale: 1.0, inner });
             share.end(Duration::from_millis(3));
             assert_eq!((share.host, share.all), (Duration::ZERO, Duration::ZERO), "step {number}");
         }
         let number = WARM_UP + 3;
-        share.begin(&Step { number, epoch: 2, indices: &[], next: None, scale: 1.0, inner });
+        share.begin(&Step { number, epoch: 2, rank: 0, indices: &[], lead: &[], next: None, scale: 1.0, inner });
         assert_eq!(share.host, Duration::from_millis(3));
     }
 }

@@ -6,6 +6,7 @@ use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
 use crate::train::data::planes::{DEVIATION, MEAN};
 use crate::train::dataset::{Dataset, Inputs, Samples};
+use crate::train::draw::of_rank;
 use crate::train::evaluate::turn;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::Input;
@@ -104,13 +105,13 @@ impl Task for Learner {
         })?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
         let loss = inner.phase("forward", || {
             let answers = answer_taped(model, &mut pass, input);
             let targets = pass.indices(targets);
             Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step.scale)))
+        inner.phase("backward", || Ok(backward(pass, loss, step.scale, counted)))
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

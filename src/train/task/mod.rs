@@ -10,7 +10,9 @@ mod open;
 mod player;
 mod small;
 
-pub use open::{layouts, open};
+#[cfg(test)]
+pub use open::open;
+pub use open::{Loaded, layouts};
 
 use super::device::Place;
 use super::parameters::Layout;
@@ -31,7 +33,7 @@ pub trait Task {
         false
     }
 
-    /// One step: the loss before it, shape [1] and off the tape, and the gradient of every parameter in their order, times the step's scale. It tells the phases `data`, `forward` and `backward`.
+    /// One step. It tells the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
     /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with.
@@ -68,8 +70,15 @@ pub trait Task {
 /// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
 pub type Score = Vec<(&'static str, f64)>;
 
-/// A loss and the gradients of all parameters.
-pub type Gradients = (Tensor<1>, Vec<Tensor<1>>);
+/// What a step found.
+pub struct Gradients {
+    /// The loss before it, shape [1] and off the tape.
+    pub loss: Tensor<1>,
+    /// The gradient of every parameter in their order, times the step's scale.
+    pub gradients: Vec<Tensor<1>>,
+    /// How many samples or tokens the loss is the mean of, by which ranks weigh theirs; none where it is a sum.
+    pub mean_of: Option<usize>,
+}
 
 /// The samples of a step.
 pub struct Step<'a> {
@@ -77,9 +86,13 @@ pub struct Step<'a> {
     pub number: u64,
     /// The epoch that it belongs to, from 1.
     pub epoch: u64,
+    /// The rank that does it: what it draws for itself differs from what others draw.
+    pub rank: usize,
     /// Its samples.
     pub indices: &'a [usize],
-    /// Those of the step after it, if it is of the same epoch.
+    /// Those of the first rank; its own where there is no other.
+    pub lead: &'a [usize],
+    /// Those of the step after it, if it is of the same epoch and has any.
     pub next: Option<&'a [usize]>,
     /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
     pub scale: f64,
@@ -104,12 +117,13 @@ pub struct Inner<'a> {
 
 impl Inner<'_> {
     /// Does a part of the step's work.
-    pub fn phase<T>(self, name: &str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
+    pub fn phase<T>(self, name: &'static str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
         let tell = |edge| {
             if self.tells {
                 self.sink.emit(EventKind::Phase { name: name.to_owned(), index: self.step, edge });
             }
         };
+        self.sink.doing(name, self.step, None);
         tell(PhaseEdge::Start);
         let done = work()?;
         if self.waits {

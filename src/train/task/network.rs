@@ -99,8 +99,8 @@ pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Ten
     model.answer(pass, input)
 }
 
-/// The loss off the tape, and the gradient of every parameter that it depends on, times `scale`.
-pub fn backward(pass: Pass<'_>, loss: Tensor<1>, scale: f64) -> Gradients {
+/// The loss off the tape, and the gradient of every parameter that it depends on, times `scale`. The loss is the mean of so many.
+pub fn backward(pass: Pass<'_>, loss: Tensor<1>, scale: f64, mean_of: usize) -> Gradients {
     let gradients = if scale == 1.0 { pass.backward(&loss) } else { pass.backward(&(loss.clone() * scale)) };
-    (loss.inner(), gradients.into_iter().flatten().collect())
+    Gradients { loss: loss.inner(), gradients: gradients.into_iter().flatten().collect(), mean_of: Some(mean_of) }
 }

@@ -7,6 +7,7 @@ use super::network::Network;
 use super::player::{Player, Rules};
 use super::small::SmallTask;
 use crate::train::DataError;
+use crate::train::data::Data;
 use crate::train::data::cifar::CifarKind;
 use crate::train::data::coco::Parts;
 use crate::train::data::objects::ObjectPictures;
@@ -15,6 +16,7 @@ use crate::train::data::text::{Objective, Text, Vocabulary, Windows};
 use crate::train::dataset::Dataset;
 use crate::train::device::Place;
 use crate::train::dqn::{Config, Exploration};
+use crate::train::draw::of_rank;
 use crate::train::environment::{CartPole, Catch, Controls, Environment};
 use crate::train::layers::Cell;
 use crate::train::models::detector::Detector;
@@ -22,43 +24,70 @@ use crate::train::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet
 use crate::train::number::single;
 use crate::train::parameters::Layout;
 use crate::train::spec::{
-    DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Spec, TaskSpec, Tokenizer, World,
+    DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
 };
 use std::sync::Arc;
 
-/// What a cell asks for.
-pub fn open(spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
-    match &spec.task {
-        TaskSpec::Small { model, data } => {
-            Ok(Box::new(SmallTask::new(*model, data, spec.batch, spec.seed, place.clone())?))
-        }
-        TaskSpec::Learn(learn) => {
-            let data = dataset(learn, spec.batch)?;
-            if data.train_len() < spec.batch {
-                return Err(DataError::Batch { batch: spec.batch, samples: data.train_len() });
+/// The data of a run, loaded once for all of its ranks.
+#[derive(Clone)]
+pub enum Loaded {
+    /// What a small model learns.
+    Small(Small, Arc<Data>),
+    /// Samples that have the right class of each position.
+    Learn(LearnSpec, Arc<dyn Dataset>),
+    /// Environments need none.
+    Play(PlaySpec),
+    /// Pictures with objects.
+    Detect(DetectSpec, Arc<ObjectPictures>),
+}
+
+impl Loaded {
+    /// Loads what a cell asks for, and checks that it suffices.
+    pub fn load(spec: &Spec) -> Result<Self, DataError> {
+        let batch = [spec.batch, spec.ranks];
+        match &spec.task {
+            TaskSpec::Small { model, data } => Ok(Self::Small(*model, Data::load(data, batch, spec.seed)?.into())),
+            TaskSpec::Learn(learn) => {
+                let data = dataset(learn, spec.batch * spec.ranks)?;
+                check(batch, [data.train_len(), data.classes()], learn.classes)?;
+                Ok(Self::Learn(learn.clone(), data))
             }
-            if data.classes() > learn.classes {
-                return Err(DataError::Classes { found: data.classes(), model: learn.classes });
+            TaskSpec::Play(play) => Ok(Self::Play(*play)),
+            TaskSpec::Detect(detect) => {
+                let data = objects(detect)?;
+                check(batch, [data.train_len(), data.classes()], detect.classes)?;
+                Ok(Self::Detect(detect.clone(), data.into()))
             }
-            let network = Network::new(model(learn), spec.precision, place);
-            Ok(Box::new(Learner::new(network, data, spec.seed, spec.batch)))
         }
-        TaskSpec::Play(play) => Ok(player(play, spec, place)),
-        TaskSpec::Detect(detect) => finder(detect, spec, place),
+    }
+
+    /// The task of a rank, whose tensors live there.
+    pub fn task(&self, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
+        match self {
+            Self::Small(model, data) => Box::new(SmallTask::new(*model, Arc::clone(data), spec.seed, place.clone())),
+            Self::Learn(learn, data) => {
+                let network = Network::new(model(learn), spec.precision, place);
+                Box::new(Learner::new(network, Arc::clone(data), spec.seed, spec.batch))
+            }
+            Self::Play(play) => player(play, spec, place, rank),
+            Self::Detect(detect, data) => {
+                let network = Network::detector(detector(detect), spec.precision, place);
+                Box::new(Finder::new(network, Arc::clone(data), spec.seed, spec.batch))
+            }
+        }
     }
 }
 
-/// A model that finds objects, and its pictures.
-fn finder(detect: &DetectSpec, spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
-    let data = objects(detect)?;
-    if data.train_len() < spec.batch {
-        return Err(DataError::Batch { batch: spec.batch, samples: data.train_len() });
-    }
-    if data.classes() > detect.classes {
-        return Err(DataError::Classes { found: data.classes(), model: detect.classes });
-    }
-    let network = Network::detector(detector(detect), spec.precision, place);
-    Ok(Box::new(Finder::new(network, data.into(), spec.seed, spec.batch)))
+/// Whether there are as many samples as a step takes, and no more classes than the model has answers.
+fn check(batch: [usize; 2], [samples, classes]: [usize; 2], model: usize) -> Result<(), DataError> {
+    DataError::too_few(batch, samples)?;
+    if classes > model { Err(DataError::Classes { found: classes, model }) } else { Ok(()) }
+}
+
+/// What a cell asks for, for a run of one rank.
+#[cfg(test)]
+pub fn open(spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
+    Ok(Loaded::load(spec)?.task(spec, place, 0))
 }
 
 fn detector(detect: &DetectSpec) -> Box<dyn Detector> {
@@ -80,8 +109,9 @@ fn objects(detect: &DetectSpec) -> Result<ObjectPictures, DataError> {
     })
 }
 
-/// An agent in its environment.
-fn player(play: &PlaySpec, spec: &Spec, place: &Place) -> Box<dyn Task> {
+/// An agent in its environment. Each rank's agent lives through episodes of its own.
+fn player(play: &PlaySpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
+    let seed = of_rank(spec.seed, rank);
     let config = Config {
         // The loop decides when it is over.
         steps: u64::MAX,
@@ -98,8 +128,8 @@ fn player(play: &PlaySpec, spec: &Spec, place: &Place) -> Box<dyn Task> {
     let rules = Rules { config, epoch: play.epoch, target_share: play.target_share };
     let network = Network::new(Box::new(deep_q(play.world)), spec.precision, place);
     match play.world {
-        World::CartPole => Box::new(Player::new(network, CartPole::new(), rules, spec.seed)),
-        World::Catch { actions } => Box::new(Player::new(network, Catch::new(controls(actions)), rules, spec.seed)),
+        World::CartPole => Box::new(Player::new(network, CartPole::new(), rules, seed)),
+        World::Catch { actions } => Box::new(Player::new(network, Catch::new(controls(actions)), rules, seed)),
     }
 }
 

@@ -2,19 +2,21 @@
 
 use super::{Gradients, Score, Step, Task};
 use crate::record::Digest;
+use crate::train::TrainError;
 use crate::train::data::{Batch, Data, image_batch};
 use crate::train::device::Place;
+use crate::train::draw::of_rank;
 use crate::train::evaluate::{BATCH, answer, evaluate, turn};
 use crate::train::parameters::Layout;
-use crate::train::spec::{Small, SmallData};
-use crate::train::{DataError, TrainError};
+use crate::train::spec::Small;
 use burn::tensor::Tensor;
+use std::sync::Arc;
 
 /// A small model and its data.
 pub struct SmallTask {
     model: Small,
     layouts: Vec<Layout>,
-    data: Data,
+    data: Arc<Data>,
     seed: u64,
     place: Place,
     /// What is answered next.
@@ -22,10 +24,9 @@ pub struct SmallTask {
 }
 
 impl SmallTask {
-    /// Loads the data.
-    pub fn new(model: Small, data: &SmallData, batch: usize, seed: u64, place: Place) -> Result<Self, DataError> {
-        let data = Data::load(data, batch, seed)?;
-        Ok(Self { model, layouts: model.layouts(), data, seed, place, asked: None })
+    /// A model that has learned nothing.
+    pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
+        Self { model, layouts: model.layouts(), data, seed, place, asked: None }
     }
 }
 
@@ -39,7 +40,7 @@ impl Task for SmallTask {
     }
 
     fn whole(&self) -> bool {
-        self.data == Data::Line
+        *self.data == Data::Line
     }
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
@@ -47,29 +48,31 @@ impl Task for SmallTask {
         let unread = |source| TrainError::read("the gradients", source);
         let fed = inner.phase("data", || {
             let batch = self.data.batch(step.indices);
-            let mask = model.mask(self.seed, step.number, batch.rows, place);
+            let mask = model.mask(of_rank(self.seed, step.rank), step.number, batch.rows, place);
             Ok(model.feed(batch, mask, place))
         })?;
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
-        inner.phase("backward", || taped.backward().map_err(unread))
+        let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
+        let mean_of = (!self.whole()).then_some(step.indices.len());
+        Ok(Gradients { loss, gradients, mean_of })
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
-        let Data::Images { eval, .. } = &self.data else { return Ok(None) };
+        let Data::Images { eval, .. } = &*self.data else { return Ok(None) };
         let score = evaluate(&self.model, parameters, eval, &self.place)
             .map_err(|source| TrainError::read("the answers", source))?;
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
 
     fn answered_rows(&self) -> Option<usize> {
-        match &self.data {
+        match &*self.data {
             Data::Images { eval, .. } => Some(BATCH.min(eval.len())),
             Data::Line => None,
         }
     }
 
     fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
-        if let Data::Images { eval, .. } = &self.data {
+        if let Data::Images { eval, .. } = &*self.data {
             self.asked = Some(image_batch(eval, &turn(n, rows, eval.len())));
         }
         Ok(())

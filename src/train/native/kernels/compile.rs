@@ -73,6 +73,8 @@ pub enum Program {
     Update,
     /// All gradients at once.
     Gradients,
+    /// Many tensors in one bucket.
+    Bucket,
     /// Dropout.
     Dropout,
     /// Gradients of tables.
@@ -102,9 +104,10 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Update,
         Self::Gradients,
+        Self::Bucket,
         Self::Dropout,
         Self::Embedding,
         Self::Loss,
@@ -127,6 +130,7 @@ impl Program {
         let own = match self {
             Self::Update => include_str!("update.cu"),
             Self::Gradients => include_str!("gradients.cu"),
+            Self::Bucket => include_str!("bucket.cu"),
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),

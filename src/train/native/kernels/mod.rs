@@ -9,6 +9,7 @@ mod attention;
 mod batch_norm;
 mod beside;
 mod bias;
+mod bucket;
 mod compile;
 mod dropout;
 mod embedding;
@@ -36,6 +37,7 @@ pub use activation::{Curve, curve, curve_back};
 pub use attention::{Look, attention_softmax, attention_softmax_back};
 pub use batch_norm::{BatchGradients, BatchNorm, BatchNormed, batch_norm, batch_norm_answer, batch_norm_back};
 pub use bias::{add_bias, add_bias_back};
+pub use bucket::{gathered, scattered};
 pub use dropout::drop;
 pub use embedding::embedding_back;
 pub use frozen_norm::{FrozenNorm, frozen_norm_back};
@@ -99,7 +101,7 @@ fn own(tensor: &Cube) -> bool {
 }
 
 /// Memory for what a kernel makes of a tensor value by value: the tensor's own where nobody else has it.
-fn room(tensor: &Cube) -> Cube {
+pub(super) fn room(tensor: &Cube) -> Cube {
     if own(tensor) { tensor.clone() } else { fresh(tensor, tensor.meta.shape().clone(), tensor.dtype) }
 }
 

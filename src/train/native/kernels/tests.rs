@@ -1,5 +1,6 @@
 mod batch_norm;
 mod bias;
+mod buckets;
 mod gradients;
 mod roi_align;
 
@@ -84,6 +85,8 @@ fn the_host_gets_everything_back() {
     assert_eq!(state.parameters.len(), 1);
     assert!(square_sum(&state.gradients).is_none(), "no card is asked for");
     assert!(multiplied(state.gradients, Factor::Given(0.5)).is_err_and(|gradients| gradients.len() == 1));
+    assert!(gathered(vec![random([3])], &[(0, 3)], 64, 1.0).is_err_and(|tensors| tensors.len() == 1));
+    assert!(scattered(random([64]), &[(0, 3)]).is_err_and(|bucket| bucket.dims() == [64]));
     let look = Look { causal: true, scale: 1.0, key: 0, share: 0.0 };
     let Err(scores) = attention_softmax(random([1, 2, 3, 3]), look, FloatDType::F32) else {
         panic!("no card is asked for")

@@ -1,0 +1,131 @@
+//! How several GPUs share a step: what each of them takes of its samples, and what all take together.
+
+use super::super::grid::Point;
+use super::super::table::LINE_SAMPLES;
+use super::{Resolved, Resolver};
+
+const EACH: &str = "training.batch_size";
+const ALL: &str = "training.batch_global";
+
+/// Who shares a step.
+pub(super) struct Sharers {
+    /// How many there are; one shares with nobody.
+    pub(super) count: i64,
+    /// The key that says so.
+    pub(super) key: &'static str,
+    /// What they are called.
+    pub(super) name: &'static str,
+}
+
+impl Sharers {
+    /// GPUs, or the threads that stand for them on a CPU.
+    pub(super) fn of(out: &Resolved<'_>) -> Self {
+        let (key, name) = match out.cell.text("hardware.device") {
+            Some("cpu") => ("hardware.cpu_ranks", "ranks"),
+            _ => ("hardware.gpus", "GPUs"),
+        };
+        Self { count: out.cell.int(key).unwrap_or(1), key, name }
+    }
+
+    /// Whether a fault keeps from being known how many there are.
+    pub(super) fn are_unknown(out: &Resolved<'_>) -> bool {
+        ["hardware.gpus", "hardware.cpu_ranks", "hardware.device"].iter().any(|key| out.unknown.contains(key))
+    }
+}
+
+impl Resolver<'_> {
+    /// One GPU shares nothing, whatever other cells of the manifest do; several need a way to.
+    pub(super) fn share_work(&self, point: &Point, out: &mut Resolved<'_>) {
+        if Sharers::are_unknown(out) || out.unknown.contains("hardware.parallelism") {
+            return;
+        }
+        let Sharers { count, key, .. } = Sharers::of(out);
+        if count == 1 {
+            out.cell.config.remove("hardware.cpu_ranks");
+        }
+        let parallelism = out.cell.text("hardware.parallelism").unwrap_or("none").to_owned();
+        if count > 1 && parallelism == "none" {
+            let ways = if self.draft.program.is_none() { "data" } else { "data or pipeline" };
+            let rule = format!("{key} is {count}, but hardware.parallelism is none (it must be {ways})");
+            out.fault(self.place(point, key), rule);
+        } else if count == 1 && parallelism != "none" {
+            let values = self.draft.given.iter().filter(|given| given.field.key == key).flat_map(|given| &given.items);
+            let mut counts = values.filter_map(|item| item.value.as_ref()?.as_int());
+            if counts.any(|count| count > 1) {
+                out.cell.config.insert("hardware.parallelism".to_owned(), "none".into());
+                out.cell.config.remove("training.learning_rate_scaling");
+            } else {
+                let rule =
+                    format!("hardware.parallelism is {parallelism}, but {key} is not 2 or 4 (add {})", leaf(key));
+                out.fault(self.place(point, "hardware.parallelism"), rule);
+            }
+        }
+    }
+
+    /// Works the batch of each out from that of all, or the other way round. A cell of one GPU has its batch alone, so that equal work has an equal identity.
+    pub(super) fn share_batch(&self, point: &Point, out: &mut Resolved<'_>) {
+        if Sharers::are_unknown(out) || [EACH, ALL].iter().any(|key| out.unknown.contains(key)) {
+            return;
+        }
+        let Sharers { count, name, .. } = Sharers::of(out);
+        let is_given = |key: &str| self.is_given(point, key);
+        match (out.cell.int(ALL), is_given(EACH)) {
+            (Some(_), true) => {
+                let later = self.place(point, EACH).max(self.place(point, ALL));
+                out.fault(later, "training has both batch_size and batch_global (give one of them)".to_owned());
+            }
+            (Some(all), false) if all % count != 0 => {
+                let rule = format!("{ALL} is {all}, but {count} {name} share it (it must be a multiple of {count})");
+                out.fault(self.place(point, ALL), rule);
+            }
+            (Some(all), false) => {
+                out.cell.config.insert(EACH.to_owned(), (all / count).into());
+                if count == 1 {
+                    out.cell.config.remove(ALL);
+                }
+            }
+            (None, given) if count > 1 && self.draft.program.is_none() => {
+                if !given && out.cell.text("model.name") == Some("linear") {
+                    out.cell.config.insert(EACH.to_owned(), (LINE_SAMPLES / count).into());
+                }
+                if let Some(each) = out.cell.int(EACH) {
+                    out.cell.config.insert(ALL.to_owned(), (each * count).into());
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Whether a batch of all can be: `linear` learns its samples together, and generated data have so many and no more.
+    pub(super) fn fit_batch(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
+        let Some(each) = out.cell.int(EACH) else { return };
+        let Sharers { count, name, .. } = Sharers::of(out);
+        let all = each * count;
+        let key = if self.is_given(point, ALL) { ALL } else { EACH };
+        let (found, of_all) = if key == ALL || count == 1 {
+            (all.to_string(), all.to_string())
+        } else {
+            (format!("{each} on each of {count} {name}"), format!("{all} in all"))
+        };
+        if model == "linear" && all != LINE_SAMPLES {
+            let use_this = if key == ALL { LINE_SAMPLES } else { LINE_SAMPLES / count };
+            let rule = format!("{key} is {found}, but `linear` learns its 4 samples together (use {use_this})");
+            out.fault(self.place(point, key), rule);
+        } else if let Some(samples) = out.cell.int("data.train_count").filter(|samples| all > *samples) {
+            let what = if count == 1 { "a batch" } else { "the batch of all" };
+            let of_all = if count == 1 { String::new() } else { format!(": {of_all}") };
+            let rule =
+                format!("{key} is {found}, but data.train_count is {samples} ({what} must fit into the data{of_all})");
+            out.fault(self.place(point, key), rule);
+        }
+    }
+
+    fn is_given(&self, point: &Point, key: &str) -> bool {
+        let row = super::FIELDS.iter().position(|field| field.key == key);
+        row.is_some_and(|row| point.fields[row].is_some())
+    }
+}
+
+fn leaf(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}

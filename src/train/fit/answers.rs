@@ -1,0 +1,133 @@
+//! What the parameters are worth: evaluations after epochs, answers that are timed, and the summary at the end. The first rank does all of it but the last digest.
+
+use super::Trainee;
+use crate::record::{Digest, EventKind, PhaseEdge};
+use crate::train::TrainError;
+use crate::train::device::caught;
+use crate::train::evaluate::enough;
+use crate::train::number::{real, real_len, wide};
+use crate::train::parallel::Pace;
+use crate::train::parameters::Layout;
+use crate::train::peak::matmul_tflops;
+
+impl Trainee<'_> {
+    /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost.
+    pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
+        if self.task.whole() {
+            return Ok(());
+        }
+        if self.team.leads() {
+            self.evaluated(epoch)?;
+        }
+        self.sink.doing("eval", epoch, None);
+        // Who comes last waits for nobody long.
+        let pace = if self.team.leads() { Pace::Steady } else { Pace::Alone };
+        Ok(self.team.wait("eval", epoch, pace)?)
+    }
+
+    fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
+        self.phase("eval", epoch, PhaseEdge::Start);
+        let score = self.task.evaluate(&self.parameters)?;
+        self.place.check()?;
+        self.phase("eval", epoch, PhaseEdge::Stop);
+        let Some(score) = score else { return Ok(()) };
+        let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
+        if epoch == self.plan.epochs {
+            for (name, value) in score {
+                // The loss of the last step has the name `loss`.
+                self.metric(if name == "eval_loss" { name } else { name.trim_start_matches("eval_") }, value, "");
+            }
+            self.inference()?;
+        }
+        Ok(())
+    }
+
+    /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
+    fn inference(&mut self) -> Result<(), TrainError> {
+        let Some(usual) = self.task.answered_rows() else { return Ok(()) };
+        let sizes = self.spec.inference.clone();
+        self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
+        if sizes.is_empty() {
+            return self.answers(usual);
+        }
+        for rows in sizes {
+            self.phase("inference_batch", wide(rows), PhaseEdge::Start);
+            self.answers(rows)?;
+            self.phase("inference_batch", wide(rows), PhaseEdge::Stop);
+        }
+        Ok(())
+    }
+
+    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
+    fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
+        self.task.ask(0, rows)?;
+        self.task.answer(&self.parameters)?;
+        let start_ns = self.sink.now_ns();
+        for done in 0.. {
+            if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
+                break;
+            }
+            self.task.ask(done, rows)?;
+            self.phase("inference", done + 1, PhaseEdge::Start);
+            self.task.answer(&self.parameters)?;
+            self.phase("inference", done + 1, PhaseEdge::Stop);
+        }
+        Ok(())
+    }
+
+    /// What was learned. All ranks must have learned the same.
+    pub(super) fn summary(&mut self) -> Result<(), TrainError> {
+        self.sink.doing("summary", 1, None);
+        self.metric("loss", self.last_loss, "");
+        if let Some(scaler) = self.scaler {
+            self.metric("skipped_steps", real(scaler.skipped()), "");
+        }
+        let mut values = Vec::new();
+        for parameter in &self.parameters {
+            let read: Vec<f32> =
+                parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
+            values.push(read);
+        }
+        self.place.check()?;
+        for (name, value) in self.task.metrics(&values) {
+            self.metric(name, value, "");
+        }
+        let weights = weights_digest(self.task.layouts(), &values);
+        self.team.alike("weights", weights)?;
+        if self.team.ranks() > 1 {
+            let name = format!("shard.{}", self.team.rank());
+            self.sink.emit(EventKind::Digest { name, digest: self.seen });
+        }
+        if self.team.leads() {
+            self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
+            self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
+        }
+        Ok(())
+    }
+
+    /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
+    pub(super) fn peak(&self) {
+        self.phase("peak", 1, PhaseEdge::Start);
+        let found = caught(|| matmul_tflops(self.place, self.spec.precision, self.sink));
+        self.phase("peak", 1, PhaseEdge::Stop);
+        match found.and_then(|found| found.map_err(|error| error.to_string())) {
+            Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
+            Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),
+        }
+    }
+}
+
+/// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
+fn weights_digest(layouts: &[Layout], values: &[Vec<f32>]) -> Digest {
+    let pieces: Vec<Vec<u8>> = layouts
+        .iter()
+        .zip(values)
+        .flat_map(|(layout, values)| {
+            let shape = layout.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            [layout.name.as_bytes().to_vec(), shape, bytes]
+        })
+        .collect();
+    Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}

@@ -1,0 +1,39 @@
+//! How many steps and epochs a run has.
+
+use crate::train::number::{real, wide};
+use crate::train::spec::{Length, Spec};
+use crate::train::task::Task;
+
+/// How many steps and epochs a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Steps of the optimiser.
+    pub steps: u64,
+    /// Epochs, of which the last may be cut short.
+    pub epochs: u64,
+    /// Steps of each but the last.
+    pub steps_per_epoch: u64,
+}
+
+impl Plan {
+    /// That of a run whose ranks together take so many samples a step.
+    pub fn new(spec: &Spec, task: &dyn Task, batch: usize) -> Self {
+        let pass = wide(task.samples().div_ceil(batch.max(1)));
+        let steps = match spec.length {
+            Length::Epochs(epochs) => epochs.saturating_mul(pass),
+            Length::Steps(steps) => steps,
+        };
+        let steps_per_epoch = if task.whole() { steps } else { pass };
+        Self { steps, epochs: steps.div_ceil(steps_per_epoch.max(1)), steps_per_epoch }
+    }
+
+    /// The last step of an epoch.
+    pub fn last_of(self, epoch: u64) -> u64 {
+        epoch.saturating_mul(self.steps_per_epoch).min(self.steps)
+    }
+}
+
+/// The share of the learning rate in the first steps: it rises linearly to 1 at step `warmup` (Goyal et al. 2017, section 2.2).
+pub fn warming(step: u64, warmup: u64) -> f64 {
+    if step < warmup { real(step) / real(warmup) } else { 1.0 }
+}

@@ -1,0 +1,32 @@
+//! A few steps of a run that are thrown away: they compile and tune a device's kernels, so that other devices find them.
+
+use super::{ALONE, Trainee, WARM_UP};
+use crate::train::device::Place;
+use crate::train::parallel::Team;
+use crate::train::spec::{Length, Spec};
+use crate::train::task::Task;
+use crate::train::{Finish, Sink, TrainError};
+use std::sync::atomic::AtomicBool;
+
+/// Does the first steps of a run on one device alone, fewer where its kernels are tuned and only have to be loaded, and forgets them. The sink is told of them like of any others; the task is not to be used again.
+///
+/// # Errors
+/// As the steps have it.
+pub fn rehearse(
+    spec: &Spec,
+    task: Box<dyn Task>,
+    place: &Place,
+    sink: &dyn Sink,
+    stop: &AtomicBool,
+    tuned: bool,
+) -> Result<Finish, TrainError> {
+    let steps = if tuned { ALONE } else { WARM_UP };
+    let spec = Spec { length: Length::Steps(steps), ranks: 1, ..spec.clone() };
+    let mut trainee = Trainee::new(Team::alone(), &spec, task, place, sink)?;
+    let finish = (1..=trainee.plan.epochs).try_fold(Finish::Done, |before, epoch| match before {
+        Finish::Stopped => Ok(Finish::Stopped),
+        Finish::Done => trainee.epoch(epoch, stop),
+    })?;
+    place.sync()?;
+    Ok(finish)
+}

@@ -1,0 +1,245 @@
+//! NCCL: sums over the GPUs of this process, and values of the first one, on the memory of Burn's tensors.
+//!
+//! Loaded at run time. Each GPU has a communicator, whose work goes into the runtime's stream behind all that was asked of that GPU before (`submit`). Whoever calls makes
+//! sure that every rank asks the same, and that none of them has ended: a GPU that waits for another one waits for ever.
+
+use super::kernels::room;
+use super::library::{Opaque, functions, open};
+use super::operation::{Cube, Primitive, Promise, register};
+use super::submit::{pointer, submit};
+use super::{Fault, card_of, submit::bound, told};
+use burn::backend::{Cuda, TensorMetadata};
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use libloading::Library;
+use std::ffi::c_int;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// In the order in which the survey of the machine looks for it, whose finding is in the run's identity.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// `ncclFloat32`, and `ncclSum`.
+const FLOAT32: c_int = 7;
+const SUM: c_int = 0;
+
+functions! {
+    /// Of `nccl.h`. Each answers an `ncclResult_t`.
+    Nccl {
+        /// `ncclGetVersion(version)`.
+        version = c"ncclGetVersion" (*mut c_int);
+        /// `ncclCommInitAll(communicators, how many, ordinals of their cards)`.
+        init = c"ncclCommInitAll" (*mut Opaque, c_int, *const c_int);
+        /// `ncclCommAbort(communicator)`.
+        abort = c"ncclCommAbort" (Opaque);
+        /// `ncclCommGetAsyncError(communicator, error)`.
+        error = c"ncclCommGetAsyncError" (Opaque, *mut c_int);
+        /// `ncclGroupStart()`.
+        begin = c"ncclGroupStart" ();
+        /// `ncclGroupEnd()`.
+        end = c"ncclGroupEnd" ();
+        /// `ncclAllReduce(from, to, count, format, operation, communicator, stream)`.
+        all_reduce = c"ncclAllReduce" (Opaque, Opaque, usize, c_int, c_int, Opaque, Opaque);
+        /// `ncclBroadcast(from, to, count, format, root, communicator, stream)`.
+        broadcast = c"ncclBroadcast" (Opaque, Opaque, usize, c_int, c_int, Opaque, Opaque);
+    }
+}
+
+/// NCCL cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NcclError {
+    /// It is not there.
+    #[error(
+        "NCCL is missing: neither libnccl.so.2 nor libnccl.so can be loaded (install package libnccl2, or pip's nvidia-nccl-cu13 with its directory in LD_LIBRARY_PATH; or set `hardware.gpus` to 1)"
+    )]
+    Absent,
+    /// It failed.
+    #[error("NCCL cannot connect {ranks} GPUs: {reason} (NCCL_DEBUG=INFO makes it say more)")]
+    Failed {
+        /// How many GPUs.
+        ranks: usize,
+        /// What it answered.
+        reason: String,
+    },
+}
+
+/// The library, loaded at the first call.
+fn nccl() -> Option<&'static Nccl> {
+    static NCCL: OnceLock<Option<Nccl>> = OnceLock::new();
+    NCCL.get_or_init(|| first(&NAMES)).as_ref()
+}
+
+fn first(names: &[&str]) -> Option<Nccl> {
+    names.iter().find_map(|name| open(name, Nccl::of))
+}
+
+/// What `ncclResult_t` means.
+fn meaning(code: c_int) -> String {
+    let meaning = match code {
+        1 => "a call of CUDA failed",
+        2 => "a call of the system failed",
+        3 => "an internal error",
+        4 => "an invalid argument",
+        5 => "an invalid use",
+        6 => "a remote error",
+        7 => "it is still in progress",
+        _ => return format!("error {code}"),
+    };
+    format!("{meaning} (error {code})")
+}
+
+/// Its version: major, minor and patch as `22803`; none where it is not there.
+pub fn version() -> Option<i64> {
+    let nccl = nccl()?;
+    let mut version = 0;
+    // SAFETY: the version can be written to.
+    #[expect(unsafe_code, reason = "a function of NCCL")]
+    let status = unsafe { (nccl.version)(&raw mut version) };
+    (status == 0).then(|| i64::from(version))
+}
+
+/// One card's part in what they do together. It lives as long as the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Communicator {
+    /// `ncclComm_t` as a number, so that it can be sent to another thread.
+    comm: usize,
+    card: usize,
+}
+
+/// What cards do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collective {
+    AllReduce,
+    Broadcast,
+}
+
+/// Connects the first so many cards.
+///
+/// # Errors
+/// If NCCL is not there or fails, or does not answer in time.
+pub fn communicators(ranks: usize, limit: Duration) -> Result<Vec<Communicator>, NcclError> {
+    let nccl = nccl().ok_or(NcclError::Absent)?;
+    let failed = |reason: String| NcclError::Failed { ranks, reason };
+    let (sender, receiver) = channel();
+    // A thread of its own: nobody has to wait for ever, and nobody's current context is changed.
+    std::thread::spawn(move || sender.send(connect(nccl, ranks)));
+    match receiver.recv_timeout(limit) {
+        Ok(connected) => connected.map_err(|code| failed(meaning(code))),
+        Err(RecvTimeoutError::Timeout) => Err(failed(format!("it did not answer within {} s", limit.as_secs()))),
+        Err(RecvTimeoutError::Disconnected) => Err(failed("it panicked".to_owned())),
+    }
+}
+
+fn connect(nccl: &Nccl, ranks: usize) -> Result<Vec<Communicator>, c_int> {
+    const INVALID_ARGUMENT: c_int = 4;
+    let cards: Vec<c_int> = (0..).take(ranks).collect();
+    let count = c_int::try_from(ranks).map_err(|_| INVALID_ARGUMENT)?;
+    let mut comms: Vec<Opaque> = vec![null_mut(); ranks];
+    // SAFETY: there is room for as many communicators as there are ordinals.
+    #[expect(unsafe_code, reason = "a function of NCCL")]
+    let status = unsafe { (nccl.init)(comms.as_mut_ptr(), count, cards.as_ptr()) };
+    if status != 0 {
+        return Err(status);
+    }
+    let communicator = |(card, comm): (usize, Opaque)| Communicator { comm: comm.expose_provenance(), card };
+    Ok(comms.into_iter().enumerate().map(communicator).collect())
+}
+
+impl Communicator {
+    /// The sums over all cards, value by value, of tensors in float32 on this card; or the tensors, where they are elsewhere.
+    pub fn all_reduce(self, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+        self.queue(Collective::AllReduce, tensors)
+    }
+
+    /// The first card's values in place of this card's; or the tensors, where they are elsewhere.
+    pub fn broadcast(self, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+        self.queue(Collective::Broadcast, tensors)
+    }
+
+    /// What went wrong while the cards worked, if anything did.
+    pub fn fault(self) -> Option<String> {
+        let nccl = nccl()?;
+        let mut code = 0;
+        // SAFETY: the communicator was made by the library; the code can be written to.
+        #[expect(unsafe_code, reason = "a function of NCCL")]
+        let status = unsafe { (nccl.error)(self.pointer(), &raw mut code) };
+        let code = if status == 0 { code } else { status };
+        (code != 0 && code != 7).then(|| format!("NCCL on card {}: {}", self.card, meaning(code)))
+    }
+
+    /// Ends what the cards wait for. Nothing may be asked of the communicator afterwards. May itself wait.
+    pub fn abort(self) {
+        if let Some(nccl) = nccl() {
+            // SAFETY: the communicator was made by the library and is used no more: the process is about to end.
+            #[expect(unsafe_code, reason = "a function of NCCL")]
+            let status = unsafe { (nccl.abort)(self.pointer()) };
+            if status != 0 {
+                log::warn!("ncclCommAbort: {}", meaning(status));
+            }
+        }
+    }
+
+    fn pointer(self) -> Opaque {
+        with_exposed_provenance_mut(self.comm)
+    }
+
+    /// All of them as one operation, so that nothing can come between them or change their order.
+    fn queue(self, what: Collective, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+        let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card) && tensor.dtype() == DType::F32;
+        if tensors.is_empty() || !tensors.iter().all(here) || nccl().is_none() {
+            return Err(tensors);
+        }
+        let inputs: Result<Vec<Primitive>, _> =
+            tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
+        let Ok(inputs) = inputs else { return Err(tensors) };
+        // Nobody else may have what is to be overwritten.
+        drop(tensors);
+        let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
+        let name = if what == Collective::AllReduce { "all_reduce" } else { "broadcast" };
+        let made = register(name, inputs, promised, move |inputs| self.send(what, inputs));
+        Ok(made.into_iter().map(Tensor::from_primitive::<Cuda>).collect())
+    }
+
+    fn send(self, what: Collective, inputs: Vec<Cube>) -> Vec<Cube> {
+        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+        let made: Vec<Cube> = inputs.iter().map(room).collect();
+        let lengths: Vec<usize> = inputs.iter().map(|input| input.meta.shape().num_elements()).collect();
+        let buffers = inputs.iter().chain(&made).map(|tensor| bound(&tensor.handle)).collect();
+        submit(&inputs[0].device, buffers, move |places, stream| {
+            let (from, to) = places.split_at(lengths.len());
+            let each = from.iter().zip(to).zip(lengths);
+            self.call(what, each.map(|((from, to), length)| (*from, *to, length)).collect(), stream)
+        });
+        made
+    }
+
+    /// To be called on the thread that talks to the card, when its context is current.
+    fn call(self, what: Collective, buffers: Vec<(u64, u64, usize)>, stream: Opaque) -> Result<(), Fault> {
+        let nccl = nccl().ok_or(Fault::Absent)?;
+        // SAFETY: it takes no memory; its end follows.
+        #[expect(unsafe_code, reason = "a function of NCCL")]
+        told("ncclGroupStart", unsafe { (nccl.begin)() })?;
+        let queued = buffers.into_iter().try_for_each(|(from, to, length)| {
+            let (from, to) = (pointer(Some(&from))?, pointer(Some(&to))?);
+            // SAFETY: both buffers are on this card, hold so many values and are kept until the work is queued, behind which nothing that the runtime does with them can
+            // come; the communicator is that of this card, and the stream too.
+            #[expect(unsafe_code, reason = "functions of NCCL")]
+            let status = unsafe {
+                match what {
+                    Collective::AllReduce => (nccl.all_reduce)(from, to, length, FLOAT32, SUM, self.pointer(), stream),
+                    Collective::Broadcast => (nccl.broadcast)(from, to, length, FLOAT32, 0, self.pointer(), stream),
+                }
+            };
+            told(if what == Collective::AllReduce { "ncclAllReduce" } else { "ncclBroadcast" }, status)
+        });
+        // SAFETY: it was begun above.
+        #[expect(unsafe_code, reason = "a function of NCCL")]
+        let ended = unsafe { (nccl.end)() };
+        queued.and(told("ncclGroupEnd", ended))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The ranks of a run: a thread each, what they tell, and what becomes of the run when one of them fails.
+//!
+//! Whoever starts them gets their events in the order in which they come, hands them on, and looks after the ranks meanwhile. A rank that returns an error, panics or
+//! takes too long ends the run at once. Nobody waits for it, nor for those that wait for it on a device: the process is about to end, and their threads with it.
+
+use super::link::Link;
+use super::meeting::Meeting;
+use super::pulse::Pulses;
+use super::team::{Limits, Team};
+use super::{Fault, ParallelError};
+use crate::record::EventKind;
+use crate::train::device::caught;
+use crate::train::{Finish, Sink, TrainError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often ranks are looked after, and how often the way between them.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_AT_LINK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the others get to end by themselves when one has failed.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What a rank is given.
+pub struct Member {
+    /// Its number, from 0.
+    pub rank: usize,
+    /// Where its events go.
+    pub sink: Relay,
+    /// Set when the run is to stop.
+    pub stop: Arc<AtomicBool>,
+    meeting: Arc<Meeting>,
+    link: Link,
+}
+
+impl Member {
+    /// What it does together with the others, with tensors of these lengths.
+    pub fn team(&self, limits: Limits, lengths: &[usize]) -> Team {
+        let reducer = self.link.reducer(self.rank, Arc::clone(&self.meeting));
+        Team::new(self.rank, reducer, limits, lengths)
+    }
+}
+
+/// Sends a rank's events to whoever started the ranks.
+pub struct Relay {
+    rank: usize,
+    sender: Sender<Message>,
+    pulses: Arc<Pulses>,
+    clock: Clock,
+    fault: Option<Fault>,
+}
+
+/// A clock that goes on from another one.
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    start_ns: u64,
+}
+
+impl Sink for Relay {
+    fn now_ns(&self) -> u64 {
+        let passed_ns = u64::try_from(self.clock.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.clock.start_ns.saturating_add(passed_ns)
+    }
+
+    fn emit_from(&self, _: usize, t_ns: u64, kind: EventKind) {
+        // Nobody hears it any more when the run has failed.
+        let _ = self.sender.send(Message::Event(self.rank, t_ns, kind));
+    }
+
+    fn doing(&self, what: &'static str, index: u64, limit: Option<Duration>) {
+        self.pulses.set(self.rank, what, index, limit);
+        if let Some(fault) = self.fault.as_ref().filter(|fault| fault.is_at(self.rank, what, index)) {
+            self.emit(EventKind::Status {
+                message: format!("rank {} fails in `{what}` {index}, as was asked for", self.rank),
+            });
+            fault.strike();
+        }
+    }
+}
+
+enum Message {
+    Event(usize, u64, EventKind),
+    Ended(usize, Result<Finish, Trouble>),
+}
+
+/// Why a rank did not come to its end.
+enum Trouble {
+    Error(TrainError),
+    Panic(String),
+}
+
+/// Has so many ranks work, each on a thread of its own, and waits for them. One of them may be asked to fail.
+///
+/// # Errors
+/// With the rank that failed first and what it was doing; within [`GRACE`] of its failure.
+pub fn together<W>(
+    ranks: usize,
+    link: &Link,
+    sink: &dyn Sink,
+    stop: &AtomicBool,
+    fault: Option<Fault>,
+    work: W,
+) -> Result<Finish, TrainError>
+where
+    W: Fn(Member) -> Result<Finish, TrainError> + Send + Sync + 'static,
+{
+    let (sender, receiver) = channel();
+    let clock = Clock { start: Instant::now(), start_ns: sink.now_ns() };
+    let (pulses, meeting, work) = (Arc::new(Pulses::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
+    let halted = Arc::new(AtomicBool::new(false));
+    for rank in 0..ranks {
+        let (met, link, stop) = (Arc::clone(&meeting), link.clone(), Arc::clone(&halted));
+        let relay = Relay { rank, sender: sender.clone(), pulses: Arc::clone(&pulses), clock, fault: fault.clone() };
+        let (work, ended) = (Arc::clone(&work), sender.clone());
+        let member = Member { rank, sink: relay, stop, meeting: met, link };
+        let start = move || {
+            let how = match caught(|| work(member)) {
+                Ok(finish) => finish.map_err(Trouble::Error),
+                Err(problem) => Err(Trouble::Panic(problem)),
+            };
+            let _ = ended.send(Message::Ended(rank, how));
+        };
+        let named = std::thread::Builder::new().name(format!("rank {rank}"));
+        if let Err(source) = named.spawn(start) {
+            meeting.end();
+            return Err(ParallelError::Thread { rank, source }.into());
+        }
+    }
+    drop(sender);
+    let watch =
+        Watch { ranks, link, meeting: &meeting, pulses: &pulses, failed: None, left: false, finished: Vec::new() };
+    watch.until_the_end(&receiver, sink, stop, &halted)
+}
+
+/// What is known of the ranks.
+struct Watch<'a> {
+    ranks: usize,
+    link: &'a Link,
+    meeting: &'a Meeting,
+    pulses: &'a Pulses,
+    failed: Option<(Instant, TrainError)>,
+    /// A rank ended because another one had failed.
+    left: bool,
+    finished: Vec<Finish>,
+}
+
+impl Watch<'_> {
+    fn until_the_end(
+        mut self,
+        receiver: &Receiver<Message>,
+        sink: &dyn Sink,
+        stop: &AtomicBool,
+        halted: &AtomicBool,
+    ) -> Result<Finish, TrainError> {
+        let (mut running, mut looked) = (self.ranks, Instant::now());
+        while running > 0 && self.failed.as_ref().is_none_or(|(since, _)| since.elapsed() < GRACE) {
+            match receiver.recv_timeout(LOOK_EVERY) {
+                Ok(Message::Event(rank, t_ns, kind)) => sink.emit_from(rank, t_ns, kind),
+                Ok(Message::Ended(rank, how)) => {
+                    running -= 1;
+                    self.ended(rank, how);
+                    // It keeps nobody waiting any more.
+                    self.pulses.set(rank, "end", 1, None);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if stop.load(Ordering::Relaxed) {
+                halted.store(true, Ordering::Relaxed);
+            }
+            self.look();
+            if looked.elapsed() > LOOK_AT_LINK_EVERY {
+                looked = Instant::now();
+                if let Some((rank, problem)) = self.link.fault() {
+                    self.fail(rank, problem);
+                }
+            }
+        }
+        match self.failed {
+            Some((_, error)) => Err(error),
+            None if self.left => Err(ParallelError::Ended.into()),
+            None if self.finished.contains(&Finish::Stopped) => Ok(Finish::Stopped),
+            None => Ok(Finish::Done),
+        }
+    }
+
+    /// Looks for ranks that take too long. Devices that wait for each other do not say for which.
+    fn look(&mut self) {
+        let late = self.pulses.late();
+        let Some(((rank, limit), others)) = late.split_first() else { return };
+        let seconds = limit.as_secs_f64();
+        let others: Vec<usize> = others.iter().map(|(rank, _)| *rank).collect();
+        self.fail(
+            *rank,
+            match others.as_slice() {
+                [] => format!("it takes longer than {seconds} s"),
+                others => {
+                    let others = super::named(others);
+                    format!(
+                        "it takes longer than {seconds} s, and so does {others}: their devices may wait for each other"
+                    )
+                }
+            },
+        );
+    }
+
+    fn ended(&mut self, rank: usize, how: Result<Finish, Trouble>) {
+        match how {
+            Ok(finish) => self.finished.push(finish),
+            // Another rank says why, now or soon.
+            Err(Trouble::Error(TrainError::Parallel(ParallelError::Ended))) => self.left = true,
+            Err(Trouble::Error(TrainError::Parallel(error @ ParallelError::Late { .. }))) => {
+                let missing =
+                    if let ParallelError::Late { ranks, .. } = &error { ranks.first().copied() } else { None };
+                self.fail(missing.unwrap_or(rank), error.to_string());
+            }
+            Err(Trouble::Error(error)) => self.fail(rank, error.to_string()),
+            Err(Trouble::Panic(problem)) => self.fail(rank, problem),
+        }
+    }
+
+    /// The first failure counts.
+    fn fail(&mut self, rank: usize, problem: String) {
+        if self.failed.is_some() {
+            return;
+        }
+        let last = self.pulses.get(rank).map(|pulse| pulse.to_string()).unwrap_or_default();
+        self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
+        self.meeting.end();
+        self.link.cut();
+    }
+}

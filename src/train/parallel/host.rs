@@ -1,0 +1,185 @@
+//! Collective operations of ranks that are threads of one process, in the host's memory: what the CPU trains with, and what other ways are compared with.
+//!
+//! Every rank adds up the same values in the same order, so that all get the same bits, in every run.
+
+use super::meeting::{Brought, Meeting, Occasion};
+use super::{ParallelError, Reducer};
+use burn::tensor::{Device, Tensor, TensorData};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// One rank's.
+pub struct HostReducer {
+    rank: usize,
+    meeting: Arc<Meeting>,
+}
+
+/// Values that one thread adds up at a time.
+const CHUNK: usize = 16_384;
+
+impl HostReducer {
+    /// That of a rank, which meets the others there.
+    pub fn new(rank: usize, meeting: Arc<Meeting>) -> Self {
+        Self { rank, meeting }
+    }
+
+    fn exchange(&self, at: Occasion, buckets: Vec<Vec<f32>>) -> Result<Arc<[Brought]>, ParallelError> {
+        self.meeting.meet(self.rank, at, Brought::Buckets(buckets))
+    }
+}
+
+impl Reducer for HostReducer {
+    fn ranks(&self) -> usize {
+        self.meeting.ranks()
+    }
+
+    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+        super::met(&self.meeting, self.rank, at, words)
+    }
+
+    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+        let (device, mine) = read(buckets)?;
+        let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
+        let met = self.exchange(at, mine)?;
+        let all = brought(&met, &lengths, at)?;
+        let sum = |(place, length): (usize, &usize)| {
+            let mut sum = vec![0.0_f32; *length];
+            sum.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, sum)| add(sum, &all, place, chunk * CHUNK));
+            Tensor::from_data(TensorData::new(sum, [*length]), &device)
+        };
+        Ok(lengths.iter().enumerate().map(sum).collect())
+    }
+
+    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+        let (device, mine) = read(buckets)?;
+        let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
+        let mine = if self.rank == 0 { mine } else { lengths.iter().map(|_| Vec::new()).collect() };
+        let met = self.exchange(at, mine)?;
+        let first = brought(&met[..1], &lengths, at)?;
+        let given = first.into_iter().flatten();
+        Ok(given.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect())
+    }
+}
+
+/// The values of all ranks, from the first to the last.
+fn add(sum: &mut [f32], all: &[&[Vec<f32>]], place: usize, start: usize) {
+    for (rank, buckets) in all.iter().enumerate() {
+        let values = &buckets[place][start..start + sum.len()];
+        if rank == 0 {
+            sum.copy_from_slice(values);
+        } else {
+            sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
+}
+
+fn read(buckets: Vec<Tensor<1>>) -> Result<(Device, Vec<Vec<f32>>), ParallelError> {
+    let device = buckets.first().map_or_else(Device::flex, Tensor::device);
+    let values: Result<Vec<Vec<f32>>, _> = buckets.into_iter().map(Tensor::try_into_vec_as).collect();
+    Ok((device, values.map_err(ParallelError::read)?))
+}
+
+/// The buckets of each rank, which must have these lengths.
+fn brought<'a>(met: &'a [Brought], lengths: &[usize], at: Occasion) -> Result<Vec<&'a [Vec<f32>]>, ParallelError> {
+    let of = |(rank, brought): (usize, &'a Brought)| match brought {
+        Brought::Buckets(buckets) if buckets.iter().map(Vec::len).eq(lengths.iter().copied()) => Ok(buckets.as_slice()),
+        _ => Err(ParallelError::Unlike { rank, at }),
+    };
+    met.iter().enumerate().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::number::single;
+    use std::thread;
+    use std::time::Duration;
+
+    fn at(what: &'static str) -> Occasion {
+        Occasion { what, index: 1, limit: Some(Duration::from_secs(20)) }
+    }
+
+    /// What each rank of so many gets.
+    fn ranks<T: Send>(count: usize, work: impl Fn(usize, &HostReducer) -> T + Sync) -> Vec<T> {
+        let meeting = Arc::new(Meeting::of(count));
+        thread::scope(|scope| {
+            let start = |rank| {
+                let (meeting, work) = (Arc::clone(&meeting), &work);
+                scope.spawn(move || work(rank, &HostReducer::new(rank, meeting)))
+            };
+            let threads: Vec<_> = (0..count).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        })
+    }
+
+    fn tensor(values: Vec<f32>) -> Tensor<1> {
+        Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex())
+    }
+
+    fn values(tensors: Vec<Tensor<1>>) -> Vec<Vec<f32>> {
+        tensors.into_iter().map(|tensor| tensor.try_into_vec_as().expect("readable")).collect()
+    }
+
+    /// Numbers whose sum depends on the order in which they are added up.
+    fn uneven(rank: usize, len: usize) -> Vec<f32> {
+        let rank = u32::try_from(rank).expect("small");
+        let value =
+            |n: u32| single(f64::from(n * 37 + rank * 1009).sin() * 10_f64.powi(i32::try_from(n % 13).unwrap_or(0)));
+        (0_u32..).take(len).map(value).collect()
+    }
+
+    #[test]
+    fn sums_are_taken_in_the_order_of_ranks_and_all_get_the_same_bits() {
+        for count in [2, 4] {
+            // Below, at and above what one thread adds up.
+            let lengths = [1, CHUNK, 2 * CHUNK + 5];
+            let found = ranks(count, |rank, reducer| {
+                let buckets = lengths.map(|len| tensor(uneven(rank, len)));
+                values(reducer.all_reduce(at("all_reduce"), buckets.into()).expect("all come"))
+            });
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            for (place, len) in lengths.into_iter().enumerate() {
+                let mut expected = uneven(0, len);
+                for rank in 1..count {
+                    expected.iter_mut().zip(uneven(rank, len)).for_each(|(sum, value)| *sum += value);
+                }
+                assert!(
+                    found.iter().all(|found| bits(&found[place]) == bits(&expected)),
+                    "{count} ranks, {len} values"
+                );
+            }
+            let backwards = (0..count).rev().map(|rank| uneven(rank, 1000)).reduce(|mut sum, values| {
+                sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                sum
+            });
+            let backwards = backwards.expect("some");
+            assert!(count == 2 || backwards != found[0][1][..1000], "the order of these numbers matters");
+        }
+    }
+
+    #[test]
+    fn all_get_the_first_ranks_values_and_all_words() {
+        for count in [2, 4] {
+            let found = ranks(count, |rank, reducer| {
+                let buckets = vec![tensor(uneven(rank, 100)), tensor(vec![f32::NAN; 3])];
+                let given = values(reducer.broadcast(at("start"), buckets).expect("all come"));
+                let rank = u64::try_from(rank).expect("small");
+                let words = reducer.all_agree(at("scale"), vec![rank, 7]).expect("all come");
+                reducer.barrier(at("end")).expect("all come");
+                (given[0].clone(), given[1].len(), words)
+            });
+            let words: Vec<Vec<u64>> = (0..).take(count).map(|rank| vec![rank, 7]).collect();
+            assert!(found.iter().all(|found| *found == (uneven(0, 100), 3, words.clone())), "{count} ranks");
+        }
+    }
+
+    #[test]
+    fn buckets_of_other_lengths_are_a_fault() {
+        let found = ranks(2, |rank, reducer| {
+            let bucket = tensor(vec![1.0; 5 + rank]);
+            reducer.all_reduce(at("all_reduce"), vec![bucket]).expect_err("other lengths").to_string()
+        });
+        assert_eq!(found[0], "rank 1 brought other buckets to `all_reduce` 1");
+        assert_eq!(found[1], "rank 0 brought other buckets to `all_reduce` 1");
+    }
+}

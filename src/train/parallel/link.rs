@@ -1,0 +1,85 @@
+//! How the devices of ranks are connected.
+
+use super::{HostReducer, Meeting, Reducer};
+#[cfg(feature = "cuda")]
+use super::{Occasion, ParallelError};
+#[cfg(feature = "cuda")]
+use crate::train::native::nccl::Communicator;
+#[cfg(feature = "cuda")]
+use burn::tensor::Tensor;
+use std::sync::Arc;
+
+/// A way for values from rank to rank.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// Through the host's memory.
+    Host,
+    /// By NCCL.
+    #[cfg(feature = "cuda")]
+    Cards(Vec<Communicator>),
+}
+
+impl Link {
+    /// A rank's end of it.
+    pub fn reducer(&self, rank: usize, meeting: Arc<Meeting>) -> Box<dyn Reducer> {
+        match self {
+            Self::Host => Box::new(HostReducer::new(rank, meeting)),
+            #[cfg(feature = "cuda")]
+            Self::Cards(all) => match all.get(rank) {
+                Some(communicator) => Box::new(CardReducer { rank, meeting, communicator: *communicator }),
+                None => Box::new(HostReducer::new(rank, meeting)),
+            },
+        }
+    }
+
+    /// What went wrong on the way, if anything did: the rank, and what it was.
+    pub fn fault(&self) -> Option<(usize, String)> {
+        match self {
+            Self::Host => None,
+            #[cfg(feature = "cuda")]
+            Self::Cards(all) => {
+                all.iter().enumerate().find_map(|(rank, communicator)| Some((rank, communicator.fault()?)))
+            }
+        }
+    }
+
+    /// Frees who waits on the way. It is not used any more afterwards.
+    pub fn cut(&self) {
+        #[cfg(feature = "cuda")]
+        if let Self::Cards(all) = self {
+            for communicator in all.clone() {
+                // It may wait itself, and nobody waits for it: the process is about to end.
+                std::thread::spawn(move || communicator.abort());
+            }
+        }
+    }
+}
+
+/// Collective operations of GPUs in one process, by NCCL. Words go through the host's memory.
+#[cfg(feature = "cuda")]
+struct CardReducer {
+    rank: usize,
+    meeting: Arc<Meeting>,
+    communicator: Communicator,
+}
+
+#[cfg(feature = "cuda")]
+impl Reducer for CardReducer {
+    fn ranks(&self) -> usize {
+        self.meeting.ranks()
+    }
+
+    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+        super::met(&self.meeting, self.rank, at, words)
+    }
+
+    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+        self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+    }
+
+    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+        // Nobody's device waits for a rank that does not come.
+        self.barrier(at)?;
+        self.communicator.broadcast(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+    }
+}

@@ -1,0 +1,144 @@
+//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and share their gradients.
+//!
+//! Knows threads, flat tensors and how ranks tell each other things; nothing of models, data or optimisers. A rank that fails or does not come back ends the run for all.
+//!
+//! What a step does with several ranks, each with its shard of the global batch:
+//! 1. every rank computes the gradients of its shard;
+//! 2. the ranks meet in the host's memory and learn how much each shard weighs: nothing that waits for other ranks is ever asked of a device before all of them are
+//!    there, so that a rank that died leaves no device waiting;
+//! 3. gradients lie in flat buckets, each times its rank's share, and the buckets are summed over the ranks;
+//! 4. every rank does the optimiser's step with the same gradients.
+
+mod bucket;
+mod crew;
+mod fault;
+mod host;
+mod link;
+mod meeting;
+mod pulse;
+mod team;
+
+pub use crew::{Member, together};
+pub use fault::{Fault, FaultError};
+pub use link::Link;
+pub use meeting::{Brought, Meeting, Occasion};
+pub use team::{LIMITS, Limits, Pace, Team};
+
+use host::HostReducer;
+
+use burn::tensor::{Tensor, TensorReadError};
+use std::time::Duration;
+
+/// What ranks cannot do together.
+#[derive(Debug, thiserror::Error)]
+pub enum ParallelError {
+    /// Another rank has failed: the run is over.
+    #[error("another rank has failed")]
+    Ended,
+    /// Ranks are missing.
+    #[error("{} did not come to {occasion} within {} s", named(ranks), limit.as_secs_f64())]
+    Late {
+        /// Which.
+        ranks: Vec<usize>,
+        /// Where the others wait.
+        occasion: Occasion,
+        /// For how long they did.
+        limit: Duration,
+    },
+    /// Ranks do different things: a fault of the loop.
+    #[error("rank {rank} is at {here}, but rank {other} at {there}")]
+    Elsewhere {
+        /// A rank.
+        rank: usize,
+        /// Where it is.
+        here: Occasion,
+        /// Another one.
+        other: usize,
+        /// Where that is.
+        there: Occasion,
+    },
+    /// A rank's values are not those of the same parameters: a fault of the loop.
+    #[error("rank {rank} brought other buckets to {at}")]
+    Unlike {
+        /// The rank.
+        rank: usize,
+        /// Where.
+        at: Occasion,
+    },
+    /// Ranks have learned different things: a fault of a device or of the loop.
+    #[error("the weights of {} are not those of rank 0 (their digests differ after the last step)", named(ranks))]
+    Apart {
+        /// Which.
+        ranks: Vec<usize>,
+    },
+    /// A rank's thread cannot be started.
+    #[error("the thread of rank {rank} cannot be started")]
+    Thread {
+        /// The rank.
+        rank: usize,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// GPUs cannot be connected.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Nccl(#[from] crate::train::native::nccl::NcclError),
+    /// A device did not give values back.
+    #[error("values cannot be read back from the device (its own messages say more)")]
+    Read(#[source] TensorReadError),
+}
+
+impl ParallelError {
+    fn read(source: TensorReadError) -> Self {
+        Self::Read(source)
+    }
+}
+
+/// `rank 1 and rank 3`.
+fn named(ranks: &[usize]) -> String {
+    ranks.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(" and ")
+}
+
+/// What ranks do together. All of them call the same functions in the same order.
+pub trait Reducer: Send {
+    /// How many ranks there are.
+    fn ranks(&self) -> usize;
+
+    /// The words of all ranks, in their order, in the host's memory.
+    ///
+    /// # Errors
+    /// As [`Meeting::meet`] has it.
+    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
+
+    /// Waits for all.
+    ///
+    /// # Errors
+    /// As [`Meeting::meet`] has it.
+    fn barrier(&self, at: Occasion) -> Result<(), ParallelError> {
+        self.all_agree(at, Vec::new()).map(drop)
+    }
+
+    /// The sums over all ranks, value by value, in an order that is the same in every run; every rank gets the same bits. A mean is made of it by shares: each rank
+    /// multiplies its values by its own before.
+    ///
+    /// # Errors
+    /// If another rank ended or the values are not alike. What fails on a device is told by the device.
+    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+
+    /// The first rank's values, in buckets that are as long as those that are given.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`] has it.
+    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+}
+
+/// The words of all ranks.
+fn met(meeting: &Meeting, rank: usize, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+    let met = meeting.meet(rank, at, Brought::Words(words))?;
+    let of = |(rank, brought): (usize, &Brought)| match brought {
+        Brought::Words(words) => Ok(words.clone()),
+        Brought::Buckets(_) => Err(ParallelError::Unlike { rank, at }),
+    };
+    met.iter().enumerate().map(of).collect()
+}

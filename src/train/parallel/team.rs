@@ -1,0 +1,315 @@
+//! A rank among its fellows, as the loop sees it: its shard of each batch, its share of each mean, and what all agree on. A rank alone is asked the same and does nothing
+//! for it.
+
+use super::bucket::{self, Bucket, MOST, buckets};
+use super::meeting::Occasion;
+use super::{ParallelError, Reducer};
+use crate::record::Digest;
+use burn::tensor::Tensor;
+use std::time::Duration;
+
+/// How long ranks wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In a step like those before it.
+    pub step: Duration,
+    /// In a step in which kernels may be compiled and tuned, or the first one, of which nobody knows how long it takes.
+    pub first: Duration,
+    /// At the end, where all weights are read and hashed, at which no two ranks are equally fast.
+    pub last: Duration,
+}
+
+/// A rank that hangs ends the run within 10 s; what is left of them is for saying so and for ending the process.
+pub const LIMITS: Limits =
+    Limits { step: Duration::from_secs(6), first: Duration::from_secs(900), last: Duration::from_secs(30) };
+
+/// A step may take so many times as long as the longest one before it.
+const PATIENCE: u32 = 4;
+
+/// How long a rank may keep the others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As long as a step takes, and some more.
+    Steady,
+    /// As long as compiling and tuning may take.
+    First,
+    /// As long as a step takes, and this.
+    Within(Duration),
+    /// As long as it needs: only the first rank works, and nobody knows yet for how long.
+    Alone,
+}
+
+/// A rank among its fellows.
+pub struct Team {
+    rank: usize,
+    /// None where there are no others.
+    reducer: Option<Box<dyn Reducer>>,
+    limits: Limits,
+    longest: Duration,
+    buckets: Vec<Bucket>,
+}
+
+impl Team {
+    /// A rank without others.
+    pub fn alone() -> Self {
+        Self { rank: 0, reducer: None, limits: LIMITS, longest: Duration::ZERO, buckets: Vec::new() }
+    }
+
+    /// A rank that shares tensors of these lengths with others.
+    pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
+        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets: buckets(lengths, MOST) }
+    }
+
+    /// Its number, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Whether it is the one that evaluates and tells.
+    pub fn leads(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.reducer.as_ref().map_or(1, |reducer| reducer.ranks())
+    }
+
+    /// MiB that travel in a step, where there are others.
+    pub fn mebibytes(&self) -> Option<f64> {
+        self.reducer.as_ref().map(|_| bucket::mebibytes(&self.buckets))
+    }
+
+    /// Learns how long a step took.
+    pub fn took(&mut self, step: Duration) {
+        self.longest = self.longest.max(step);
+    }
+
+    /// How long so many steps may take at this pace.
+    pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let steady = || self.limits.step.max(self.longest.saturating_mul(PATIENCE).saturating_mul(steps));
+        match pace {
+            Pace::Steady => Some(steady()),
+            Pace::Within(time) => Some(steady().saturating_add(time)),
+            Pace::First => Some(self.limits.first),
+            Pace::Alone => None,
+        }
+    }
+
+    fn occasion(&self, what: &'static str, index: u64, pace: Pace) -> Occasion {
+        Occasion { what, index, limit: self.limit(pace, 1) }
+    }
+
+    /// Waits for the others.
+    pub fn wait(&self, what: &'static str, index: u64, pace: Pace) -> Result<(), ParallelError> {
+        match &self.reducer {
+            None => Ok(()),
+            Some(reducer) => reducer.barrier(self.occasion(what, index, pace)),
+        }
+    }
+
+    /// Whether all say yes.
+    pub fn all(&self, what: &'static str, index: u64, pace: Pace, yes: bool) -> Result<bool, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(yes) };
+        let said = reducer.all_agree(self.occasion(what, index, pace), vec![u64::from(yes)])?;
+        Ok(said.iter().all(|words| words == &[1]))
+    }
+
+    /// The first rank's values.
+    pub fn start(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(values) };
+        let gathered = bucket::gather(&self.buckets, values, 1.0);
+        let sent = reducer.broadcast(self.occasion("start", 1, Pace::First), gathered)?;
+        Ok(bucket::scatter(&self.buckets, sent))
+    }
+
+    /// What this rank's loss and gradients are to be multiplied by before they are added up: its part of all that the mean is of, or 1 where the loss is a sum.
+    /// None where the first rank wants to stop before the step is done.
+    ///
+    /// `mean_of` are the samples or tokens that the loss is the mean of.
+    pub fn share(
+        &self,
+        step: u64,
+        pace: Pace,
+        mean_of: Option<usize>,
+        stop: bool,
+    ) -> Result<Option<f64>, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(Some(1.0)) };
+        let mine = mean_of.map_or(0, crate::train::number::wide);
+        let said = reducer.all_agree(self.occasion("all_reduce", step, pace), vec![mine, u64::from(stop)])?;
+        if said.first().is_some_and(|words| words.last() == Some(&1)) {
+            return Ok(None);
+        }
+        let all: u64 = said.iter().filter_map(|words| words.first()).sum();
+        Ok(Some(match mean_of {
+            None => 1.0,
+            Some(_) => crate::train::number::real(mine) / crate::train::number::real(all.max(1)),
+        }))
+    }
+
+    /// The sums of all ranks' gradients, each times its rank's share.
+    pub fn sum(
+        &self,
+        step: u64,
+        pace: Pace,
+        gradients: Vec<Tensor<1>>,
+        share: f64,
+    ) -> Result<Vec<Tensor<1>>, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(gradients) };
+        let gathered = bucket::gather(&self.buckets, gradients, share);
+        let summed = reducer.all_reduce(self.occasion("all_reduce", step, pace), gathered)?;
+        Ok(bucket::scatter(&self.buckets, summed))
+    }
+
+    /// The sums of all ranks' losses, of which each comes with its share, in the order of ranks. What has no share is in no sum, whatever it is.
+    pub fn losses(&self, step: u64, pace: Pace, losses: Vec<(f32, f64)>) -> Result<Vec<f64>, ParallelError> {
+        let shares = losses.into_iter().map(|(loss, share)| if share == 0.0 { 0.0 } else { f64::from(loss) * share });
+        let mine: Vec<f64> = shares.collect();
+        let Some(reducer) = &self.reducer else { return Ok(mine) };
+        let words = mine.iter().map(|loss| loss.to_bits()).collect();
+        let said = reducer.all_agree(self.occasion("losses", step, pace), words)?;
+        let of =
+            |place: usize| said.iter().filter_map(|words| words.get(place)).map(|bits| f64::from_bits(*bits)).sum();
+        Ok((0..mine.len()).map(of).collect())
+    }
+
+    /// Whether all ranks have the same digest.
+    ///
+    /// # Errors
+    /// With the ranks that differ from the first one.
+    pub fn alike(&self, what: &'static str, digest: Digest) -> Result<(), ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(()) };
+        let words =
+            digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        let said = reducer.all_agree(self.occasion(what, 1, Pace::Within(self.limits.last)), words.collect())?;
+        let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != said.first()).then_some(rank);
+        let ranks: Vec<usize> = said.iter().enumerate().filter_map(other).collect();
+        if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }
+    }
+
+    /// This rank's part of a batch.
+    pub fn shard<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
+        shard(batch, self.rank, self.ranks())
+    }
+
+    /// The first rank's part of a batch.
+    pub fn lead<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
+        shard(batch, 0, self.ranks())
+    }
+}
+
+/// A rank's part of a batch: what lies together, and as much as the others get; what is left over goes to the first ranks, one sample each.
+pub fn shard<T>(batch: &[T], rank: usize, ranks: usize) -> &[T] {
+    let (each, over) = (batch.len() / ranks.max(1), batch.len() % ranks.max(1));
+    let start = rank * each + rank.min(over);
+    batch.get(start..start + each + usize::from(rank < over)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Meeting;
+    use super::super::host::HostReducer;
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn shards_are_the_whole_batch_each_sample_once_and_differ_by_one_at_most() {
+        for len in 0..40 {
+            let batch: Vec<usize> = (100..100 + len).collect();
+            for ranks in [1, 2, 3, 4] {
+                let shards: Vec<&[usize]> = (0..ranks).map(|rank| shard(&batch, rank, ranks)).collect();
+                assert_eq!(shards.concat(), batch, "{len} over {ranks}");
+                let lengths: Vec<usize> = shards.iter().map(|shard| shard.len()).collect();
+                assert!(lengths.is_sorted_by(|a, b| a >= b) && lengths[0] - lengths[ranks - 1] <= 1, "{lengths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_alone_changes_nothing() {
+        let team = Team::alone();
+        assert_eq!((team.rank(), team.ranks(), team.leads(), team.mebibytes()), (0, 1, true, None));
+        assert_eq!(team.shard(&[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(team.share(1, Pace::Steady, Some(3), true).expect("nobody else"), Some(1.0));
+        assert_eq!(team.losses(1, Pace::Steady, vec![(0.1, 1.0)]).expect("nobody else"), [f64::from(0.1_f32)]);
+        assert!(!team.all("scale", 1, Pace::Steady, false).expect("nobody else"));
+    }
+
+    /// What each rank of so many gets.
+    fn teams<T: Send>(count: usize, work: impl Fn(&Team) -> T + Sync) -> Vec<T> {
+        let meeting = Arc::new(Meeting::of(count));
+        std::thread::scope(|scope| {
+            let start = |rank| {
+                let (meeting, work) = (Arc::clone(&meeting), &work);
+                let limits =
+                    Limits { step: Duration::from_secs(20), first: Duration::from_secs(20), last: Duration::ZERO };
+                scope.spawn(move || work(&Team::new(rank, Box::new(HostReducer::new(rank, meeting)), limits, &[])))
+            };
+            let threads: Vec<_> = (0..count).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        })
+    }
+
+    #[test]
+    fn shares_are_by_what_the_means_are_of() {
+        let shares = |of: [Option<usize>; 4]| {
+            teams(4, |team| team.share(1, Pace::Steady, of[team.rank()], false).expect("all come"))
+        };
+        assert_eq!(shares([Some(8); 4]), [Some(0.25); 4], "exactly");
+        assert_eq!(shares([Some(2), Some(1), Some(1), Some(0)]), [Some(0.5), Some(0.25), Some(0.25), Some(0.0)]);
+        assert_eq!(shares([None; 4]), [Some(1.0); 4], "sums");
+        assert_eq!(shares([Some(0); 4]), [Some(0.0); 4], "nothing at all");
+    }
+
+    #[test]
+    fn the_first_rank_alone_decides_to_stop() {
+        let stopped = |who: usize| {
+            teams(2, move |team| team.share(1, Pace::Steady, Some(1), team.rank() == who).expect("all come"))
+        };
+        assert_eq!(stopped(0), [None, None]);
+        assert_eq!(stopped(1), [Some(0.5), Some(0.5)]);
+    }
+
+    #[test]
+    fn losses_are_weighted_and_what_has_no_share_does_not_count() {
+        let found = teams(4, |team| {
+            let mine = [(3.0, 0.5), (1.0, 0.25), (2.0, 0.25), (f32::NAN, 0.0)][team.rank()];
+            team.losses(1, Pace::Steady, vec![mine, (1.0, 0.25)]).expect("all come")
+        });
+        assert!(found.iter().all(|losses| losses == &[2.25, 1.0]), "{found:?}");
+        let wild = teams(2, |team| {
+            team.losses(1, Pace::Steady, vec![([f32::INFINITY, 1.0][team.rank()], 0.5)]).expect("all come")
+        });
+        assert!(wild.iter().all(|losses| losses == &[f64::INFINITY]));
+    }
+
+    #[test]
+    fn one_no_is_a_no_and_another_digest_is_named() {
+        let all =
+            |no: usize| teams(4, move |team| team.all("scale", 1, Pace::Steady, team.rank() != no).expect("all come"));
+        assert_eq!(all(2), [false; 4]);
+        assert_eq!(all(9), [true; 4]);
+        let alike = |odd: usize| {
+            teams(4, move |team| {
+                let digest = Digest::of(if team.rank() == odd { b"other" } else { b"equal" });
+                team.alike("weights", digest).map_err(|error| error.to_string())
+            })
+        };
+        assert_eq!(alike(9), [const { Ok(()) }; 4]);
+        let apart = "the weights of rank 2 are not those of rank 0 (their digests differ after the last step)";
+        assert!(alike(2).iter().all(|found| found.as_ref().is_err_and(|error| error == apart)));
+    }
+
+    #[test]
+    fn slow_steps_get_more_time() {
+        let mut team = Team::alone();
+        assert_eq!(team.limit(Pace::Steady, 1), Some(LIMITS.step));
+        team.took(Duration::from_secs(3));
+        team.took(Duration::from_secs(1));
+        assert_eq!(team.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
+        assert_eq!(team.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
+        assert_eq!(team.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
+        assert_eq!((team.limit(Pace::First, 1), team.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
+    }
+}

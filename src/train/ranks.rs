@@ -1,0 +1,136 @@
+//! A run of several ranks: what is done before they start, and what each of them does.
+
+use super::device::{self, DeviceError, Place};
+use super::fit::{fit, rehearse};
+use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, together};
+use super::parameters::Layout;
+use super::spec::{DeviceSpec, Spec};
+use super::task::Loaded;
+use super::{Finish, Sink, TrainError, smoke};
+use crate::record::EventKind;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long kernels that an earlier run has tuned take to be loaded.
+const LOADING: Duration = Duration::from_secs(120);
+
+/// Trains a cell whose work several ranks share.
+///
+/// # Errors
+/// As [`run`](super::run) has it, and if the devices cannot be connected. A rank that fails is named.
+pub fn train(
+    spec: &Spec,
+    tuned: bool,
+    fault: Option<Fault>,
+    sink: &dyn Sink,
+    stop: &AtomicBool,
+) -> Result<Finish, TrainError> {
+    device::suffice(spec.device, spec.ranks)?;
+    let link = link(spec, sink)?;
+    let loaded = Loaded::load(spec)?;
+    let limits = Limits { first: if tuned { LOADING } else { LIMITS.first }, ..LIMITS };
+    let run = Run { spec: spec.clone(), loaded, limits, tuned, open: device::open };
+    run.share(&link, fault, sink, stop)
+}
+
+/// Connects the ranks' devices.
+fn link(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
+    match spec.device {
+        DeviceSpec::Cpu => Ok(Link::Host),
+        DeviceSpec::Cuda => cards(spec.ranks, sink),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cards(ranks: usize, sink: &dyn Sink) -> Result<Link, TrainError> {
+    use super::native::nccl;
+    use super::parallel::ParallelError;
+    /// It takes a few seconds.
+    const LIMIT: Duration = Duration::from_secs(120);
+    let all = nccl::communicators(ranks, LIMIT).map_err(ParallelError::from)?;
+    if let Some(version) = nccl::version() {
+        sink.emit(EventKind::Fact { name: "nccl".to_owned(), value: version.into() });
+    }
+    Ok(Link::Cards(all))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cards(_: usize, _: &dyn Sink) -> Result<Link, TrainError> {
+    Err(DeviceError::NotBuilt.into())
+}
+
+/// All that each rank of a run begins with.
+struct Run {
+    spec: Spec,
+    loaded: Loaded,
+    limits: Limits,
+    /// An earlier run has tuned the devices' kernels.
+    tuned: bool,
+    /// Opens a rank's device.
+    open: fn(DeviceSpec, usize) -> Result<Place, DeviceError>,
+}
+
+impl Run {
+    /// Has its ranks work.
+    fn share(
+        self,
+        link: &Link,
+        fault: Option<Fault>,
+        sink: &dyn Sink,
+        stop: &AtomicBool,
+    ) -> Result<Finish, TrainError> {
+        together(self.spec.ranks, link, sink, stop, fault, move |member| self.work(&member))
+    }
+
+    /// What a rank does. The first one opens its device and warms it up before the others open theirs: they find what it compiled and tuned, instead of doing the same
+    /// at the same time.
+    fn work(&self, member: &Member) -> Result<Finish, TrainError> {
+        let all = member.team(self.limits, &[]);
+        member.sink.doing("warm_up", 1, None);
+        let place = if all.leads() {
+            let place = self.led(member)?;
+            all.wait("warm_up", 1, Pace::Steady)?;
+            place
+        } else {
+            all.wait("warm_up", 1, Pace::Alone)?;
+            let place = (self.open)(self.spec.device, member.rank)?;
+            smoke::smoke(&place, &Quiet(&member.sink))?;
+            place
+        };
+        let task = self.loaded.task(&self.spec, &place, member.rank);
+        let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
+        let team = member.team(self.limits, &lengths);
+        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+    }
+
+    /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
+    fn led(&self, member: &Member) -> Result<Place, TrainError> {
+        let place = (self.open)(self.spec.device, member.rank)?;
+        for (name, value) in place.facts(self.spec.precision) {
+            member.sink.emit(EventKind::Fact { name: name.to_owned(), value });
+        }
+        smoke::smoke(&place, &member.sink)?;
+        if matches!(place, Place::Device(_)) {
+            let doing =
+                if self.tuned { "loading kernels" } else { "compiling and tuning kernels, which takes minutes once," };
+            member.sink.emit(EventKind::Status { message: format!("{doing} on one GPU for all") });
+            let task = self.loaded.task(&self.spec, &place, member.rank);
+            rehearse(&self.spec, task, &place, &Quiet(&member.sink), &member.stop, self.tuned)?;
+        }
+        Ok(place)
+    }
+}
+
+/// Hears nothing, and has a clock.
+struct Quiet<'a>(&'a dyn Sink);
+
+impl Sink for Quiet<'_> {
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn emit_from(&self, _: usize, _: u64, _: EventKind) {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
+
+use super::*;
+use crate::train::parallel::{Meeting, Occasion};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A cell of the CPU on so many GPUs.
+fn on_cards(cell: &Cell, gpus: i64) -> Cell {
+    let mut cell = cell.clone();
+    cell.config.remove("hardware.cpu_ranks");
+    cell.config.insert("hardware.device".to_owned(), "cuda".into());
+    cell.config.insert("hardware.gpus".to_owned(), gpus.into());
+    cell
+}
+
+/// Products may be of TF32, whose numbers have 11 bits: losses are compared to 1 in 100 of the first.
+#[test]
+#[ignore = "needs two GPUs"]
+fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
+    let cells = [
+        ("softmax", with_sgd(cell("softmax"), 0.1)),
+        ("mnist_mlp", with_sgd(cell("mnist_mlp"), 0.1)),
+        ("gpt2", with_sgd(tiny_cell("gpt2"), 0.1)),
+    ];
+    for (model, cell) in cells {
+        let threads = tell(&shared(&cell, 2)).expect(model);
+        let cards = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        let card = tell(&on_cards(&cell, 1)).expect(model);
+        let (from_threads, from_one) = (apart(&threads, &cards, "loss"), apart(&card, &cards, "loss"));
+        println!("{model}: two cards are off two threads by {from_threads:.1e}, and off one card by {from_one:.1e}");
+        assert!(from_threads < 1e-2 && from_one < 1e-2, "{model}");
+        assert_eq!(cards.facts["ranks"].as_int(), Some(2));
+        let again = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        assert_eq!(again.digests["weights"], cards.digests["weights"], "{model}: the same bits every time");
+    }
+}
+
+/// Sums of two numbers have the same bits in either order.
+#[test]
+#[ignore = "needs two GPUs"]
+fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
+    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let lengths = [1_usize, 63, 65_537, 32 << 20];
+    let reduced = |link: Link, device: fn(usize) -> Device| -> Vec<Vec<Vec<f32>>> {
+        let meeting = Arc::new(Meeting::of(2));
+        std::thread::scope(|scope| {
+            let start = |rank: usize| {
+                let reducer = link.reducer(rank, Arc::clone(&meeting));
+                scope.spawn(move || {
+                    let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+                    let values = |len: usize| {
+                        (0_u32..).take(len).map(|n| single(f64::from(n) * 0.37 + real_len(rank))).collect::<Vec<f32>>()
+                    };
+                    let tensor =
+                        |len: usize| Tensor::<1>::from_data(TensorData::from(values(len).as_slice()), &device(rank));
+                    let given: Vec<Tensor<1>> = lengths.map(tensor).to_vec();
+                    let sent = reducer.broadcast(at, given.clone()).expect("all come");
+                    let all = reducer.all_reduce(at, given).expect("all come");
+                    let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
+                    sent.into_iter().chain(all).map(read).collect()
+                })
+            };
+            let threads: Vec<_> = (0..2).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        })
+    };
+    let host = reduced(Link::Host, |_| Device::flex());
+    let cards = reduced(Link::Cards(connected), Device::cuda);
+    for rank in 0..2 {
+        assert!(cards[rank] == host[rank], "rank {rank}");
+    }
+}
+
+/// How fast buckets of the largest size are summed; a measurement, not a bound.
+#[test]
+#[ignore = "needs two GPUs"]
+fn buckets_of_the_largest_size_are_summed_fast_on_gpu() {
+    const TIMES: u32 = 50;
+    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let together = std::sync::Barrier::new(2);
+    let work = |rank: usize| {
+        let device = Device::cuda(rank);
+        for values in [1_usize << 20, 32 << 20, 110 << 20] {
+            let mut bucket = Some(Tensor::<1>::zeros([values], &device));
+            let mut sum = |times: u32| {
+                device.sync().expect("the card works");
+                together.wait();
+                let start = Instant::now();
+                for _ in 0..times {
+                    // Nobody else has it: it is summed in its place.
+                    let given = bucket.take().expect("given back");
+                    bucket = connected[rank].all_reduce(vec![given]).expect("on a card").pop();
+                }
+                device.sync().expect("the card works");
+                start.elapsed().as_secs_f64() / f64::from(times)
+            };
+            sum(5);
+            let seconds = sum(TIMES);
+            if rank == 0 {
+                let bytes = real_len(values) * 4.0;
+                println!(
+                    "{:.0} MiB: {:.3} ms, bus bandwidth {:.0} GB/s",
+                    bytes / 1_048_576.0,
+                    seconds * 1e3,
+                    bytes / seconds / 1e9
+                );
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let work = &work;
+            scope.spawn(move || work(rank));
+        }
+    });
+}

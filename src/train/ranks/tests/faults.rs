@@ -1,0 +1,71 @@
+//! A rank that fails in each place of a run: the run ends for all, and says which rank it was and where.
+
+use super::*;
+use std::time::{Duration, Instant};
+
+/// A step takes milliseconds. Who is late is found after these.
+const SOON: Limits =
+    Limits { step: Duration::from_millis(600), first: Duration::from_secs(2), last: Duration::from_millis(400) };
+
+/// Every place in which a rank can be, in a run whose third step is the last of its first epoch.
+const PLACES: [(&str, u64); 11] = [
+    ("warm_up", 1),
+    ("idle", 1),
+    ("epoch", 1),
+    ("data", 3),
+    ("forward", 3),
+    ("backward", 3),
+    ("all_reduce", 3),
+    ("optimizer", 3),
+    ("losses", 3),
+    ("eval", 1),
+    ("summary", 1),
+];
+
+/// What is said of a run on two ranks in which that happens, and how long it took.
+fn failed(fault: &str) -> (String, Duration) {
+    let mut cell = shared(&cell("softmax"), 2);
+    cell.config.insert("training.epochs".to_owned(), 2_i64.into());
+    let spec = Spec::read(&cell).expect("valid");
+    let loaded = Loaded::load(&spec).expect("generated");
+    let open = |_, _| Ok(Place::Device(Device::flex()));
+    let run = Run { spec, loaded, limits: SOON, tuned: true, open };
+    let (notebook, start) = (Notebook::default(), Instant::now());
+    let fault = fault.parse().expect("a fault");
+    let how = run.share(&Link::Host, Some(fault), &notebook, &AtomicBool::new(false));
+    assert!(
+        !notebook.events().iter().any(|event| matches!(event, EventKind::Digest { name, .. } if name == "weights"))
+    );
+    (how.expect_err("a rank failed").to_string(), start.elapsed())
+}
+
+#[test]
+fn a_rank_that_panics_anywhere_ends_the_run_for_all() {
+    for (what, index) in PLACES {
+        for rank in [0, 1] {
+            let (said, took) = failed(&format!("{rank} panic {what} {index}"));
+            assert_eq!(said, format!("rank {rank} failed, last in `{what}` {index}: a fault was asked for"));
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+    }
+}
+
+/// While the first rank warms its device up, and while it evaluates, nobody knows how long it may take, and the others wait.
+#[test]
+fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
+    for (what, index) in PLACES {
+        for rank in [0, 1] {
+            if rank == 0 && ["warm_up", "eval"].contains(&what) {
+                continue;
+            }
+            let (said, took) = failed(&format!("{rank} hang {what} {index}"));
+            assert!(
+                said.starts_with(&format!(
+                    "rank {rank} failed, last in `{what}` {index}: rank {rank} did not come to `"
+                )),
+                "{said}"
+            );
+            assert!(took < Duration::from_secs(8), "{said} after {took:?}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Ranks whose model does what a test says: which samples each sees, and what becomes of the run when one of them fails.
+
+use crate::record::{Digest, EventKind, PhaseEdge};
+use crate::train::device::Place;
+use crate::train::fit::fit;
+use crate::train::number::{real_len, single};
+use crate::train::parallel::{Limits, Link, Member, together};
+use crate::train::parameters::{Layout, Start};
+use crate::train::precision::Precision;
+use crate::train::sample::{Notebook, cell};
+use crate::train::spec::{Length, Spec};
+use crate::train::task::{Gradients, Score, Step, Task};
+use crate::train::{Finish, Sink, TrainError};
+use burn::tensor::{Device, Tensor, TensorData};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What happens in the forward pass of a step, by its number and the rank.
+type Script = fn(u64, usize) -> Result<f32, TrainError>;
+
+/// Which samples a rank saw in a step.
+type Seen = Arc<Mutex<Vec<(u64, usize, Vec<usize>)>>>;
+
+/// The loss is the mean of the samples' numbers, and each gradient is that times what the script says. Nothing else is learned.
+struct Scripted {
+    layouts: Vec<Layout>,
+    script: Script,
+    seen: Seen,
+}
+
+impl Task for Scripted {
+    fn layouts(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    fn samples(&self) -> usize {
+        11
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        step.inner.phase("data", || {
+            self.seen.lock().expect("no panic").push((step.number, step.rank, step.indices.to_vec()));
+            Ok(())
+        })?;
+        let factor = step.inner.phase("forward", || (self.script)(step.number, step.rank))?;
+        let mean = single(real_len(step.indices.iter().sum()) / real_len(step.indices.len()));
+        let tensor = |len, value| Tensor::from_data(TensorData::new(vec![value; len], [len]), &Device::flex());
+        let gradient = |parameter: &Tensor<1>| tensor(parameter.dims()[0], mean * factor * single(step.scale));
+        let gradients = parameters.iter().map(gradient).collect();
+        Ok(Gradients { loss: tensor(1, mean), gradients, mean_of: Some(step.indices.len()) })
+    }
+
+    fn evaluate(&mut self, _: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        Ok(Some(vec![("eval_loss", 1.0)]))
+    }
+
+    fn answered_rows(&self) -> Option<usize> {
+        None
+    }
+
+    fn ask(&mut self, _: u64, _: usize) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn answer(&mut self, _: &[Tensor<1>]) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn digest(&self) -> Digest {
+        Digest::of(b"scripted")
+    }
+}
+
+const LIMITS: Limits =
+    Limits { step: Duration::from_millis(300), first: Duration::from_secs(20), last: Duration::ZERO };
+
+/// One sample for each rank and step, 12 steps of gradient descent by 0.5.
+fn spec(ranks: usize, precision: Precision) -> Spec {
+    let mut spec = Spec::read(&cell("softmax")).expect("valid");
+    spec.length = Length::Steps(12);
+    (spec.batch, spec.ranks, spec.precision, spec.learning_rate) = (1, ranks, precision, 0.5);
+    spec
+}
+
+struct Ended {
+    how: Result<Finish, TrainError>,
+    took: Duration,
+    notebook: Notebook,
+    seen: Vec<(u64, usize, Vec<usize>)>,
+}
+
+fn ran(spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
+    let (notebook, seen, own) = (Notebook::default(), Seen::default(), spec.clone());
+    let start = Instant::now();
+    let noted = Arc::clone(&seen);
+    let how = together(spec.ranks, &Link::Host, &notebook, stop, None, move |member: Member| {
+        let layout = |name: &str, len| Layout::new(name, &[len], Start::Constant(1.0));
+        let layouts = vec![layout("a", 3), layout("b", 70)];
+        let team = member.team(LIMITS, &[3, 70]);
+        let task = Box::new(Scripted { layouts, script, seen: Arc::clone(&noted) });
+        fit(team, &own, task, &Place::Host, &member.sink, &member.stop, true)
+    });
+    let mut seen = seen.lock().expect("no panic").clone();
+    seen.sort();
+    Ended { how, took: start.elapsed(), notebook, seen }
+}
+
+fn on(ranks: usize, script: Script) -> Ended {
+    ran(&spec(ranks, Precision::Fp32), &AtomicBool::new(false), script)
+}
+
+fn losses(notebook: &Notebook) -> Vec<f64> {
+    let loss = |event: EventKind| match event {
+        EventKind::Step { values, duration_ns: Some(_), .. } => values.first().map(|value| value.1),
+        _ => None,
+    };
+    notebook.events().into_iter().filter_map(loss).collect()
+}
+
+fn metric(notebook: &Notebook, wanted: &str) -> Option<f64> {
+    notebook.events().into_iter().find_map(|event| match event {
+        EventKind::Metric { name, value, .. } if name == wanted => Some(value),
+        _ => None,
+    })
+}
+
+#[test]
+fn every_sample_of_an_epoch_is_seen_once_by_one_rank() {
+    for ranks in [1, 2, 4] {
+        let ended = on(ranks, |_, _| Ok(1.0));
+        assert_eq!(ended.how.expect("all come"), Finish::Done);
+        let steps_per_epoch = 11_u64.div_ceil(u64::try_from(ranks).expect("small"));
+        for epoch in 0..12 / steps_per_epoch {
+            let of = |step: u64| (epoch * steps_per_epoch + 1..=(epoch + 1) * steps_per_epoch).contains(&step);
+            let mut samples: Vec<usize> =
+                ended.seen.iter().filter(|seen| of(seen.0)).flat_map(|seen| seen.2.clone()).collect();
+            samples.sort_unstable();
+            assert_eq!(samples, (0..11).collect::<Vec<_>>(), "epoch {epoch} on {ranks} ranks");
+        }
+        // What is left of 11 goes to the first ranks; the others take part in the step without a sample.
+        let left = ended.seen.iter().filter(|seen| seen.0 == steps_per_epoch).count();
+        assert_eq!(left, [(1, 1), (2, 1), (4, 3)].into_iter().find(|(of, _)| *of == ranks).expect("known").1);
+        for (number, loss) in (1..).zip(losses(&ended.notebook)) {
+            let samples: Vec<usize> =
+                ended.seen.iter().filter(|seen| seen.0 == number).flat_map(|seen| seen.2.clone()).collect();
+            let mean = real_len(samples.iter().sum()) / real_len(samples.len());
+            assert!((loss - mean).abs() < 1e-6, "step {number} on {ranks} ranks: {loss} and not {mean}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_panics_ends_the_run_for_all_and_is_named() {
+    let ended = on(4, |step, rank| {
+        assert!((step, rank) != (3, 2), "out of memory");
+        Ok(1.0)
+    });
+    let error = ended.how.expect_err("it panicked").to_string();
+    assert_eq!(error, "rank 2 failed, last in `forward` 3: out of memory");
+    assert!(ended.took < Duration::from_secs(2), "{:?}", ended.took);
+}
+
+#[test]
+fn a_rank_that_errs_ends_the_run_for_all_and_is_named() {
+    for wrong in [0, 1] {
+        let script: [Script; 2] = [
+            |step, rank| {
+                if (step, rank) == (5, 0) { Err(TrainError::Gradients { found: 0, expected: 1 }) } else { Ok(1.0) }
+            },
+            |step, rank| {
+                if (step, rank) == (5, 1) { Err(TrainError::Gradients { found: 0, expected: 1 }) } else { Ok(1.0) }
+            },
+        ];
+        let ended = on(2, script[wrong]);
+        let error = ended.how.expect_err("it erred").to_string();
+        assert!(
+            error.starts_with(&format!("rank {wrong} failed, last in `forward` 5: 0 of 1 parameters have")),
+            "{error}"
+        );
+        assert!(ended.took < Duration::from_secs(2), "{:?}", ended.took);
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_ends_the_run_for_all_and_is_named() {
+    for wrong in [0, 3] {
+        let script: Script = if wrong == 0 {
+            |step, rank| {
+                std::thread::sleep(Duration::from_secs(if (step, rank) == (4, 0) { 60 } else { 0 }));
+                Ok(1.0)
+            }
+        } else {
+            |step, rank| {
+                std::thread::sleep(Duration::from_secs(if (step, rank) == (4, 3) { 60 } else { 0 }));
+                Ok(1.0)
+            }
+        };
+        let ended = on(4, script);
+        let error = ended.how.expect_err("it hangs").to_string();
+        let expected = format!(
+            "rank {wrong} failed, last in `forward` 4: rank {wrong} did not come to `all_reduce` 4 within 0.3 s"
+        );
+        assert_eq!(error, expected);
+        assert!((Duration::from_millis(300)..Duration::from_secs(3)).contains(&ended.took), "{:?}", ended.took);
+    }
+}
+
+#[test]
+fn a_rank_that_is_late_but_comes_is_waited_for() {
+    let ended = on(2, |step, rank| {
+        std::thread::sleep(Duration::from_millis(if rank == 1 && step > 2 { 100 } else { 0 }));
+        Ok(1.0)
+    });
+    assert_eq!(ended.how.expect("all come"), Finish::Done);
+}
+
+#[test]
+fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
+    let (notebook, start) = (Notebook::default(), Instant::now());
+    let stuck = together(2, &Link::Host, &notebook, &AtomicBool::new(false), None, |member: Member| {
+        if member.rank == 1 {
+            member.sink.doing("losses", 7, Some(Duration::from_millis(50)));
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        Ok(Finish::Done)
+    });
+    let error = stuck.expect_err("it hangs").to_string();
+    assert_eq!(error, "rank 1 failed, last in `losses` 7: it takes longer than 0.05 s");
+    assert!(start.elapsed() < Duration::from_secs(3));
+}
+
+/// The first rank's gradient is finite, the other's is not.
+#[test]
+fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
+    let script: Script = |step, rank| Ok(if (step, rank) == (2, 1) { f32::INFINITY } else { 0.001 });
+    let ended = ran(&spec(2, Precision::Fp16), &AtomicBool::new(false), script);
+    assert_eq!(ended.how.expect("all come"), Finish::Done);
+    assert_eq!(metric(&ended.notebook, "skipped_steps"), Some(1.0));
+    let digest = |notebook: &Notebook| {
+        notebook.events().into_iter().find_map(|event| match event {
+            EventKind::Digest { name, digest } if name == "weights" => Some(digest),
+            _ => None,
+        })
+    };
+    // Powers of two change no digit: a step that does nothing is a step that was left out.
+    let still: Script = |step, _| Ok(if step == 2 { 0.0 } else { 0.001 });
+    let expected = ran(&spec(2, Precision::Fp32), &AtomicBool::new(false), still);
+    assert_eq!(digest(&ended.notebook), digest(&expected.notebook));
+    assert!(digest(&expected.notebook).is_some());
+}
+
+#[test]
+fn a_stop_ends_all_ranks_at_the_same_step() {
+    static DONE: AtomicUsize = AtomicUsize::new(0);
+    let (stop, mut spec) = (Arc::new(AtomicBool::new(false)), spec(4, Precision::Fp32));
+    spec.length = Length::Steps(1_000_000);
+    let soon = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        while DONE.load(Ordering::Relaxed) < 40 {
+            std::thread::yield_now();
+        }
+        soon.store(true, Ordering::Relaxed);
+    });
+    let ended = ran(&spec, &stop, |_, _| {
+        DONE.fetch_add(1, Ordering::Relaxed);
+        Ok(1.0)
+    });
+    assert_eq!(ended.how.expect("all come"), Finish::Stopped);
+    let mut last = [0; 4];
+    for (step, rank, _) in &ended.seen {
+        last[*rank] = *step;
+    }
+    assert!(last.iter().max() <= last.iter().min().map(|least| least + 1).as_ref(), "{last:?}");
+    assert!(!ended.notebook.events().iter().any(|event| matches!(event, EventKind::Digest { .. })));
+}
+
+#[test]
+fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
+    let ended = on(2, |_, _| Ok(1.0));
+    assert_eq!(ended.how.expect("all come"), Finish::Done);
+    let phases = |events: Vec<EventKind>| -> Vec<(String, u64)> {
+        let started = |event| match event {
+            EventKind::Phase { name, index, edge: PhaseEdge::Start } => Some((name, index)),
+            _ => None,
+        };
+        events.into_iter().filter_map(started).collect()
+    };
+    let of_first = phases(ended.notebook.events());
+    let others = ended.notebook.2.lock().expect("no panic").clone();
+    assert!(others.iter().all(|(rank, _)| *rank == 1));
+    let others: Vec<EventKind> = others.into_iter().map(|(_, event)| event).collect();
+    // Epochs of 6 steps; the tenth step is measured from inside.
+    let expected = [
+        ("epoch", 1),
+        ("eval", 1),
+        ("epoch", 2),
+        ("data", 10),
+        ("forward", 10),
+        ("all_reduce", 10),
+        ("optimizer", 10),
+        ("eval", 2),
+    ];
+    let named = |expected: &[(&str, u64)]| {
+        expected.iter().map(|(name, index)| ((*name).to_owned(), *index)).collect::<Vec<_>>()
+    };
+    assert_eq!(of_first, named(&expected));
+    let not_eval: Vec<(&str, u64)> = expected.into_iter().filter(|phase| phase.0 != "eval").collect();
+    assert_eq!(phases(others.clone()), named(&not_eval));
+    let steps = others
+        .iter()
+        .filter(|event| matches!(event, EventKind::Step { duration_ns: Some(_), values, .. } if values.is_empty()));
+    assert_eq!(steps.count(), 12);
+    let digests = others.iter().filter(|event| matches!(event, EventKind::Digest { name, .. } if name == "shard.1"));
+    assert_eq!(digests.count(), 1);
+    let other = |event: &EventKind| {
+        matches!(event, EventKind::Phase { .. } | EventKind::Step { .. } | EventKind::Digest { .. })
+    };
+    assert!(others.iter().all(other), "{others:?}");
+    let fact = |wanted: &str| {
+        ended.notebook.events().into_iter().find_map(|event| match event {
+            EventKind::Fact { name, value } if name == wanted => {
+                value.as_float().or(value.as_int().and_then(|n| i32::try_from(n).ok()).map(f64::from))
+            }
+            _ => None,
+        })
+    };
+    assert_eq!((fact("ranks"), fact("batch_global"), fact("last_batch")), (Some(2.0), Some(2.0), Some(1.0)));
+    // 3 values and 70, each from a multiple of 64 on.
+    assert_eq!(fact("all_reduce_mib"), Some(192.0 * 4.0 / 1_048_576.0));
+}
