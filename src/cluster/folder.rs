@@ -1,15 +1,17 @@
 //! The folder of a submission, which the submitting host and the nodes share.
 //!
-//!     submission.json            what was submitted
-//!     manifest.toml              the manifest as it was then
-//!     array-N.sh                 the script of each array
-//!     tasks/ARRAY-TASK.json      the cells of each task, in full
-//!     jobs/JOB.json              what Slurm called it, a file for each time that something was submitted
-//!     logs/JOB_TASK.log          what a task printed
-//!     notes/ARRAY-TASK.JOB.RESTARTS.json   how far it is
-//!     journals/                  copies of the journals of attempts that live on nodes
-//!     closed                     nothing more is to come
-//!     out/                       attempts that are over, on their way into the ledger, and what is left of those that are in it
+//! ```text
+//! submission.json            what was submitted
+//! manifest.toml              the manifest as it was then
+//! array-N.sh                 the script of each array
+//! tasks/ARRAY-TASK.json      the cells of each task, in full
+//! jobs/JOB.json              what Slurm called it, a file for each time that something was submitted
+//! logs/JOB_TASK.log          what a task printed
+//! notes/ARRAY-TASK.JOB.RESTARTS.json   how far it is
+//! journals/                  copies of the journals of attempts that live on nodes
+//! closed                     nothing more is to come
+//! out/                       attempts that are over, on their way into the ledger, and what is left of those that are in it
+//! ```
 //!
 //! Every file is written whole under another name first, by one host alone, and never opened by two at once.
 

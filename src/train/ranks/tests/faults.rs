@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A step takes milliseconds. Who is late is found after these.
 const SOON: Limits =
-    Limits { step: Duration::from_millis(600), first: Duration::from_secs(2), last: Duration::from_millis(400) };
+    Limits { step: Duration::from_millis(1500), first: Duration::from_secs(3), last: Duration::from_millis(500) };
 
 /// Every place in which a rank can be, in a run whose third step is the last of its first epoch.
 const PLACES: [(&str, u64); 11] = [
@@ -45,7 +45,7 @@ fn a_rank_that_panics_anywhere_ends_the_run_for_all() {
         for rank in [0, 1] {
             let (said, took) = failed(&format!("{rank} panic {what} {index}"));
             assert_eq!(said, format!("rank {rank} failed, last in `{what}` {index}: a fault was asked for"));
-            assert!(took < Duration::from_secs(5), "{took:?}");
+            assert!(took < Duration::from_secs(30), "{took:?}");
         }
     }
 }
@@ -65,7 +65,7 @@ fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
                 )),
                 "{said}"
             );
-            assert!(took < Duration::from_secs(8), "{said} after {took:?}");
+            assert!(took < Duration::from_secs(30), "{said} after {took:?}");
         }
     }
 }
