@@ -140,7 +140,11 @@ mod trained {
         let (told, held) = (Arc::clone(&pipe), Arc::new(Held::default()));
         let holding = Arc::clone(&held);
         train::watch_device_log(move |logged, line| match logged {
-            Logged::Fault => holding.keep(line),
+            Logged::Fault => {
+                // What it is may be told better soon, or never if the process dies of it.
+                told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() });
+                holding.keep(line);
+            }
             Logged::Remark => told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() }),
         })
         .map_err(|error| failed(error.to_string()))?;

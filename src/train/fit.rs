@@ -70,6 +70,8 @@ struct Trainee<'a> {
     inner_every: u64,
     /// Every step's loss is read at once.
     drained: bool,
+    /// A batch of another size, the last of an epoch, was there already.
+    smaller: bool,
     /// Losses of steps that follow each other.
     unread: Vec<Unread>,
     /// When the first of them began.
@@ -123,6 +125,7 @@ impl<'a> Trainee<'a> {
             plan,
             inner_every,
             drained,
+            smaller: false,
             unread: Vec::new(),
             since_ns: 0,
             last_loss: f64::NAN,
@@ -232,6 +235,7 @@ impl<'a> Trainee<'a> {
             if alone {
                 self.read_losses()?;
             }
+            self.smaller |= indices.len() < batch;
         }
         self.read_losses()?;
         Ok(Finish::Done)
@@ -239,7 +243,8 @@ impl<'a> Trainee<'a> {
 
     /// How long a step of so many samples may take.
     fn pace(&self, step: u64, samples: usize) -> Pace {
-        let known = if self.drained { step > 1 } else { step > WARM_UP && samples == self.batch() };
+        let usual = samples == self.batch() || self.smaller;
+        let known = if self.drained { step > 1 } else { step > WARM_UP && usual };
         if known { Pace::Steady } else { Pace::First }
     }
 
@@ -252,7 +257,10 @@ impl<'a> Trainee<'a> {
         (pace, stop): (Pace, &AtomicBool),
     ) -> Result<Option<Unread>, TrainError> {
         let waits = measured || number == WARM_UP;
-        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured };
+        // Twice as long as the ranks wait for each other: those that wait name the one that does not come.
+        let watched = !self.drained && self.team.ranks() > 1;
+        let limit = self.team.limit(pace, 1).filter(|_| watched).map(|limit| limit.saturating_mul(2));
+        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit };
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
         let next = next.map(|next| self.team.shard(next)).filter(|next| !next.is_empty());
         let (indices, lead, rank) = (self.team.shard(indices), self.team.lead(indices), self.team.rank());
@@ -331,8 +339,8 @@ impl<'a> Trainee<'a> {
         let losses = self.team.losses(first, pace, losses.into_iter().zip(shares).collect())?;
         let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(many);
         self.sink.doing("step", last, None);
-        // What compiles is no measure of how long the others may take.
-        if pace == Pace::Steady {
+        // What compiles is no measure of how long the others may take. On the CPU nothing does, and the last step of the warm-up stands alone.
+        if pace == Pace::Steady || self.drained || last == WARM_UP {
             self.team.took(Duration::from_nanos(duration_ns));
         }
         let mut t_ns = self.since_ns;

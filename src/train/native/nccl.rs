@@ -15,6 +15,7 @@ use libloading::Library;
 use std::ffi::c_int;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -108,6 +109,9 @@ pub struct Communicator {
     card: usize,
 }
 
+/// The cards are parted, for good: their communicators are gone.
+static CUT: AtomicBool = AtomicBool::new(false);
+
 /// What cards do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collective {
@@ -171,6 +175,7 @@ impl Communicator {
 
     /// Ends what the cards wait for. Nothing may be asked of the communicator afterwards. May itself wait.
     pub fn abort(self) {
+        CUT.store(true, Ordering::SeqCst);
         if let Some(nccl) = nccl() {
             // SAFETY: the communicator was made by the library and is used no more: the process is about to end.
             #[expect(unsafe_code, reason = "a function of NCCL")]
@@ -217,7 +222,7 @@ impl Communicator {
 
     /// To be called on the thread that talks to the card, when its context is current.
     fn call(self, what: Collective, buffers: Vec<(u64, u64, usize)>, stream: Opaque) -> Result<(), Fault> {
-        let nccl = nccl().ok_or(Fault::Absent)?;
+        let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
         // SAFETY: it takes no memory; its end follows.
         #[expect(unsafe_code, reason = "a function of NCCL")]
         told("ncclGroupStart", unsafe { (nccl.begin)() })?;

@@ -172,7 +172,8 @@ impl Watch<'_> {
                 halted.store(true, Ordering::Relaxed);
             }
             self.look();
-            if looked.elapsed() > LOOK_AT_LINK_EVERY {
+            // It is cut when a rank has failed, and nothing may be asked of it then.
+            if self.failed.is_none() && looked.elapsed() > LOOK_AT_LINK_EVERY {
                 looked = Instant::now();
                 if let Some((rank, problem)) = self.link.fault() {
                     self.fail(rank, problem);

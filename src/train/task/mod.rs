@@ -19,6 +19,7 @@ use super::parameters::Layout;
 use super::{Sink, TrainError};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::Tensor;
+use std::time::Duration;
 
 /// A task.
 pub trait Task {
@@ -113,6 +114,8 @@ pub struct Inner<'a> {
     pub waits: bool,
     /// The phases are told.
     pub tells: bool,
+    /// How long each of them may take, where somebody looks after that.
+    pub limit: Option<Duration>,
 }
 
 impl Inner<'_> {
@@ -123,7 +126,7 @@ impl Inner<'_> {
                 self.sink.emit(EventKind::Phase { name: name.to_owned(), index: self.step, edge });
             }
         };
-        self.sink.doing(name, self.step, None);
+        self.sink.doing(name, self.step, self.limit);
         tell(PhaseEdge::Start);
         let done = work()?;
         if self.waits {

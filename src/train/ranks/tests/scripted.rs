@@ -95,6 +95,11 @@ struct Ended {
 }
 
 fn ran(spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
+    ran_at(&Place::Host, spec, stop, script)
+}
+
+fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
+    let place = place.clone();
     let (notebook, seen, own) = (Notebook::default(), Seen::default(), spec.clone());
     let start = Instant::now();
     let noted = Arc::clone(&seen);
@@ -103,7 +108,7 @@ fn ran(spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
         let layouts = vec![layout("a", 3), layout("b", 70)];
         let team = member.team(LIMITS, &[3, 70]);
         let task = Box::new(Scripted { layouts, script, seen: Arc::clone(&noted) });
-        fit(team, &own, task, &Place::Host, &member.sink, &member.stop, true)
+        fit(team, &own, task, &place, &member.sink, &member.stop, true)
     });
     let mut seen = seen.lock().expect("no panic").clone();
     seen.sort();
@@ -209,16 +214,29 @@ fn a_rank_that_hangs_ends_the_run_for_all_and_is_named() {
     }
 }
 
-/// A step that compiles says nothing of those behind it.
+/// On a device steps of the warm-up compile, which says nothing of those behind them.
 #[test]
-fn a_first_step_that_takes_long_gives_a_hanging_rank_no_more_time() {
-    let ended = on(2, |step, rank| {
-        let long = if step == 1 { Duration::from_secs(1) } else { Duration::ZERO };
-        std::thread::sleep(if (step, rank) == (5, 1) { HANGS } else { long });
+fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
+    let place = Place::Device(Device::flex());
+    let ended = ran_at(&place, &spec(2, Precision::Fp32), &AtomicBool::new(false), |step, rank| {
+        let long = if step == 2 { Duration::from_secs(1) } else { Duration::ZERO };
+        std::thread::sleep(if (step, rank) == (11, 1) { HANGS } else { long });
         Ok(1.0)
     });
     let error = ended.how.expect_err("it hangs").to_string();
-    assert!(error.ends_with("rank 1 did not come to `all_reduce` 5 within 2 s"), "{error}");
+    assert!(error.ends_with("rank 1 did not come to `all_reduce` 11 within 2 s"), "{error}");
+}
+
+/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: nobody is at a meeting.
+#[test]
+fn ranks_that_hang_within_a_step_of_a_device_are_found() {
+    let place = Place::Device(Device::flex());
+    let ended = ran_at(&place, &spec(2, Precision::Fp32), &AtomicBool::new(false), |step, _| {
+        std::thread::sleep(if step == 11 { HANGS } else { Duration::ZERO });
+        Ok(1.0)
+    });
+    let error = ended.how.expect_err("they hang").to_string();
+    assert!(error.contains("last in `forward` 11: it takes longer than 4 s"), "{error}");
 }
 
 #[test]
