@@ -219,6 +219,12 @@ mod tests {
         assert_eq!(of(tally(2, 0, 0, 0), None, Some(&running)).0, State::Finished);
         assert_eq!(of(tally(1, 0, 0, 1), None, None).0, State::Finished);
         assert_eq!(of(tally(1, 1, 0, 0), None, Some(&running)).0, State::Failed);
+        let at_it = note(CellState::Running, None);
+        assert_eq!(
+            of(tally(0, 0, 0, 1), Some(&at_it), Some(&running)).0,
+            State::Running,
+            "one of two was sealed before"
+        );
         let done = note(CellState::Done, None);
         assert_eq!(of(tally(1, 0, 0, 0), Some(&done), None).0, State::Finished, "fewer were left than was thought");
     }
