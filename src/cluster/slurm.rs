@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Slurm's commands try for a minute to reach a controller that is not there.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What a running attempt may wait for a figure that it can do without.
+const SHORT: Duration = Duration::from_secs(5);
 /// The longest array that Slurm has where a site says nothing else (`MaxArraySize` is 1001).
 const USUAL_TASKS: u32 = 1001;
 
@@ -177,8 +179,8 @@ impl Slurm {
     /// The energy in joules that Slurm's own counter has seen of a running job's script, where the cluster has such a counter.
     pub fn energy_j(self, job: &str) -> Option<i64> {
         let step = format!("{job}.batch");
-        let said =
-            Self::ask("sstat", &["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"]).ok()?;
+        let fields = ["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"];
+        let said = command::ask("sstat", &fields, Path::new("/"), &[], SHORT).ok()?;
         let joules = said.out.lines().next()?.trim().parse().ok()?;
         // Without a counter it is 0.
         (joules > 0).then_some(joules)
