@@ -75,7 +75,7 @@ impl<'a> Maker<'a> {
             row: &self.sheet.rows[row],
             partner: partner.and_then(|at| self.joined?.rows.get(at)),
         };
-        let config = self.config(&of);
+        let config = self.config(&of)?;
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(
                 of.refused("model.name is empty or no text (type = \"text\" makes text of a number)".to_owned())
@@ -142,16 +142,32 @@ impl<'a> Maker<'a> {
         Ok(Sealed { run, attempt, series: Vec::new(), phases: Vec::new() })
     }
 
-    fn config(&self, of: &Cells<'_>) -> Table {
-        let value = |rule: &FieldRule| {
-            let value = of.made(&rule.template, rule.kind)?;
-            let value = match (rule.units, value.as_float()) {
-                (Some((from, to)), Some(number)) => whole_again(&value, from.convert(number, to)),
-                _ => value,
+    fn config(&self, of: &Cells<'_>) -> Result<Table, ImportError> {
+        let mut config = Table::new();
+        for rule in &self.map.fields {
+            if let Some(value) = self.field(rule, of)? {
+                config.insert(rule.name.clone(), as_manifests_have_it(&rule.name, value));
+            }
+        }
+        Ok(config)
+    }
+
+    /// The value of a field; none where it is missing. One that does not fit would make one run of rows that differ, so it is refused.
+    fn field(&self, rule: &FieldRule, of: &Cells<'_>) -> Result<Option<Value>, ImportError> {
+        let Some(value) = of.made(&rule.template, rule.kind) else {
+            return match of.text(&rule.template).filter(|text| !is_missing(text)) {
+                Some(text) => {
+                    Err(of.refused(format!("`{}`: `{text}` is not of the type that the map names", rule.name)))
+                }
+                None => Ok(None),
             };
-            Some((rule.name.clone(), as_manifests_have_it(&rule.name, value)))
         };
-        self.map.fields.iter().filter_map(value).collect()
+        let Some((from, to)) = rule.units else { return Ok(Some(value)) };
+        match value.as_float() {
+            Some(number) => Ok(Some(whole_again(&value, from.convert(number, to)))),
+            None if value.as_str().is_some_and(is_missing) => Ok(None),
+            None => Err(of.refused(format!("`{}`: `{value}` {NO_NUMBER}, but has a unit", rule.name))),
+        }
     }
 
     fn metrics(&self, of: &Cells<'_>, config: &Table, taints: &mut Vec<String>) -> BTreeMap<String, Metric> {
@@ -278,10 +294,10 @@ impl<'a> Cells<'a> {
     /// What a template makes of the row; none where a cell alone is missing.
     fn made(&self, template: &Template, kind: Option<Kind>) -> Option<Value> {
         match (template, kind) {
-            (Template::Constant(value), _) => Some(value.clone()),
-            (Template::Column(column), Some(kind)) => kind.value(self.cell(column)?),
+            (_, Some(kind)) => kind.value(&self.text(template)?),
+            (Template::Constant(value), None) => Some(value.clone()),
             (Template::Column(column), None) => self.value(column),
-            (Template::Mixed(_), _) => self.text(template).map(Value::from),
+            (Template::Mixed(_), None) => self.text(template).map(Value::from),
         }
     }
 

@@ -148,6 +148,22 @@ where = "target == 0.5"
 }
 
 #[test]
+fn fields_that_do_not_fit_are_refused_with_the_place() {
+    let with = |field: &str| MAP.replace("training.learning_rate = 1", field);
+    let fault = |field: &str| Files::new(TABLE, &with(field)).read().unwrap_err();
+    let typed = r#"extra.power = { value = "{power}", type = "int" }"#;
+    assert_eq!(fault(typed), "t.csv:6: `extra.power`: `much` is not of the type that the map names");
+    let mixed = r#"extra.both = { value = "{net}-{batch}", type = "int" }"#;
+    assert_eq!(fault(mixed), "t.csv:2: `extra.both`: `a-256` is not of the type that the map names");
+    let united = r#"extra.net = { value = "{net}", unit = "mW", to = "W" }"#;
+    assert_eq!(fault(united), "t.csv:2: `extra.net`: `a` is no number, but has a unit");
+    let table = TABLE.replace("much", "2");
+    let results = Files::new(&table, &with(typed)).read().unwrap();
+    let extra = |at: usize| results.sealed[at].run.config().get("extra.power").cloned();
+    assert_eq!((extra(0), extra(3)), (Some(100i64.into()), None), "what is missing stays missing");
+}
+
+#[test]
 fn tables_that_cannot_be_read_are_refused_with_the_place() {
     let fault = |table: &str| Files::new(table, MAP).read().unwrap_err();
     let heads = "net,batch,limit_mw,minutes,power,note\n";
