@@ -203,6 +203,7 @@ fn faults_of_a_map_have_places() {
       net < 3
       ^^^^^^^
     ");
+    insta::assert_snapshot!(fault(&MAP.replace("unit = \"J\"", "unit = \"J\", to = \"kWh\"")), @r"m.toml:15:10: `energy` is kept in `J`, not in `kWh` (leave out `to`)");
     insta::assert_snapshot!(fault("= 1"), @r"m.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`");
     insta::assert_snapshot!(fault(&MAP.replace("name = \"toy\"", "seed = \"{net}\"")), @r"t.csv:2: the seed is `a` (it must be a whole number from 0)");
 }
