@@ -179,7 +179,7 @@ impl<'a> Maker<'a> {
                 (Origin::Formula(_), Some(formula)) => {
                     let lookup = |name: &str| match metrics.get(name) {
                         Some(metric) => metric.value,
-                        None => config.get(name).or(of.value(name).as_ref()).and_then(Value::as_float),
+                        None => config.get(name).map_or_else(|| of.float(name), Value::as_float),
                     };
                     formula.value(&lookup).map_err(|name| format!("`{name}` has no value"))
                 }
@@ -289,6 +289,11 @@ impl<'a> Cells<'a> {
     fn value(&self, column: &str) -> Option<Value> {
         let (sheet, row, place) = self.find(column)?;
         sheet.value(row, place)
+    }
+
+    /// The number in a cell, whatever its column's other cells hold.
+    fn float(&self, column: &str) -> Option<f64> {
+        self.value(column)?.as_float().or_else(|| self.cell(column)?.trim().parse().ok())
     }
 
     /// What a template makes of the row; none where a cell alone is missing.

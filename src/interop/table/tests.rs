@@ -164,6 +164,21 @@ fn fields_that_do_not_fit_are_refused_with_the_place() {
 }
 
 #[test]
+fn a_cell_is_not_made_text_by_other_rows() {
+    let map =
+        MAP.replace("name = \"toy\"", "where = \"batch != many\"").replace("energy / batch", "energy / batch + power");
+    let files = Files::new(&format!("{TABLE}c,many,1,1,1,left\n"), &map);
+    let results = files.read().unwrap();
+    assert_eq!(results.left_out, 1);
+    assert_eq!(results.sealed[0].run.config()["training.batch_size"], 256i64.into());
+    assert_eq!(
+        results.sealed[0].attempt.metrics["yield"].value,
+        Some(12_000.0 / 256.0 + 100.0),
+        "`much` is in another row"
+    );
+}
+
+#[test]
 fn tables_that_cannot_be_read_are_refused_with_the_place() {
     let fault = |table: &str| Files::new(table, MAP).read().unwrap_err();
     let heads = "net,batch,limit_mw,minutes,power,note\n";
