@@ -124,7 +124,7 @@ impl<'a> Maker<'a> {
         let wall_s = metrics.get("wall_time").and_then(|metric| metric.value).unwrap_or(0.0);
         let attempt = Attempt {
             run: run.id,
-            nonce: of.nonce(&run, seen),
+            nonce: of.nonce(&run, (&metrics, &taints), seen),
             started_unix_ms: self.started_ms(&of)?,
             wall_ns: std::time::Duration::try_from_secs_f64(wall_s)
                 .map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(0)),
@@ -262,6 +262,28 @@ fn as_manifests_have_it(name: &str, value: Value) -> Value {
     }
 }
 
+/// What a map made of a row besides its run.
+type Made<'a> = (&'a BTreeMap<String, Metric>, &'a [String]);
+
+/// Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
+fn made_bytes((metrics, taints): Made<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, metric) in metrics {
+        for text in [name.as_str(), metric.unit.as_str()] {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        }
+        bytes.push(u8::from(metric.value.is_some()));
+        bytes.extend(metric.value.map(|value| value.to_bits().to_le_bytes()).into_iter().flatten());
+    }
+    for taint in taints {
+        bytes.push(2);
+        bytes.extend_from_slice(taint.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
 /// The cells of a row and of its partner.
 struct Cells<'a> {
     maker: &'a Maker<'a>,
@@ -340,14 +362,16 @@ impl<'a> Cells<'a> {
         ImportError::Rows { faults: vec![fault], count: 1 }
     }
 
-    /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another.
-    fn nonce(&self, run: &Run, seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
-        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0];
+    /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another, and so is
+    /// one of which a corrected map makes something else.
+    fn nonce(&self, run: &Run, made: Made<'_>, seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
+        let made = made_bytes(made);
+        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, &made];
         pieces.extend(self.row.cells.iter().map(String::as_bytes));
         // Where the first row ends matters, and no cell is a zero byte alone by accident: its length is hashed too.
         pieces.push(&[0]);
         pieces.extend(self.partner.iter().flat_map(|partner| &partner.cells).map(String::as_bytes));
-        let content = Digest::of_pieces("ledger table row v1", &pieces).0;
+        let content = Digest::of_pieces("ledger table row v2", &pieces).0;
         let count = seen.entry(content).or_default();
         *count += 1;
         let Digest(bytes) = Digest::of_pieces("ledger table import v1", &[&content, &count.to_le_bytes()]);

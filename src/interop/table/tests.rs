@@ -87,6 +87,21 @@ fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
 }
 
 #[test]
+fn what_a_corrected_map_makes_of_a_row_is_another_attempt() {
+    let nonce = |map: &str| Files::new(TABLE, map).read().unwrap().sealed[0].attempt.nonce;
+    assert_eq!(nonce(MAP), nonce(&format!("# a remark\n{MAP}")));
+    for (old, new) in [
+        ("unit = \"min\"", "unit = \"h\""),
+        ("yield =", "gain ="),
+        ("yield = { formula = \"energy / batch\"", "yield = { formula = \"energy / batch\", unit = \"J\""),
+        ("[metrics]", "[[taint]]\nwhen = \"batch == 256\"\nreason = \"wrong\"\n[metrics]"),
+    ] {
+        assert!(MAP.contains(old));
+        assert_ne!(nonce(MAP), nonce(&MAP.replace(old, new)), "{new}");
+    }
+}
+
+#[test]
 fn rows_that_cannot_be_right_are_tainted_with_the_reason() {
     let map = format!("{MAP}\n[[taint]]\nwhen = \"batch == 16\"\nreason = \"batch 16 was a mistake\"\n");
     let results = Files::new(TABLE, &map).read().unwrap();
