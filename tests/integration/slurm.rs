@@ -114,7 +114,7 @@ fn fifty_tasks_at_once_while_everything_is_brought_home() {
     let seeds: Vec<String> = (1..=25).map(|seed| seed.to_string()).collect();
     cluster.sandbox.sweep_manifest(&format!("{WORKER}\nsleep 1\n"), "[1, 2]", &format!("[{}]", seeds.join(", ")));
     assert_eq!(cluster.json(&["submit", "m.toml"], 0)["arrays"][0]["tasks"], 50);
-    cluster.sandbox.wait_for("all fifty", || {
+    cluster.wait_for("all fifty", || {
         cluster.collect();
         cluster.states().iter().all(|(state, _)| state == "finished")
     });
@@ -168,7 +168,7 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     let dependency = format!("--dependency=afterany:{first}");
     cluster.submit(&["--option", &dependency]);
     let waits = ("waiting".to_owned(), "Dependency".to_owned());
-    cluster.sandbox.wait_for("the reason", || cluster.states()[0] == waits);
+    cluster.wait_for("the reason", || cluster.states()[0] == waits);
     cluster.slurm("scontrol", &["release", first]);
     cluster.await_states(&["finished"]);
     cluster.collect();
