@@ -161,7 +161,10 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     let loading = "() { [ \"$1\" = load ] && shift && local IFS=: && export LOADEDMODULES=\"$*\"; }";
     let options = ["submit", "m.toml", "--site", "here", "--option", "--hold", "--json"];
     let mut command = cluster.command(&options);
-    command.env("BASH_FUNC_module%%", loading).env("SBATCH_PARTITION", "preemptible");
+    command
+        .env("BASH_FUNC_module%%", loading)
+        .env("SBATCH_PARTITION", "preemptible")
+        .env("SBATCH_CLUSTERS", "elsewhere");
     let said: Value = serde_json::from_str(&Said::new(command.output().unwrap()).expect(0)).unwrap();
     let first = said["arrays"][0]["job"].as_str().unwrap();
     cluster.sandbox.sweep_manifest(WORKER, "2", "1");
@@ -169,6 +172,11 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     cluster.submit(&["--option", &dependency]);
     let waits = ("waiting".to_owned(), "Dependency".to_owned());
     cluster.wait_for("the reason", || cluster.states()[0] == waits);
+    let mut command = cluster.command(&["status", "--all", "--json"]);
+    command.env("SQUEUE_USERS", "nobody").env("SQUEUE_PARTITION", "preemptible").env("SQUEUE_NAMES", "another");
+    let said: Value = serde_json::from_str(&Said::new(command.output().unwrap()).expect(0)).unwrap();
+    let newest = said["submissions"].as_array().unwrap().last().unwrap();
+    assert_eq!(newest["cells"][0]["state"], "waiting", "no variable hides it");
     cluster.slurm("scontrol", &["release", first]);
     cluster.await_states(&["finished"]);
     cluster.collect();
