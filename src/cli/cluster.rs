@@ -44,7 +44,8 @@ pub(super) fn bring(
         say(&format!("warning: `{}` is left where it is: {fault}", path.display()));
     }
     let standing = stand(folder, tasks)?;
-    let done = standing.is_over() && collected.waiting == 0 && collected.faults.is_empty();
+    let over = standing.is_submitted() && standing.is_over();
+    let done = over && collected.waiting == 0 && collected.faults.is_empty();
     if done && folder.packs()?.is_empty() {
         folder.close(true)?;
     }

@@ -99,7 +99,7 @@ impl SlurmArgs {
 pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, Failure> {
     if args.container.is_some() {
         let reason = "--container: this version starts no containers (leave it out; slurm.ledger may name a script that starts \
-                      ledger inside one)";
+                      ledger inside one and ends with `exec … ledger \"$@\"`)";
         return Err(Failure::new(exit::USAGE, reason));
     }
     let flags = args.table();

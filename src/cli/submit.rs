@@ -175,7 +175,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
 
 /// What is to be submitted, and how many cells are not.
 struct Chosen {
-    members: Vec<(Member, usize)>,
+    members: Vec<Member>,
     sealed: usize,
     under_way: usize,
 }
@@ -199,7 +199,7 @@ fn choose(
         } else {
             let (label, expected) = (wanted.label.clone(), wanted.expected.clone());
             let member = Member { id, label, expected, cause: wanted.cause, sealed: covered.sealed };
-            chosen.members.push((member, covered.missing));
+            chosen.members.push(member);
         }
     }
     Ok(chosen)

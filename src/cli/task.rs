@@ -306,13 +306,21 @@ enum Came {
     Troubled,
 }
 
+/// Stands for a counter that is not known.
+const UNKNOWN: i64 = -1;
+
+/// The joules between two readings of a counter, if both are known and it did not begin anew meanwhile.
+fn spent_j(before: i64, now: Option<i64>) -> Option<i64> {
+    now.filter(|_| before >= 0).map(|now| now - before).filter(|joules| *joules >= 0)
+}
+
 /// Tells the spooler what an engine sees.
 struct TaskWatch<'a> {
     watcher: Watcher,
     spooler: &'a Spooler,
     cell: Digest,
     job: &'a str,
-    /// Slurm's counter when the attempt began, or the one before ended.
+    /// Slurm's counter when the attempt began, or the one before ended; [`UNKNOWN`] if it did not answer.
     energy_j: AtomicI64,
     steps: AtomicI64,
     /// Whether an attempt could not be brought home.
@@ -321,7 +329,7 @@ struct TaskWatch<'a> {
 
 impl<'a> TaskWatch<'a> {
     fn new(spooler: &'a Spooler, cell: Digest, job: &'a str, attempts: usize) -> Self {
-        let energy_j = AtomicI64::new(Slurm.energy_j(job).unwrap_or(0));
+        let energy_j = AtomicI64::new(Slurm.energy_j(job).unwrap_or(UNKNOWN));
         let (watcher, steps, lost) = (Watcher::new(attempts), AtomicI64::new(0), AtomicBool::new(false));
         Self { watcher, spooler, cell, job, energy_j, steps, lost }
     }
@@ -360,8 +368,20 @@ impl Watch for TaskWatch<'_> {
     /// What Slurm's own counter has seen of the node's energy meanwhile.
     fn last_facts(&self, _run: RunId) -> Table {
         let now = Slurm.energy_j(self.job);
-        let before = self.energy_j.swap(now.unwrap_or(0), Ordering::SeqCst);
-        let joules = now.map(|now| now - before).filter(|joules| *joules >= 0);
-        joules.map(|joules| ("slurm.energy_j".to_owned(), joules.into())).into_iter().collect()
+        let before = self.energy_j.swap(now.unwrap_or(UNKNOWN), Ordering::SeqCst);
+        spent_j(before, now).map(|joules| ("slurm.energy_j".to_owned(), joules.into())).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn energy_is_told_only_between_two_known_readings() {
+        assert_eq!(spent_j(100, Some(150)), Some(50));
+        assert_eq!(spent_j(UNKNOWN, Some(150)), None, "150 is what all earlier cells took, too");
+        assert_eq!(spent_j(100, None), None);
+        assert_eq!(spent_j(100, Some(20)), None, "the job was started again");
     }
 }

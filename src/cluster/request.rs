@@ -141,6 +141,13 @@ impl Request {
             if !option.starts_with('-') || option.contains(char::is_control) {
                 return refuse("options", option, "each is one option of sbatch and begins with `-`");
             }
+            if names_clusters(option) {
+                return refuse(
+                    "options",
+                    option,
+                    "submit on the cluster itself: no other is asked what becomes of its jobs",
+                );
+            }
         }
         if let Some(line) = self.setup.iter().find(|line| line.contains('\0')) {
             return refuse("setup", line, "leave out the zero byte");
@@ -186,6 +193,12 @@ impl Request {
     }
 }
 
+/// Whether an option of sbatch is `--clusters`, also as short as sbatch still knows it.
+fn names_clusters(option: &str) -> bool {
+    let name = option.split(['=', ' ']).next().unwrap_or_default();
+    option.starts_with("-M") || name.starts_with("--cl") && "--clusters".starts_with(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fields::table_of;
@@ -216,6 +229,9 @@ mod tests {
             ("modules", vec!["cuda; rm"].into()),
             ("options", vec!["exclusive"].into()),
             ("options", vec!["--x\n#SBATCH --y"].into()),
+            ("options", vec!["-Mother"].into()),
+            ("options", vec!["--clusters=other"].into()),
+            ("options", vec!["--cluster other"].into()),
             ("scratch", "$(rm -r x)".into()),
         ] {
             let error = request(&table_of([(key, value.clone())])).unwrap_err();
@@ -224,6 +240,7 @@ mod tests {
         for (key, value) in [("scratch", "${SLURM_TMPDIR}/$USER"), ("constraint", "[a|b]&c*2")] {
             request(&table_of([(key, value.into())])).unwrap();
         }
+        request(&table_of([("options", vec!["--cluster-constraint=a"].into())])).unwrap();
     }
 
     #[test]

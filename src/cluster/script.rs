@@ -121,7 +121,9 @@ impl Script<'_> {
         line(out, format_args!("{ledger} task {folder} --array {} &", self.array));
         out.push_str(
             "task=$!\n\
-             while wait \"$task\"; code=$?; kill -0 \"$task\" 2> /dev/null; do :; done\n\
+             while wait \"$task\"; kill -0 \"$task\" 2> /dev/null; do :; done\n\
+             # A signal may have ended the last wait just before the task ended.\n\
+             wait \"$task\"; code=$?\n\
              # Another start can execute what is left.\n\
              [ \"$code\" -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n\
              exit \"$code\"\n",
@@ -203,7 +205,9 @@ trap 'kill -USR1 "$task"' USR1
 trap : TERM
 '/opt/it'\''s/ledger' task /home/me/ledger/slurm/20261122-033624-toy --array 0 &
 task=$!
-while wait "$task"; code=$?; kill -0 "$task" 2> /dev/null; do :; done
+while wait "$task"; kill -0 "$task" 2> /dev/null; do :; done
+# A signal may have ended the last wait just before the task ended.
+wait "$task"; code=$?
 # Another start can execute what is left.
 [ "$code" -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
@@ -219,6 +223,22 @@ exit "$code"
         }
         assert!(text.contains("#SBATCH --array=0-2\n") && text.contains("#SBATCH --requeue\n"), "{text}");
         assert!(text.contains("USR1@120") && text.contains("\"${SLURM_TMPDIR:-${TMPDIR:-/tmp}}\""), "{text}");
+    }
+
+    #[test]
+    fn a_task_that_ends_on_the_forewarning_keeps_its_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = dir.path().join("ledger");
+        std::fs::write(&task, "trap 'exit 7' USR1\n: > $0.up\nwhile :; do sleep 0.01; done\n").unwrap();
+        let script = text(&Table::new(), 0);
+        let (_, end) = script.split_once("\n\n").unwrap();
+        // The task is over before the trap is: the wait that the signal ended says nothing of it.
+        let end = end.replace(r"'/opt/it'\''s/ledger'", &format!("bash {}", task.display()));
+        let end = end.replace("trap 'kill -USR1 \"$task\"' USR1", "trap 'kill -USR1 \"$task\"; sleep 0.5' USR1");
+        let warn =
+            format!("{{ until [ -e {}.up ]; do sleep 0.01; done; sleep 0.1; kill -USR1 $$; }} &\n", task.display());
+        let status = std::process::Command::new("bash").args(["-c", &format!("{warn}{end}")]).status().unwrap();
+        assert_eq!(status.code(), Some(7));
     }
 
     #[test]

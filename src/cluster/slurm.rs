@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Slurm's commands try for a minute to reach a controller that is not there.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What a running attempt may wait for a figure that it can do without.
+const SHORT: Duration = Duration::from_secs(5);
 /// The longest array that Slurm has where a site says nothing else (`MaxArraySize` is 1001).
 const USUAL_TASKS: u32 = 1001;
 
@@ -32,8 +34,19 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("--gres", "SBATCH_GRES"),
     ("--gres", "SBATCH_GPUS"),
 ];
-/// Would keep sbatch from ending at once.
-const WAITS: &str = "SBATCH_WAIT";
+/// Would keep sbatch from ending at once, or take the job to a cluster that nobody asks.
+const NEVER: [&str; 2] = ["SBATCH_WAIT", "SBATCH_CLUSTERS"];
+
+/// Variables that would hide jobs from squeue.
+const HIDES: &[&str] = &[
+    "SQUEUE_ACCOUNT",
+    "SQUEUE_LICENSES",
+    "SQUEUE_NAMES",
+    "SQUEUE_PARTITION",
+    "SQUEUE_QOS",
+    "SQUEUE_STATES",
+    "SQUEUE_USERS",
+];
 
 /// A task of a job array: the array's job and the task's number.
 pub type TaskId = (String, u32);
@@ -141,7 +154,8 @@ impl Slurm {
             return Ok(BTreeMap::new());
         }
         let list = jobs.join(",");
-        let said = Self::ask("squeue", &["-h", "-r", "-t", "all", "-j", &list, "-o", "%F|%K|%T|%N|%r"])?;
+        let fields = ["-h", "-r", "-t", "all", "-j", &list, "-o", "%F|%K|%T|%N|%r"];
+        let said = command::ask("squeue", &fields, Path::new("/"), HIDES, PATIENCE)?;
         let mut found = if said.is_success() {
             read_queue(&said.out)
         } else if said.err.contains("Invalid job id") {
@@ -165,8 +179,8 @@ impl Slurm {
     /// The energy in joules that Slurm's own counter has seen of a running job's script, where the cluster has such a counter.
     pub fn energy_j(self, job: &str) -> Option<i64> {
         let step = format!("{job}.batch");
-        let said =
-            Self::ask("sstat", &["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"]).ok()?;
+        let fields = ["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"];
+        let said = command::ask("sstat", &fields, Path::new("/"), &[], SHORT).ok()?;
         let joules = said.out.lines().next()?.trim().parse().ok()?;
         // Without a counter it is 0.
         (joules > 0).then_some(joules)
@@ -178,7 +192,7 @@ fn overriding(script: &str) -> Vec<&'static str> {
     let options: Vec<&str> = script.lines().filter_map(|line| line.strip_prefix("#SBATCH ")).collect();
     let says = |option: &str| options.iter().any(|said| said.split('=').next() == Some(option));
     let named = OVERRIDES.iter().filter(|(option, _)| says(option)).map(|(_, variable)| *variable);
-    named.chain([WAITS]).collect()
+    named.chain(NEVER).collect()
 }
 
 fn refused(command: &'static str, said: &Said) -> ClusterError {
@@ -292,7 +306,7 @@ mod tests {
     #[test]
     fn what_a_script_says_no_variable_changes() {
         let script = "#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --requeue\n\necho --time=5\n";
-        assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT"]);
+        assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
     }
 
     #[test]

@@ -91,6 +91,11 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// Whether each cell's array was handed to Slurm: while `submit` is at it, some are not yet.
+    pub fn is_submitted(&self) -> bool {
+        self.cells.iter().all(|cell| cell.job.is_some())
+    }
+
     /// Whether no task is still to come to a cell.
     pub fn is_over(&self) -> bool {
         !self.cells.iter().any(|cell| cell.state.is_under_way())
@@ -219,8 +224,37 @@ mod tests {
         assert_eq!(of(tally(2, 0, 0, 0), None, Some(&running)).0, State::Finished);
         assert_eq!(of(tally(1, 0, 0, 1), None, None).0, State::Finished);
         assert_eq!(of(tally(1, 1, 0, 0), None, Some(&running)).0, State::Failed);
+        let at_it = note(CellState::Running, None);
+        assert_eq!(
+            of(tally(0, 0, 0, 1), Some(&at_it), Some(&running)).0,
+            State::Running,
+            "one of two was sealed before"
+        );
         let done = note(CellState::Done, None);
         assert_eq!(of(tally(1, 0, 0, 0), Some(&done), None).0, State::Finished, "fewer were left than was thought");
+    }
+
+    #[test]
+    fn what_is_still_being_submitted_is_not_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::at(dir.path());
+        let submission = Submission {
+            name: "n".to_owned(),
+            experiment: "e".to_owned(),
+            manifest: "m.toml".to_owned(),
+            manifest_digest: Digest::of(b"m"),
+            created_unix_ms: 0,
+            request: crate::record::Table::new(),
+            arrays: Vec::new(),
+            cells: vec![cell()],
+        };
+        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        folder.write("submission.json", submission.text().as_bytes()).unwrap();
+        let known = BTreeMap::new();
+        assert!(!stand(&folder, Some(&known)).unwrap().is_submitted());
+        let job = Submitted { job: "1".to_owned(), array: 0, tasks: vec![0], unix_ms: 0 };
+        folder.add_job(&job).unwrap();
+        assert!(stand(&folder, Some(&known)).unwrap().is_submitted());
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct Listed {
     pub array: usize,
     /// The task of that array.
     pub task: u32,
-    /// The attempts that were missing when it was submitted.
+    /// How many attempts it needs; those of its run that are sealed already count, once its node knows which run it is.
     pub attempts: usize,
 }
 

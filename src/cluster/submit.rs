@@ -95,8 +95,8 @@ pub struct Draft<'a> {
     pub program: Option<ProgramText>,
     /// What is recorded of this moment with each attempt.
     pub facts: Table,
-    /// The cells, each with its missing attempts.
-    pub members: Vec<(Member, usize)>,
+    /// The cells.
+    pub members: Vec<Member>,
 }
 
 /// A submission as it will be written.
@@ -120,9 +120,9 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
     if !folder.dir().to_str().is_some_and(|path| path.chars().all(is_plain)) {
         return Err(RequestError::Folder(folder.dir().to_owned()));
     }
-    let mut groups: BTreeMap<u32, Vec<&(Member, usize)>> = BTreeMap::new();
+    let mut groups: BTreeMap<u32, Vec<&Member>> = BTreeMap::new();
     for member in &draft.members {
-        groups.entry(draft.request.gpus_of(member.0.expected.cell())?).or_default().push(member);
+        groups.entry(draft.request.gpus_of(member.expected.cell())?).or_default().push(member);
     }
     let longest = usize::try_from(draft.limits.tasks).unwrap_or(usize::MAX).max(1);
     let (mut arrays, mut scripts, mut tasks) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -131,11 +131,11 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
         let given = draft.request.cells_per_task.and_then(|cells| usize::try_from(cells).ok());
         let each = given.unwrap_or_else(|| members.len().div_ceil(longest)).max(1);
         let kind = draft.request.kind(&draft.limits.cluster, gpus);
-        let chunks: Vec<&[&(Member, usize)]> = members.chunks(each).collect();
+        let chunks: Vec<&[&Member]> = members.chunks(each).collect();
         for chunks in chunks.chunks(longest) {
             let array = arrays.len();
             for (task, cells) in (0..).zip(chunks) {
-                let members: Vec<Member> = cells.iter().map(|(member, _)| member.clone()).collect();
+                let members: Vec<Member> = cells.iter().map(|member| (*member).clone()).collect();
                 places.extend(members.iter().map(|member| (member.id, (array, task))));
                 let file = TaskFile {
                     submission: name.clone(),
@@ -164,9 +164,11 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
             arrays.push(Array { gpus, tasks: chunks.len(), kind: kind.clone() });
         }
     }
-    let cells = draft.members.iter().filter_map(|(member, attempts)| {
+    let cells = draft.members.iter().filter_map(|member| {
         let (array, task) = *places.get(&member.id)?;
-        Some(Listed { id: member.id, label: member.label.clone(), array, task, attempts: *attempts })
+        // What is sealed of its run is counted once the node knows which run it is.
+        let (Cause::Complete(attempts) | Cause::Repeat(attempts)) = member.cause;
+        Some(Listed { id: member.id, label: member.label.clone(), array, task, attempts })
     });
     let submission = Submission {
         cells: cells.collect(),
@@ -254,4 +256,35 @@ pub fn resume(standing: &Standing, folder: &Folder, slurm: Slurm) -> Result<Vec<
         jobs.push(submitted);
     }
     Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::table_of;
+    use super::*;
+    use crate::record::Cell;
+
+    #[test]
+    fn a_cell_needs_all_its_attempts_whatever_is_sealed() {
+        let member = |seed: u64, cause: Cause| {
+            let cell = Cell { config: table_of([("hardware.device", "cpu".into())]), settings: Table::new(), seed };
+            let expected = Expected::recorded(cell, Table::new());
+            let sealed = [(RunId(Digest::of(b"run")), 1)].into();
+            Member { id: expected.id(), label: String::new(), expected, cause, sealed }
+        };
+        let draft_of = Draft {
+            experiment: "e",
+            manifest: (Path::new("m.toml"), Digest::of(b"m")),
+            when: (0, "now"),
+            request: &Request::merged(&[]).unwrap(),
+            limits: &Limits::usual(),
+            ledger: Path::new("/l"),
+            program: None,
+            facts: Table::new(),
+            members: vec![member(1, Cause::Complete(3)), member(2, Cause::Repeat(2))],
+        };
+        let drafted = draft(&draft_of, &Folder::at(Path::new("/spool/n"))).unwrap();
+        let attempts: Vec<usize> = drafted.submission.cells.iter().map(|cell| cell.attempts).collect();
+        assert_eq!(attempts, [3, 2]);
+    }
 }

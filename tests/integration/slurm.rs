@@ -114,7 +114,7 @@ fn fifty_tasks_at_once_while_everything_is_brought_home() {
     let seeds: Vec<String> = (1..=25).map(|seed| seed.to_string()).collect();
     cluster.sandbox.sweep_manifest(&format!("{WORKER}\nsleep 1\n"), "[1, 2]", &format!("[{}]", seeds.join(", ")));
     assert_eq!(cluster.json(&["submit", "m.toml"], 0)["arrays"][0]["tasks"], 50);
-    cluster.sandbox.wait_for("all fifty", || {
+    cluster.wait_for("all fifty", || {
         cluster.collect();
         cluster.states().iter().all(|(state, _)| state == "finished")
     });
@@ -161,14 +161,22 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     let loading = "() { [ \"$1\" = load ] && shift && local IFS=: && export LOADEDMODULES=\"$*\"; }";
     let options = ["submit", "m.toml", "--site", "here", "--option", "--hold", "--json"];
     let mut command = cluster.command(&options);
-    command.env("BASH_FUNC_module%%", loading).env("SBATCH_PARTITION", "preemptible");
+    command
+        .env("BASH_FUNC_module%%", loading)
+        .env("SBATCH_PARTITION", "preemptible")
+        .env("SBATCH_CLUSTERS", "elsewhere");
     let said: Value = serde_json::from_str(&Said::new(command.output().unwrap()).expect(0)).unwrap();
     let first = said["arrays"][0]["job"].as_str().unwrap();
     cluster.sandbox.sweep_manifest(WORKER, "2", "1");
     let dependency = format!("--dependency=afterany:{first}");
     cluster.submit(&["--option", &dependency]);
     let waits = ("waiting".to_owned(), "Dependency".to_owned());
-    cluster.sandbox.wait_for("the reason", || cluster.states()[0] == waits);
+    cluster.wait_for("the reason", || cluster.states()[0] == waits);
+    let mut command = cluster.command(&["status", "--all", "--json"]);
+    command.env("SQUEUE_USERS", "nobody").env("SQUEUE_PARTITION", "preemptible").env("SQUEUE_NAMES", "another");
+    let said: Value = serde_json::from_str(&Said::new(command.output().unwrap()).expect(0)).unwrap();
+    let newest = said["submissions"].as_array().unwrap().last().unwrap();
+    assert_eq!(newest["cells"][0]["state"], "waiting", "no variable hides it");
     cluster.slurm("scontrol", &["release", first]);
     cluster.await_states(&["finished"]);
     cluster.collect();

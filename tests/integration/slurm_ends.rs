@@ -23,7 +23,7 @@ fn a_forewarning_seals_what_was_done_and_resume_executes_the_rest() {
     cluster.sandbox.sweep_manifest(PATIENT, "[1, 2]", "1");
     cluster.sandbox.write("go-1", "");
     let job = cluster.submit(&[]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-2").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-2").exists());
     cluster.await_states(&["finished", "running"]);
     cluster.slurm("scancel", &["--batch", "--signal=USR1", &format!("{job}_1")]);
     cluster.await_states(&["finished", "interrupted"]);
@@ -54,10 +54,10 @@ fn a_task_whose_time_is_over_asks_for_another_start_and_goes_on_there() {
     cluster.sandbox.sweep_manifest(PATIENT, "[1, 2, 3]", "1");
     cluster.sandbox.write("go-1", "");
     let job = cluster.submit(&["--cells-per-task", "3"]);
-    cluster.sandbox.wait_for("the second cell", || cluster.sandbox.path("started-2").exists());
+    cluster.wait_for("the second cell", || cluster.sandbox.path("started-2").exists());
     cluster.sandbox.write("go-3", "");
     cluster.slurm("scancel", &["--batch", "--signal=USR1", &format!("{job}_0")]);
-    cluster.sandbox.wait_for("the end of the first start", || {
+    cluster.wait_for("the end of the first start", || {
         cluster.states().iter().map(|(state, _)| state.as_str()).eq(["finished", "waiting", "waiting"])
     });
     assert!(!cluster.sandbox.path("started-3").exists(), "no cell is begun after the forewarning");
@@ -74,9 +74,9 @@ fn a_preempted_task_is_sealed_and_started_again() {
     let Some(cluster) = Cluster::start(&["--nodes", "1", "--cpus", "1"]) else { return };
     cluster.sandbox.sweep_manifest(PATIENT, "1", "1");
     cluster.submit(&["--partition", "preemptible"]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     cluster.slurm("sbatch", &["--partition=gpu", "--output=/dev/null", "--wrap", "sleep 2"]);
-    cluster.sandbox.wait_for("the preemption", || {
+    cluster.wait_for("the preemption", || {
         let out = cluster.sandbox.ledger_dir().join("slurm");
         let found = Command::new("find").arg(out).args(["-name", "*.interrupted.ledger"]).output().unwrap();
         !found.stdout.is_empty()
@@ -94,7 +94,7 @@ fn cancelled_tasks_are_sealed_and_those_that_never_ran_are_named() {
     let Some(cluster) = Cluster::start(&["--nodes", "1", "--cpus", "1"]) else { return };
     cluster.sandbox.sweep_manifest(PATIENT, "[1, 2]", "1");
     let job = cluster.submit(&[]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     cluster.slurm("scancel", &[&job]);
     cluster.await_states(&["interrupted", "cancelled"]);
     cluster.collect();
@@ -132,7 +132,7 @@ fn of_a_task_that_was_killed_the_copy_of_its_journal_is_left() {
         found.retain(|path| fs::metadata(path).unwrap().len() > 0);
         !found.is_empty()
     };
-    cluster.sandbox.wait_for("the copy of the journal", copied);
+    cluster.wait_for("the copy of the journal", copied);
     assert_eq!(cluster.json(&["collect", "--patience", "0"], 0)["waiting"], 1, "its task lives");
     let (task, _) = task_processes(&cluster);
     kill("-KILL", &task);
@@ -154,7 +154,7 @@ fn a_node_that_dies_takes_one_attempt_and_resume_finds_another_node() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     cluster.sandbox.sweep_manifest(&format!("echo $$ > pid\n{PATIENT}"), "1", "1");
     cluster.submit(&["--option", "--no-requeue"]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     cluster.await_states(&["running"]);
     let status = cluster.json(&["status"], 0);
     let node = status["submissions"][0]["cells"][0]["node"].as_str().unwrap().to_owned();
@@ -198,7 +198,7 @@ fn what_slurm_has_forgotten_is_over() {
     cluster.sandbox.sweep_manifest(&format!("[ $1 = 1 ] || echo $$ > pid\n{PATIENT}"), "[1, 2]", "1");
     cluster.sandbox.write("go-1", "");
     let job = cluster.submit(&[]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-2").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-2").exists());
     cluster.await_states(&["finished", "running"]);
     kill("-KILL", &task_processes(&cluster).0);
     cluster.await_states(&["finished", "lost"]);
@@ -219,7 +219,7 @@ fn the_accounts_know_what_the_queue_has_forgotten() {
     let Some(cluster) = Cluster::start(&["--accounting", "--conf", "MinJobAge=2"]) else { return };
     cluster.sandbox.sweep_manifest(&format!("echo $$ > pid\n{PATIENT}"), "1", "1");
     cluster.submit(&["--time", "5"]);
-    cluster.sandbox.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
+    cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     kill("-KILL", &task_processes(&cluster).0);
     while !cluster.slurm("squeue", &["-h", "-t", "all"]).is_empty() {
         std::thread::sleep(std::time::Duration::from_secs(1));

@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Said, Sandbox, repository};
 use serde_json::Value;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Clusters at once: a test mostly waits, but the machine is small.
 const AT_ONCE: usize = 3;
+/// How long something may take to come about.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
@@ -30,7 +32,7 @@ fn tool() -> PathBuf {
 /// Says something that is seen of tests that pass, too.
 fn tell(text: &str) {
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn is_installed(programs: &[&str]) -> bool {
@@ -60,14 +62,24 @@ impl Cluster {
         let name = format!("ledger-slurm-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::SeqCst));
         // Slurm's sockets lie in it, and their paths are short.
         let cluster = Self { sandbox: Sandbox::new(), tool, dir: PathBuf::from("/tmp").join(name) };
-        let output = cluster.tool(&[&["start"], options].concat());
+        let output = cluster.tool(&[&["start"], options].concat()).unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "Slurm does not start: {said}");
         Some(cluster)
     }
 
-    fn tool(&self, arguments: &[&str]) -> Output {
-        Command::new(&self.tool).args(arguments).env("LOCAL_SLURM_DIR", &self.dir).output().unwrap()
+    fn tool(&self, arguments: &[&str]) -> io::Result<Output> {
+        Command::new(&self.tool).args(arguments).env("LOCAL_SLURM_DIR", &self.dir).output()
+    }
+
+    /// Waits for something that a task on a node does: Slurm takes its time to start one.
+    pub fn wait_for(&self, what: &str, mut there: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !there() {
+            let queue = || self.slurm("squeue", &["-t", "all"]);
+            assert!(since.elapsed() < PATIENCE, "{what} did not come\n{}", queue());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// A command of ledger's.
@@ -120,7 +132,7 @@ impl Cluster {
                 return;
             }
             let queue = || self.slurm("squeue", &["-t", "all"]);
-            assert!(since.elapsed() < Duration::from_secs(90), "{expected:?} did not come: {states:?}\n{}", queue());
+            assert!(since.elapsed() < PATIENCE, "{expected:?} did not come: {states:?}\n{}", queue());
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -144,13 +156,16 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let logs = self.sandbox.ledger_dir().join("slurm");
-            let found = Command::new("grep").args(["-rh", "", "--include=*.log"]).arg(&logs).output().unwrap();
-            tell(&format!("what the tasks printed:\n{}", String::from_utf8_lossy(&found.stdout)));
+            // Another panic would end the whole process, and the other clusters would stay.
+            if let Ok(found) = Command::new("grep").args(["-rh", "", "--include=*.log"]).arg(&logs).output() {
+                tell(&format!("what the tasks printed:\n{}", String::from_utf8_lossy(&found.stdout)));
+            }
         }
         let output = self.tool(&["stop"]);
         *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         ENDED.notify_one();
         if !std::thread::panicking() {
+            let output = output.unwrap();
             assert!(output.status.success(), "Slurm does not stop: {}", String::from_utf8_lossy(&output.stderr));
         }
     }

@@ -75,7 +75,7 @@ impl<'a> Maker<'a> {
             row: &self.sheet.rows[row],
             partner: partner.and_then(|at| self.joined?.rows.get(at)),
         };
-        let config = self.config(&of);
+        let config = self.config(&of)?;
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(
                 of.refused("model.name is empty or no text (type = \"text\" makes text of a number)".to_owned())
@@ -124,7 +124,7 @@ impl<'a> Maker<'a> {
         let wall_s = metrics.get("wall_time").and_then(|metric| metric.value).unwrap_or(0.0);
         let attempt = Attempt {
             run: run.id,
-            nonce: of.nonce(&run, seen),
+            nonce: of.nonce(&run, (&metrics, &taints), seen),
             started_unix_ms: self.started_ms(&of)?,
             wall_ns: std::time::Duration::try_from_secs_f64(wall_s)
                 .map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(0)),
@@ -142,16 +142,32 @@ impl<'a> Maker<'a> {
         Ok(Sealed { run, attempt, series: Vec::new(), phases: Vec::new() })
     }
 
-    fn config(&self, of: &Cells<'_>) -> Table {
-        let value = |rule: &FieldRule| {
-            let value = of.made(&rule.template, rule.kind)?;
-            let value = match (rule.units, value.as_float()) {
-                (Some((from, to)), Some(number)) => whole_again(&value, from.convert(number, to)),
-                _ => value,
+    fn config(&self, of: &Cells<'_>) -> Result<Table, ImportError> {
+        let mut config = Table::new();
+        for rule in &self.map.fields {
+            if let Some(value) = self.field(rule, of)? {
+                config.insert(rule.name.clone(), as_manifests_have_it(&rule.name, value));
+            }
+        }
+        Ok(config)
+    }
+
+    /// The value of a field; none where it is missing. One that does not fit would make one run of rows that differ, so it is refused.
+    fn field(&self, rule: &FieldRule, of: &Cells<'_>) -> Result<Option<Value>, ImportError> {
+        let Some(value) = of.made(&rule.template, rule.kind) else {
+            return match of.text(&rule.template).filter(|text| !is_missing(text)) {
+                Some(text) => {
+                    Err(of.refused(format!("`{}`: `{text}` is not of the type that the map names", rule.name)))
+                }
+                None => Ok(None),
             };
-            Some((rule.name.clone(), as_manifests_have_it(&rule.name, value)))
         };
-        self.map.fields.iter().filter_map(value).collect()
+        let Some((from, to)) = rule.units else { return Ok(Some(value)) };
+        match value.as_float() {
+            Some(number) => Ok(Some(whole_again(&value, from.convert(number, to)))),
+            None if value.as_str().is_some_and(is_missing) => Ok(None),
+            None => Err(of.refused(format!("`{}`: `{value}` {NO_NUMBER}, but has a unit", rule.name))),
+        }
     }
 
     fn metrics(&self, of: &Cells<'_>, config: &Table, taints: &mut Vec<String>) -> BTreeMap<String, Metric> {
@@ -163,7 +179,7 @@ impl<'a> Maker<'a> {
                 (Origin::Formula(_), Some(formula)) => {
                     let lookup = |name: &str| match metrics.get(name) {
                         Some(metric) => metric.value,
-                        None => config.get(name).or(of.value(name).as_ref()).and_then(Value::as_float),
+                        None => config.get(name).map_or_else(|| of.float(name), Value::as_float),
                     };
                     formula.value(&lookup).map_err(|name| format!("`{name}` has no value"))
                 }
@@ -246,6 +262,28 @@ fn as_manifests_have_it(name: &str, value: Value) -> Value {
     }
 }
 
+/// What a map made of a row besides its run.
+type Made<'a> = (&'a BTreeMap<String, Metric>, &'a [String]);
+
+/// Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
+fn made_bytes((metrics, taints): Made<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, metric) in metrics {
+        for text in [name.as_str(), metric.unit.as_str()] {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        }
+        bytes.push(u8::from(metric.value.is_some()));
+        bytes.extend(metric.value.map(|value| value.to_bits().to_le_bytes()).into_iter().flatten());
+    }
+    for taint in taints {
+        bytes.push(2);
+        bytes.extend_from_slice(taint.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
 /// The cells of a row and of its partner.
 struct Cells<'a> {
     maker: &'a Maker<'a>,
@@ -275,13 +313,18 @@ impl<'a> Cells<'a> {
         sheet.value(row, place)
     }
 
+    /// The number in a cell, whatever its column's other cells hold.
+    fn float(&self, column: &str) -> Option<f64> {
+        self.value(column)?.as_float().or_else(|| self.cell(column)?.trim().parse().ok())
+    }
+
     /// What a template makes of the row; none where a cell alone is missing.
     fn made(&self, template: &Template, kind: Option<Kind>) -> Option<Value> {
         match (template, kind) {
-            (Template::Constant(value), _) => Some(value.clone()),
-            (Template::Column(column), Some(kind)) => kind.value(self.cell(column)?),
+            (_, Some(kind)) => kind.value(&self.text(template)?),
+            (Template::Constant(value), None) => Some(value.clone()),
             (Template::Column(column), None) => self.value(column),
-            (Template::Mixed(_), _) => self.text(template).map(Value::from),
+            (Template::Mixed(_), None) => self.text(template).map(Value::from),
         }
     }
 
@@ -319,14 +362,16 @@ impl<'a> Cells<'a> {
         ImportError::Rows { faults: vec![fault], count: 1 }
     }
 
-    /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another.
-    fn nonce(&self, run: &Run, seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
-        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0];
+    /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another, and so is
+    /// one of which a corrected map makes something else.
+    fn nonce(&self, run: &Run, made: Made<'_>, seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
+        let made = made_bytes(made);
+        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, &made];
         pieces.extend(self.row.cells.iter().map(String::as_bytes));
         // Where the first row ends matters, and no cell is a zero byte alone by accident: its length is hashed too.
         pieces.push(&[0]);
         pieces.extend(self.partner.iter().flat_map(|partner| &partner.cells).map(String::as_bytes));
-        let content = Digest::of_pieces("ledger table row v1", &pieces).0;
+        let content = Digest::of_pieces("ledger table row v2", &pieces).0;
         let count = seen.entry(content).or_default();
         *count += 1;
         let Digest(bytes) = Digest::of_pieces("ledger table import v1", &[&content, &count.to_le_bytes()]);

@@ -323,7 +323,13 @@ impl Reader<'_> {
         }
         let known = known_metric(&name).and_then(|known| Some((Unit::named(known.unit)?, known.unit.to_owned())));
         let given = unit.clone().or_else(|| known.clone());
-        let kept = to.or(known).or(unit);
+        if let (Some((to, said)), Some((own, kept))) = (&to, &known)
+            && to != own
+        {
+            self.fault(node.span.start, format!("`{name}` is kept in `{kept}`, not in `{said}` (leave out `to`)"));
+            return None;
+        }
+        let kept = known.or(to).or(unit);
         let (unit, units) = match (given, kept) {
             (Some((from, _)), Some((to, name))) if from.fits(to) => (name, Some((from, to))),
             (Some((_, from)), Some((_, to))) => {

@@ -49,8 +49,7 @@ impl Sheet {
         if rows.is_empty() {
             return Err(ImportError::Empty(source.path));
         }
-        let column = |at: usize| rows.iter().filter_map(move |row: &Row| row.cells.get(at).map(String::as_str));
-        let kinds = (0..heads.len()).map(|at| Kind::of_column(column(at))).collect();
+        let kinds = kinds(heads.len(), &rows);
         Ok(Self { source, heads, kinds, rows })
     }
 
@@ -85,6 +84,8 @@ impl Sheet {
             }
         }
         self.rows = kept;
+        // A row that is left out says nothing of what its columns hold.
+        self.kinds = kinds(self.heads.len(), &self.rows);
         Ok(before - self.rows.len())
     }
 
@@ -107,6 +108,12 @@ impl Sheet {
     pub(super) fn missing(&self, column: &str) -> ImportError {
         ImportError::Column { path: self.source.path.clone(), column: column.to_owned(), columns: self.heads.clone() }
     }
+}
+
+/// The type of each column.
+fn kinds(columns: usize, rows: &[Row]) -> Vec<Kind> {
+    let column = |at: usize| rows.iter().filter_map(move |row| row.cells.get(at).map(String::as_str));
+    (0..columns).map(|at| Kind::of_column(column(at))).collect()
 }
 
 /// The keys of a row's cells.

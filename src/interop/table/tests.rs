@@ -87,6 +87,21 @@ fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
 }
 
 #[test]
+fn what_a_corrected_map_makes_of_a_row_is_another_attempt() {
+    let nonce = |map: &str| Files::new(TABLE, map).read().unwrap().sealed[0].attempt.nonce;
+    assert_eq!(nonce(MAP), nonce(&format!("# a remark\n{MAP}")));
+    for (old, new) in [
+        ("unit = \"min\"", "unit = \"h\""),
+        ("yield =", "gain ="),
+        ("yield = { formula = \"energy / batch\"", "yield = { formula = \"energy / batch\", unit = \"J\""),
+        ("[metrics]", "[[taint]]\nwhen = \"batch == 256\"\nreason = \"wrong\"\n[metrics]"),
+    ] {
+        assert!(MAP.contains(old));
+        assert_ne!(nonce(MAP), nonce(&MAP.replace(old, new)), "{new}");
+    }
+}
+
+#[test]
 fn rows_that_cannot_be_right_are_tainted_with_the_reason() {
     let map = format!("{MAP}\n[[taint]]\nwhen = \"batch == 16\"\nreason = \"batch 16 was a mistake\"\n");
     let results = Files::new(TABLE, &map).read().unwrap();
@@ -148,6 +163,37 @@ where = "target == 0.5"
 }
 
 #[test]
+fn fields_that_do_not_fit_are_refused_with_the_place() {
+    let with = |field: &str| MAP.replace("training.learning_rate = 1", field);
+    let fault = |field: &str| Files::new(TABLE, &with(field)).read().unwrap_err();
+    let typed = r#"extra.power = { value = "{power}", type = "int" }"#;
+    assert_eq!(fault(typed), "t.csv:6: `extra.power`: `much` is not of the type that the map names");
+    let mixed = r#"extra.both = { value = "{net}-{batch}", type = "int" }"#;
+    assert_eq!(fault(mixed), "t.csv:2: `extra.both`: `a-256` is not of the type that the map names");
+    let united = r#"extra.net = { value = "{net}", unit = "mW", to = "W" }"#;
+    assert_eq!(fault(united), "t.csv:2: `extra.net`: `a` is no number, but has a unit");
+    let table = TABLE.replace("much", "2");
+    let results = Files::new(&table, &with(typed)).read().unwrap();
+    let extra = |at: usize| results.sealed[at].run.config().get("extra.power").cloned();
+    assert_eq!((extra(0), extra(3)), (Some(100i64.into()), None), "what is missing stays missing");
+}
+
+#[test]
+fn a_cell_is_not_made_text_by_other_rows() {
+    let map =
+        MAP.replace("name = \"toy\"", "where = \"batch != many\"").replace("energy / batch", "energy / batch + power");
+    let files = Files::new(&format!("{TABLE}c,many,1,1,1,left\n"), &map);
+    let results = files.read().unwrap();
+    assert_eq!(results.left_out, 1);
+    assert_eq!(results.sealed[0].run.config()["training.batch_size"], 256i64.into());
+    assert_eq!(
+        results.sealed[0].attempt.metrics["yield"].value,
+        Some(12_000.0 / 256.0 + 100.0),
+        "`much` is in another row"
+    );
+}
+
+#[test]
 fn tables_that_cannot_be_read_are_refused_with_the_place() {
     let fault = |table: &str| Files::new(table, MAP).read().unwrap_err();
     let heads = "net,batch,limit_mw,minutes,power,note\n";
@@ -187,6 +233,7 @@ fn faults_of_a_map_have_places() {
       net < 3
       ^^^^^^^
     ");
+    insta::assert_snapshot!(fault(&MAP.replace("unit = \"J\"", "unit = \"J\", to = \"kWh\"")), @r"m.toml:15:10: `energy` is kept in `J`, not in `kWh` (leave out `to`)");
     insta::assert_snapshot!(fault("= 1"), @r"m.toml:1:1: this is not TOML: unquoted keys cannot be empty, expected letters, numbers, `-`, `_`");
     insta::assert_snapshot!(fault(&MAP.replace("name = \"toy\"", "seed = \"{net}\"")), @r"t.csv:2: the seed is `a` (it must be a whole number from 0)");
 }
