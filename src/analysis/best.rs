@@ -137,6 +137,16 @@ fn alone(contender: Contender) -> Option<Place> {
     })
 }
 
+/// Tests the means of two configurations as [`place`] does, and says how many attempts each is over. None where either has fewer than two, or one
+/// that is not finite.
+pub(super) fn test_of(first: &Contender, other: &Contender) -> Option<((usize, usize), Test)> {
+    if first.measured.iter().chain(&other.measured).any(|one| !one.value.is_finite()) {
+        return None;
+    }
+    let (first, other) = (alone(first.clone())?, alone(other.clone())?);
+    Some(((first.summary.n, other.summary.n), test(&first, &other)?))
+}
+
 /// What the same sensors are off by, they are off by on both sides, and it cancels; other sensors may be off to other sides.
 fn test(first: &Place, other: &Place) -> Option<Test> {
     let same = first.contender.sensors().is_some_and(|sensors| Some(sensors) == other.contender.sensors());

@@ -2,10 +2,11 @@
 //!
 //! Knows two sealed attempts and the repetitions of each. What was computed, and what was asked for, is compared in `difference`.
 
-use super::comparison::{SIGNIFICANCE, Summary, Test, holm, welch};
+use super::best::{Contender, test_of};
+use super::comparison::{SIGNIFICANCE, Test, holm};
 use super::join::{PhaseRow, join};
 use super::telemetry::{Curve, Kind, quantity};
-use crate::record::{Attempt, Axis, Metric, Sealed, Series};
+use crate::record::{Axis, Sealed, Series};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the repetitions of two configurations differ in a metric by more than chance.
@@ -27,35 +28,18 @@ impl Significance {
 }
 
 /// Tests the means of each metric over the repetitions of two configurations, all questions corrected together. A metric of which either has
-/// fewer than two finite values is not tested.
+/// fewer than two values, or one that is not finite, is not tested.
 ///
-/// What sensors are off by widens a difference unless the same ones measured both attempts.
-pub fn significance(
-    repetitions: &BTreeMap<String, (Vec<f64>, Vec<f64>)>,
-    a: &Attempt,
-    b: &Attempt,
-) -> BTreeMap<String, Significance> {
-    let same = !a.sensors().is_empty() && a.sensors() == b.sensors();
-    let tests: Vec<(&String, (usize, usize), Test)> = repetitions
-        .iter()
-        .filter_map(|(name, (x, y))| {
-            if x.iter().chain(y).any(|value| !value.is_finite()) {
-                return None;
-            }
-            let (x, y) = (Summary::of(x)?, Summary::of(y)?);
-            let off = |attempt: &Attempt, mean: f64| if same { 0.0 } else { off(attempt.metrics.get(name), mean) };
-            Some((name, (x.n, y.n), welch(&x, &y, (off(a, x.mean), off(b, y.mean)))?))
-        })
-        .collect();
+/// What sensors are off by widens a difference unless the same ones measured all repetitions of both.
+pub fn significance(repetitions: &BTreeMap<String, (Contender, Contender)>) -> BTreeMap<String, Significance> {
+    let tested = repetitions.iter().filter_map(|(name, (a, b))| {
+        let (n, test) = test_of(a, b)?;
+        Some((name, n, test))
+    });
+    let tests: Vec<(&String, (usize, usize), Test)> = tested.collect();
     let corrected = holm(&tests.iter().map(|(.., test)| test.p).collect::<Vec<_>>());
     let tested = tests.into_iter().zip(corrected);
     tested.map(|((name, n, test), corrected)| (name.clone(), Significance { n, test, corrected })).collect()
-}
-
-/// How far a mean may be off by the sensor of one of its attempts.
-fn off(metric: Option<&Metric>, mean: f64) -> f64 {
-    let share = metric.and_then(|metric| Some(metric.uncertainty? / metric.value?.abs()));
-    share.filter(|share| share.is_finite()).unwrap_or(0.0) * mean.abs()
 }
 
 /// What all phases of one name took, of one rank and on one GPU, in two attempts.
@@ -132,6 +116,7 @@ pub fn telemetry(a: &Sealed, b: &Sealed) -> Vec<TelemetryDifference> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::best::Measured;
     use super::super::trials::tests::trial;
     use super::*;
     use crate::record::Phase;
@@ -162,6 +147,32 @@ mod tests {
         assert_eq!((phases(&a, &a), telemetry(&a, &a)), (vec![], vec![]));
     }
 
+    /// Repetitions with these values, measured by these sensors in turn, which are off by a tenth.
+    fn contender(values: &[f64], sensors: &[&str]) -> Contender {
+        let one = trial(&[], 1, &[]);
+        let measured = values.iter().zip(sensors.iter().cycle()).map(|(value, sensor)| Measured {
+            attempt: one.id,
+            value: *value,
+            half_width: (!sensor.is_empty()).then(|| value / 10.0),
+            sensors: if sensor.is_empty() { BTreeSet::new() } else { [(*sensor).to_owned()].into() },
+        });
+        Contender { run: one.run.clone(), agreed: Vec::new(), measured: measured.collect() }
+    }
+
+    #[test]
+    fn sensors_are_those_of_all_repetitions() {
+        let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
+        let p = |a: &[&str], b: &[&str]| {
+            let all = BTreeMap::from([("energy".to_owned(), (contender(&x, a), contender(&y, b)))]);
+            significance(&all)["energy"].test.p
+        };
+        let unaware = p(&[""], &[""]);
+        assert_eq!(p(&["A"], &["A"]), unaware);
+        // The first attempts share a card, the others do not: what it is off by does not cancel.
+        assert!(p(&["A", "B"], &["A", "A"]) > 2.0 * unaware);
+        assert!(p(&["A"], &["B"]) > 2.0 * unaware);
+    }
+
     #[test]
     fn metrics_are_tested_together_and_only_with_repetitions() {
         // SciPy 1.17.1, ttest_ind(b, a, equal_var=False).pvalue: 0.0325276968503995 and 0.584113305918301 (as in `comparison`).
@@ -171,12 +182,15 @@ mod tests {
             ("time".to_owned(), (vec![1.0, 2.0], vec![3.0])),
             ("diverged".to_owned(), (vec![1.0, f64::NAN], vec![3.0, 4.0])),
         ]);
-        let one = trial(&[], 1, &[]).attempt;
-        let found = significance(&repetitions, &one, &one);
+        let repetitions: BTreeMap<String, (Contender, Contender)> = repetitions
+            .into_iter()
+            .map(|(name, (a, b)): (String, (Vec<f64>, Vec<f64>))| (name, (contender(&a, &[""]), contender(&b, &[""]))))
+            .collect();
+        let found = significance(&repetitions);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["energy", "loss"]);
         assert!((found["energy"].corrected - 0.065055393700799).abs() < 1e-9 && !found["energy"].is_significant());
         assert_eq!(found["energy"].n, (5, 3));
         let alone = BTreeMap::from([("energy".to_owned(), repetitions["energy"].clone())]);
-        assert!(significance(&alone, &one, &one)["energy"].is_significant());
+        assert!(significance(&alone)["energy"].is_significant());
     }
 }

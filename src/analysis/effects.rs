@@ -101,8 +101,9 @@ pub struct MainEffect {
     pub means: Vec<f64>,
     /// The two levels that are compared: of an ordered axis the first and the last, else those with the lowest and the highest adjusted mean.
     pub between: (usize, usize),
-    /// The difference of their adjusted means, the second less the first.
-    pub difference: f64,
+    /// The difference of their adjusted means, the second less the first; none where the axis cannot be told from the others, because its values
+    /// occur only together with some of theirs.
+    pub difference: Option<f64>,
     /// Half the width of its 95% interval.
     pub half_width: Option<f64>,
 }
@@ -146,6 +147,16 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
+    /// Adds a term for each of these pairs of terms: the products of their columns.
+    fn add_products(&mut self, pairs: &[(usize, usize)]) {
+        let product = |x: &Vec<f64>, z: &Vec<f64>| x.iter().zip(z).map(|(x, z)| x * z).collect();
+        for (a, b) in pairs {
+            let products = self.terms[*a].iter().flat_map(|x| self.terms[*b].iter().map(move |z| product(x, z)));
+            let products = products.collect();
+            self.terms.push(products);
+        }
+    }
+
     /// Residual sum of squares and rank with these terms, the mean among them.
     fn residual(&self, holds: impl Fn(usize) -> bool) -> (f64, usize) {
         let mut columns = vec![vec![1.0; self.y.len()]];
@@ -167,18 +178,14 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let count = factors.len();
     let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
     let mut model = Model { y, terms: factors.iter().map(Factor::columns).collect() };
-    for (a, b) in &pairs {
-        let product = |x: &Vec<f64>, z: &Vec<f64>| x.iter().zip(z).map(|(x, z)| x * z).collect();
-        let products = model.terms[*a].iter().flat_map(|x| model.terms[*b].iter().map(move |z| product(x, z)));
-        let products = products.collect();
-        model.terms.push(products);
-    }
     let (mut residual, mut rank) = (total, n);
     let mut without_pairs = None;
-    let columns = model.terms.iter().flatten().count();
-    if number(n) * number(columns).powi(2) * number(model.terms.len()) > MOST_WORK {
+    let wide = |term: usize| model.terms[term].len();
+    let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
+    if number(n) * number(columns).powi(2) * number(count + pairs.len()) > MOST_WORK {
         without_pairs = Some("there are too many combinations (--axes chooses)");
     } else if columns < n {
+        model.add_products(&pairs);
         (residual, rank) = model.residual(|_| true);
     }
     if rank >= n {
@@ -251,13 +258,18 @@ fn main_effect(
         columns.extend(term.iter().cloned());
     }
     let found = fit(&columns, model.y);
+    let (_, without) = model.residual(|term| term < factors.len() && term != at);
+    let is_estimable = found.rank - without == factor.levels.len() - 1;
+    let means: Vec<f64> =
+        (0..factor.levels.len()).map(|level| factor.mean(level, model.y, &|_| true).unwrap_or(f64::NAN)).collect();
     let weights = |level: usize, sign: f64| (level > 0).then(|| (first_column + level - 1, sign));
     let contrast = |from: usize, to: usize| {
         let mut all = vec![0.0; columns.len()];
         weights(from, -1.0).into_iter().chain(weights(to, 1.0)).for_each(|(column, sign)| all[column] += sign);
         all
     };
-    let adjusted: Vec<f64> = (0..factor.levels.len()).map(|level| found.contrast(&contrast(0, level))).collect();
+    let adjusted = |level: usize| if is_estimable { found.contrast(&contrast(0, level)) } else { means[level] };
+    let adjusted: Vec<f64> = (0..factor.levels.len()).map(adjusted).collect();
     let extreme = |sign: f64| {
         let order = |a: &usize, b: &usize| (sign * adjusted[*a]).total_cmp(&(sign * adjusted[*b]));
         (0..adjusted.len()).min_by(order).unwrap_or(0)
@@ -273,12 +285,13 @@ fn main_effect(
     MainEffect {
         factor: at,
         share,
-        means: (0..factor.levels.len())
-            .map(|level| factor.mean(level, model.y, &|_| true).unwrap_or(f64::NAN))
-            .collect(),
+        means,
         between,
-        difference: found.contrast(&wanted),
-        half_width: scale.zip(reach).map(|(scale, reach)| scale * reach * found.error(&wanted)),
+        difference: is_estimable.then(|| found.contrast(&wanted)),
+        half_width: scale
+            .zip(reach)
+            .filter(|_| is_estimable)
+            .map(|(scale, reach)| scale * reach * found.error(&wanted)),
     }
 }
 

@@ -36,6 +36,11 @@ impl Trial {
         }
         match self.attempt.counts() {
             Err(left) if !admitted.contains(&left.why) => Err(left),
+            // An attempt that failed may be tainted as well, and its own reason hides that.
+            Err(_) if !admitted.contains(&Why::Tainted) => match self.attempt.taints() {
+                taints if taints.is_empty() => Ok(()),
+                taints => Err(LeftOut { why: Why::Tainted, reason: taints.join("; ") }),
+            },
             _ => Ok(()),
         }
     }
@@ -224,6 +229,9 @@ pub(super) mod tests {
         assert_eq!(why(&one, &[Why::Tainted]), Err(Why::Hidden));
         one.attempt.outcome = Outcome::Failed { reason: "no".to_owned() };
         assert_eq!(why(&one, &[Why::Hidden]), Err(Why::Failed));
+        assert_eq!(why(&one, &[Why::Hidden, Why::Failed]), Err(Why::Tainted));
+        assert_eq!(why(&one, &[Why::Hidden, Why::Failed, Why::Tainted]), Ok(2.0));
+        one.attempt.facts.clear();
         assert_eq!(why(&one, &[Why::Hidden, Why::Failed]), Ok(2.0));
     }
 }

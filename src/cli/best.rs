@@ -3,11 +3,14 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection, direction_of, nothing};
-use crate::analysis::{self, Configuration, Contender, Measured, Place, configurations, count_left_out, place, saving};
+use crate::analysis::{
+    self, Configuration, Contender, Measured, Place, Trial, configurations, count_left_out, place, saving,
+};
 use crate::record::{Direction, GroupId, LeftOut, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
-use crate::store::{Reader, StoreError};
+use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 /// Say which configuration of a model is best by a metric, by how much, and how sure that is
@@ -77,7 +80,10 @@ fn at_least(text: &str) -> Result<(String, f64), String> {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
     let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.at_least.is_empty();
-    let ranking = if is_plain { by_index(args, direction, context)? } else { by_scan(args, direction, context)? };
+    let store = context.store();
+    // Older indexes hold what does not count.
+    let is_indexed = is_plain && !store.is_behind()?;
+    let ranking = if is_indexed { by_index(args, direction, store)? } else { by_scan(args, direction, store)? };
     if ranking.places.is_empty() {
         return Err(empty(args, &ranking, context));
     }
@@ -89,7 +95,10 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
     let unmet: usize = ranking.unmet.iter().map(|(_, below)| below).sum();
     if unmet > 0 {
         let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
-        return Failure::new(exit::NO, format!("no configuration has {} ({unmet} have less)", limits.join(" and ")));
+        return Failure::new(
+            exit::NO,
+            format!("no configuration has {} ({unmet} have less or no value)", limits.join(" and ")),
+        );
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
         let failure = "no attempt that matches has a finite value of that metric, or none matches";
@@ -120,8 +129,16 @@ impl Args {
     }
 }
 
-/// The run that the answer is held against, and what it is called; none where it is the fastest.
-fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<(Run, String)>, Failure>, StoreError> {
+/// A run that a person named to hold the answer against.
+struct Stated {
+    run: Run,
+    what: String,
+    /// Whether it was asked for; the tag stands for a wish that may not be fulfilled.
+    is_asked: bool,
+}
+
+/// The run that the answer is held against; none where it is the fastest.
+fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Stated>, Failure>, StoreError> {
     let (id, what) = match args.against.as_deref() {
         Some("fastest") => return Ok(Ok(None)),
         Some(text) => match context::resolve_run(reader, text)? {
@@ -138,16 +155,45 @@ fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<(Ru
         },
     };
     let run = reader.run(id)?;
+    let is_asked = args.against.is_some();
     let is_comparable = run.as_ref().is_some_and(|run| run.model() == args.model);
-    if !is_comparable && args.against.is_some() {
+    if !is_comparable && is_asked {
         return Ok(Err(Failure::new(exit::USAGE, format!("--against: run `{what}` is not of model `{}`", args.model))));
     }
-    Ok(Ok(run.filter(|_| is_comparable).map(|run| (run, what))))
+    Ok(Ok(run.filter(|_| is_comparable).map(|run| Stated { run, what, is_asked })))
+}
+
+impl Stated {
+    /// What is said if it cannot be held against: only one that was asked for is missed.
+    fn unusable(&self, why: &str) -> Result<(), Failure> {
+        let failure = || Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what));
+        if self.is_asked { Err(failure()) } else { Ok(()) }
+    }
+}
+
+/// A metric that is called time, and its means of two configurations.
+type Times = (&'static str, (f64, f64));
+
+/// The first of the times that both have, and both values.
+fn common_time<E>(mut times: impl FnMut(&str) -> Result<(Option<f64>, Option<f64>), E>) -> Result<Option<Times>, E> {
+    for time in TIMES {
+        if let (Some(own), Some(other)) = times(time)? {
+            return Ok(Some((time, (own, other))));
+        }
+    }
+    Ok(None)
+}
+
+/// The answer beside the run `run`; none where the baseline's metric is 0, since no share of that can be told.
+fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Times>, is_first: bool) -> Option<Baseline> {
+    let saving = if is_first { None } else { Some(saving(metric, time.map(|(_, both)| both))?) };
+    let time = time.map(|(name, _)| name.to_owned());
+    Some(Baseline { id: String::new(), run, what: what.to_owned(), time, saving })
 }
 
 /// The plain question, answered from the ordered index without reading other configurations than those that are shown.
-fn by_index(args: &Args, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
-    context.store().read(|reader| {
+fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+    store.read(|reader| {
         let mut contenders = Vec::new();
         let mut unit = known_metric(&args.metric).map_or("", |known| known.unit).to_owned();
         for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
@@ -164,12 +210,17 @@ fn by_index(args: &Args, direction: Direction, context: &Context) -> Result<Rank
         let mut ranking = args.ranking(direction, unit, places);
         ranking.ids = ids(reader, &ranking.places)?;
         let tally = reader.tally(&args.model, &args.metric)?;
-        let shown = || ranking.places.iter().map(|place| place.summary.n as u64).sum();
-        ranking.counted = if reader.is_current() { tally.counted } else { shown() };
+        ranking.counted = tally.counted;
         ranking.left_out = tally.left_out;
         match stated_baseline(reader, args)? {
-            Ok(stated) => ranking.baseline = indexed_baseline(reader, args, &ranking.places, stated)?,
+            Ok(stated) => match indexed_baseline(reader, args, &ranking.places, stated)? {
+                Ok(found) => ranking.baseline = found,
+                Err(failure) => return Ok(Err(failure)),
+            },
             Err(failure) => return Ok(Err(failure)),
+        }
+        if let Some(baseline) = &mut ranking.baseline {
+            baseline.id = reader.short(baseline.run.id.0)?;
         }
         Ok(Ok(ranking))
     })?
@@ -183,33 +234,45 @@ fn indexed_baseline(
     reader: &Reader<'_>,
     args: &Args,
     places: &[Place],
-    stated: Option<(Run, String)>,
-) -> Result<Option<Baseline>, StoreError> {
-    let Some(first) = places.first() else { return Ok(None) };
+    stated: Option<Stated>,
+) -> Result<Result<Option<Baseline>, Failure>, StoreError> {
+    let Some(first) = places.first() else { return Ok(Ok(None)) };
     let group = first.contender.run.parts.group_id();
     let mean = |group: GroupId, metric: &str| -> Result<Option<f64>, StoreError> {
         let values: Vec<f64> = reader.values(group, metric)?.into_iter().map(|(_, value)| value).collect();
         Ok(analysis::Summary::of(&values).map(|summary| summary.mean).filter(|mean| mean.is_finite()))
     };
-    for time in TIMES {
-        let Some(own_time) = mean(group, time)? else { continue };
-        let (run, what) = match &stated {
-            Some((run, what)) => (run.clone(), what.clone()),
-            None => match fastest(reader, args, time)? {
-                Some(run) => (run, "the fastest".to_owned()),
-                None => continue,
-            },
-        };
+    let beside = |run: Run, what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
         let other = run.parts.group_id();
-        let (Some(metric), time_of) = (mean(other, &args.metric)?, mean(other, time)?) else { continue };
-        let found = saving((first.summary.mean, metric), time_of.map(|other| (own_time, other)));
-        let saving = (other != group).then_some(found).flatten();
-        if other != group && saving.is_none() {
-            continue;
+        let Some(metric) = mean(other, &args.metric)? else { return Ok(None) };
+        let time = common_time(|time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
+        Ok(Some(baseline((run, what), (first.summary.mean, metric), time, other == group)))
+    };
+    if let Some(stated) = stated {
+        let why = match beside(stated.run.clone(), &stated.what)? {
+            Some(Some(found)) => return Ok(Ok(Some(found))),
+            Some(None) => is_zero(args),
+            None => has_none(args),
+        };
+        if let Err(failure) = stated.unusable(&why) {
+            return Ok(Err(failure));
         }
-        return Ok(Some(Baseline { id: reader.short(run.id.0)?, run, what, time: time.to_owned(), saving }));
     }
-    Ok(None)
+    for time in TIMES {
+        if mean(group, time)?.is_some() {
+            let Some(run) = fastest(reader, args, time)? else { continue };
+            return Ok(Ok(beside(run, "the fastest")?.flatten()));
+        }
+    }
+    Ok(Ok(None))
+}
+
+fn has_none(args: &Args) -> String {
+    format!("has no `{}` that counts", args.metric)
+}
+
+fn is_zero(args: &Args) -> String {
+    format!("has a `{}` of 0, and no share of that can be told", args.metric)
 }
 
 /// The fastest configuration that has the metric.
@@ -227,8 +290,8 @@ fn fastest(reader: &Reader<'_>, args: &Args, time: &str) -> Result<Option<Run>, 
 }
 
 /// The question with conditions, answered from all attempts of the model.
-fn by_scan(args: &Args, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
-    let selected = args.selection.select(context, Some(&args.model))?;
+fn by_scan(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+    let selected = args.selection.select_from(store, Some(&args.model))?;
     let full = |name: &String| selected.full_name(name, "--group-by");
     let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
     let mut found = configurations(&selected.trials, &by);
@@ -241,18 +304,20 @@ fn by_scan(args: &Args, direction: Direction, context: &Context) -> Result<Ranki
     }
     let contenders: Vec<Contender> =
         found.iter().filter_map(|one| one.contender(&args.metric, &selected.admitted)).collect();
-    let counted = contenders.iter().map(|contender| contender.measured.len() as u64).sum();
+    // As the index counts: siblings of an attempt with a value that is not finite are among them.
+    let counts = |trial: &&&Trial| trial.measured(&args.metric, &selected.admitted).is_ok();
+    let counted = found.iter().map(|one| one.trials.iter().filter(counts).count() as u64).sum();
     let places = place(contenders, direction, args.limit(), args.tolerance);
     let mut ranking = args.ranking(direction, selected.unit(&args.metric), places);
     ranking.left_out = left_out(&selected, &args.metric);
     ranking.counted = counted;
     ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
-    let (ids, stated) =
-        context.store_as_it_is().read(|reader| Ok((ids(reader, &ranking.places)?, stated_baseline(reader, args)?)))?;
+    let (ids, stated) = store.read(|reader| Ok((ids(reader, &ranking.places)?, stated_baseline(reader, args)?)))?;
     ranking.ids = ids;
-    ranking.baseline = scanned_baseline(args, &selected, &found, &ranking.places, stated?);
+    let all = configurations(selected.trials.iter().chain(&selected.others), &by);
+    ranking.baseline = scanned_baseline(args, &selected, &found, &all, &ranking.places, stated?)?;
     if let Some(baseline) = &mut ranking.baseline {
-        baseline.id = context.store_as_it_is().read(|reader| reader.short(baseline.run.id.0))?;
+        baseline.id = store.read(|reader| reader.short(baseline.run.id.0))?;
     }
     Ok(ranking)
 }
@@ -265,34 +330,34 @@ fn scanned_baseline(
     args: &Args,
     selected: &Selected,
     found: &[Configuration<'_>],
+    all: &[Configuration<'_>],
     places: &[Place],
-    stated: Option<(Run, String)>,
-) -> Option<Baseline> {
-    let attempts = |place: &Place| -> BTreeSet<_> { place.contender.measured.iter().map(|one| one.attempt).collect() };
-    let first = places.first()?;
-    let own = attempts(first);
-    let mean = |one: &Configuration<'_>, metric: &str| one.mean(metric, &selected.admitted);
-    let holds = |one: &Configuration<'_>, run: &Run| {
-        one.trials.iter().any(|trial| trial.run.parts.group_id() == run.parts.group_id())
-    };
+    stated: Option<Stated>,
+) -> Result<Option<Baseline>, Failure> {
+    let Some(first) = places.first() else { return Ok(None) };
+    let own: BTreeSet<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
     let is_first = |one: &Configuration<'_>| one.trials.iter().any(|trial| own.contains(&trial.id));
-    let first_one = found.iter().find(|one| is_first(one))?;
-    for time in TIMES {
-        let Some(own_time) = mean(first_one, time) else { continue };
-        let with_metric = found.iter().filter(|one| mean(one, &args.metric).is_some());
-        let (other, what) = match &stated {
-            Some((run, what)) => (with_metric.into_iter().find(|one| holds(one, run))?, what.clone()),
-            None => {
-                let timed = with_metric.filter_map(|one| Some((mean(one, time)?, one)));
-                let fastest = timed.min_by(|(a, _), (b, _)| a.total_cmp(b));
-                (fastest?.1, "the fastest".to_owned())
-            }
-        };
-        let metric = mean(other, &args.metric)?;
-        let found = saving((first.summary.mean, metric), mean(other, time).map(|other| (own_time, other)));
-        let saving = if is_first(other) { None } else { Some(found?) };
-        let run = other.run()?.clone();
-        return Some(Baseline { id: String::new(), run, what, time: time.to_owned(), saving });
+    let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
+    let mean = |one: &Configuration<'_>, metric: &str| one.mean(metric, &selected.admitted);
+    let beside = |other: &Configuration<'_>, metric: f64, run: Run, what: &str| {
+        let common = common_time(|time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
+        let time = common.unwrap_or_else(|never| match never {});
+        baseline((run, what), (first.summary.mean, metric), time, is_first(other))
+    };
+    if let Some(stated) = &stated {
+        let group = stated.run.parts.group_id();
+        let holds = |one: &&Configuration<'_>| one.trials.iter().any(|trial| trial.run.parts.group_id() == group);
+        // What the conditions leave out may still be held against.
+        let usable = found.iter().chain(all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
+        let beside = usable.map(|(one, metric)| beside(one, metric, stated.run.clone(), &stated.what));
+        match beside {
+            Some(Some(found)) => return Ok(Some(found)),
+            Some(None) => stated.unusable(&is_zero(args))?,
+            None => stated.unusable(&has_none(args))?,
+        }
     }
-    None
+    let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
+    let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
+    let fastest = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b));
+    Ok(fastest.and_then(|(_, metric, one)| beside(one, metric, one.run()?.clone(), "the fastest")))
 }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{Sealed, Value, known_metric};
+use crate::record::{Sealed, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -169,8 +169,9 @@ fn points(
         }
         let Some(sealed) = reader.sealed(trial.id)? else { continue };
         if args.by == "phase" {
+            let believes = !trial.attempt.estimators_disagree() || selected.admitted.contains(&Why::Tainted);
             for row in analysis::join(&sealed) {
-                let of = |name: &str| of_phase(&row, name).unwrap_or_else(|| plain(name));
+                let of = |name: &str| of_phase(&row, name, believes).unwrap_or_else(|| plain(name));
                 let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));
                 points.add(format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank), of(x), of(y));
             }
@@ -184,13 +185,14 @@ fn points(
     Ok(points)
 }
 
-/// A quantity of a phase; none where that name is none of them.
-fn of_phase(row: &PhaseRow, name: &str) -> Option<Option<f64>> {
+/// A quantity of a phase; none where that name is none of them. `believes` says whether the attempt's energies count.
+fn of_phase(row: &PhaseRow, name: &str, believes: bool) -> Option<Option<f64>> {
     Some(match name {
         "time" => Some(row.total_s),
         "median" => Some(row.median_s),
         "count" => u32::try_from(row.count).ok().map(f64::from),
         "share" => Some(row.share),
+        "power" | "energy" if !believes => None,
         "power" => row.energy.as_ref().ok().map(|energy| energy.joules / row.total_s),
         "energy" => row.energy.as_ref().ok().map(|energy| energy.joules),
         "utilization" => row.utilization.as_ref().ok().copied(),
@@ -214,4 +216,40 @@ fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
 fn of_gpu(sealed: &Sealed, rank: u32, name: &str) -> Option<f64> {
     let full = format!("gpu.{rank}.{name}");
     sealed.series.iter().find(|series| series.name == full).and_then(|series| Curve::of(series).mean())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{Energy, Method, Uncertainty};
+
+    #[test]
+    fn energies_of_estimators_that_disagree_are_left_out() {
+        let energy = Energy {
+            joules: 6.0,
+            length_s: 2.0,
+            method: Method::PowerInstant,
+            counter: None,
+            integrated: Some(6.0),
+            fault: None,
+            coverage: 1.0,
+            readings: 3,
+            uncertainty: Uncertainty::default(),
+        };
+        let row = PhaseRow {
+            name: "epoch".to_owned(),
+            rank: 0,
+            gpu: None,
+            count: 1,
+            total_s: 2.0,
+            median_s: 2.0,
+            share: 1.0,
+            energy: Ok(energy),
+            utilization: Err("not read".to_owned()),
+            samples: None,
+        };
+        let all = |believes| ["power", "energy", "time", "loss"].map(|name| of_phase(&row, name, believes));
+        assert_eq!(all(true), [Some(Some(3.0)), Some(Some(6.0)), Some(Some(2.0)), None]);
+        assert_eq!(all(false), [Some(None), Some(None), Some(Some(2.0)), None]);
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use crate::analysis;
-use crate::record::Sealed;
+use crate::analysis::{self, Contender, Measured};
+use crate::record::{Run, Sealed};
 use crate::report;
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?;
     let ((_, a), (_, b)) = (found.0?, found.1?);
     let difference = analysis::diff(&a, &b);
-    let significance = analysis::significance(&repetitions, &a.attempt, &b.attempt);
+    let significance = analysis::significance(&repetitions);
     context.answer(
         || report::diff_text(&difference, &significance, &args.a, &args.b),
         || report::diff_value(&difference, &significance),
@@ -42,21 +42,26 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if difference.is_empty() { exit::YES } else { exit::NO })
 }
 
-/// By metric the values of all repetitions of either configuration.
-type Repetitions = BTreeMap<String, (Vec<f64>, Vec<f64>)>;
+/// By metric all repetitions of either configuration.
+type Repetitions = BTreeMap<String, (Contender, Contender)>;
 
-/// None where both attempts are of one configuration.
+/// None where both attempts are of one configuration, or the indexes are older and hold what does not count.
 fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetitions, StoreError> {
     let (one, other) = (a.run.parts.group_id(), b.run.parts.group_id());
     let mut found = Repetitions::new();
-    if one == other {
+    if one == other || !reader.is_current() {
         return Ok(found);
     }
     for name in a.attempt.metrics.keys().filter(|name| b.attempt.metrics.contains_key(*name)) {
-        let values = |group| -> Result<Vec<f64>, StoreError> {
-            Ok(reader.values(group, name)?.into_iter().map(|(_, value)| value).collect())
+        let contender = |run: &Run| -> Result<Contender, StoreError> {
+            let mut measured = Vec::new();
+            for (id, value) in reader.values(run.parts.group_id(), name)? {
+                let Some(attempt) = reader.attempt(id)? else { continue };
+                measured.push(Measured::of(id, &attempt, name, value));
+            }
+            Ok(Contender { run: run.clone(), agreed: Vec::new(), measured })
         };
-        found.insert(name.clone(), (values(one)?, values(other)?));
+        found.insert(name.clone(), (contender(&a.run)?, contender(&b.run)?));
     }
     Ok(found)
 }

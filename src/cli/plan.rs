@@ -111,7 +111,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         .zip(&known)
         .map(|((planned, id), known)| planned_run(args, planned, id, known, context.json))
         .collect();
-    let plan = Plan { axes: axes(&planned), cost: sum_of_costs(args, &planned, &known), runs, time, energy };
+    let is_priced = args.price_kwh.is_some() || args.price_gpu_hour.is_some();
+    let unpriced = runs.iter().filter(|run| is_priced && run.cost.is_none()).map(|run| run.missing).sum();
+    let plan = Plan { axes: axes(&planned), cost: sum_of_costs(args, &planned, &known), unpriced, runs, time, energy };
     context.answer(|| report::forecast_text(&plan), || report::forecast_value(&plan))?;
     Ok(exit::YES)
 }
@@ -128,8 +130,7 @@ fn known(planned: &Planned, trials: &[Trial]) -> Known {
 
 fn planned_run(args: &Args, planned: &Planned, id: &str, known: &Known, whole: bool) -> PlannedRun {
     let time = known.time.as_ref().and_then(|history| Some((history.next()?, history.basis, history.values.len())));
-    let sum = |history: &Option<History>| history.as_ref().and_then(|history| history.sum_of(planned.missing));
-    let cost = args.cost(sum(&known.time), sum(&known.energy), known.gpus);
+    let cost = cost_of(args, planned, known);
     PlannedRun {
         id: if whole { planned.bound.run.id.to_string() } else { id.to_owned() },
         cell: planned.bound.cell.clone(),
@@ -141,16 +142,21 @@ fn planned_run(args: &Args, planned: &Planned, id: &str, known: &Known, whole: b
     }
 }
 
+/// The cost of a run's missing attempts; none unless all that has a price is known of them.
+fn cost_of(args: &Args, planned: &Planned, known: &Known) -> Option<Forecast> {
+    let sum = |history: &Option<History>| history.as_ref().and_then(|history| history.sum_of(planned.missing));
+    args.cost(sum(&known.time), sum(&known.energy), known.gpus)
+}
+
 /// The cost of all missing attempts of which it is known; runs of as many GPUs are summed with what their histories are off by.
 fn sum_of_costs(args: &Args, planned: &[Planned], known: &[Known]) -> Option<Forecast> {
     let mut sums = Vec::new();
     let counts: BTreeSet<u64> = known.iter().map(|known| known.gpus.to_bits()).collect();
     for gpus in counts {
         let of = || {
-            known
-                .iter()
-                .zip(planned)
-                .filter(move |(known, planned)| known.gpus.to_bits() == gpus && planned.missing > 0)
+            known.iter().zip(planned).filter(move |(known, planned)| {
+                known.gpus.to_bits() == gpus && planned.missing > 0 && cost_of(args, planned, known).is_some()
+            })
         };
         let time = total(of().filter_map(|(known, planned)| Some((known.time.as_ref()?, planned.missing))));
         let energy = total(of().filter_map(|(known, planned)| Some((known.energy.as_ref()?, planned.missing))));

@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names};
 use crate::record::{Direction, Why, known_metric};
-use crate::store::{Reader, StoreError};
+use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Arguments that select attempts.
@@ -28,6 +28,8 @@ pub(super) struct Selection {
 pub(super) struct Selected {
     /// The attempts that match.
     pub(super) trials: Vec<Trial>,
+    /// The attempts that do not.
+    pub(super) others: Vec<Trial>,
     /// The names that any attempt of the model has.
     pub(super) names: Names,
     /// What is taken in though it would be left out otherwise.
@@ -42,19 +44,25 @@ impl Selection {
 
     /// Reads the attempts of a model, or of all models, and keeps those that match.
     pub(super) fn select(&self, context: &Context, model: Option<&str>) -> Result<Selected, Failure> {
-        let trials = context.store().read(|reader| trials_of(reader, model))?;
-        let names = names(&trials);
-        let trials = self.filter(trials, &names)?;
-        let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());
-        Ok(Selected { trials, names, admitted: Why::ALL.into_iter().filter(named).collect() })
+        self.select_from(context.store(), model)
     }
 
-    fn filter(&self, mut trials: Vec<Trial>, names: &Names) -> Result<Vec<Trial>, Failure> {
-        if let Some(gpus) = self.gpus {
-            let wanted = Some(i64::from(gpus));
-            trials.retain(|trial| trial.field("hardware.gpus").and_then(|value| value.as_int()) == wanted);
-        }
-        let Some(text) = &self.condition else { return Ok(trials) };
+    /// The same from a ledger that is at hand.
+    pub(super) fn select_from(&self, store: &Store, model: Option<&str>) -> Result<Selected, Failure> {
+        let trials = store.read(|reader| trials_of(reader, model))?;
+        let names = names(&trials);
+        let (trials, others) = self.filter(trials, &names)?;
+        let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());
+        Ok(Selected { trials, others, names, admitted: Why::ALL.into_iter().filter(named).collect() })
+    }
+
+    /// Those that match, and those that do not.
+    fn filter(&self, trials: Vec<Trial>, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
+        let wanted = self.gpus.map(i64::from);
+        let is_wide = |trial: &Trial| trial.field("hardware.gpus").and_then(|value| value.as_int()) == wanted;
+        let (trials, mut others): (Vec<Trial>, Vec<Trial>) =
+            trials.into_iter().partition(|trial| wanted.is_none() || is_wide(trial));
+        let Some(text) = &self.condition else { return Ok((trials, others)) };
         let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
         let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
         let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
@@ -63,8 +71,9 @@ impl Selection {
         {
             return Err(wrong(error));
         }
-        trials.retain(matching);
-        Ok(trials)
+        let (trials, not_matching): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(matching);
+        others.extend(not_matching);
+        Ok((trials, others))
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
             for fault in &found.faults {
                 text.push_str(&format!("{}: {}\n", fault.owner, fault.fault));
             }
+            found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
             text.push_str(&format!(
                 "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries\n",
                 if sound { "sound" } else { "DAMAGED" },
@@ -46,6 +47,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("log_entries", found.log_entries.into()),
                 ("index_entries", found.index_entries.into()),
                 ("faults", Value::List(faults.collect())),
+                ("notes", found.notes.clone().into()),
             ])
         },
     )?;

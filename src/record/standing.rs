@@ -114,10 +114,15 @@ impl Attempt {
         if !value.is_finite() {
             return Err(LeftOut::new(Why::NotFinite, &format!("it is {value}")));
         }
-        if OF_ENERGY.contains(&metric.unit.as_str()) && self.is_marked("disagreement") {
+        if OF_ENERGY.contains(&metric.unit.as_str()) && self.estimators_disagree() {
             return Err(LeftOut::new(Why::Tainted, "the two estimators of energy disagree"));
         }
         Ok(value)
+    }
+
+    /// Whether the two estimators of energy do not agree, so that neither is to be believed.
+    pub fn estimators_disagree(&self) -> bool {
+        self.is_marked("disagreement")
     }
 
     fn is_marked(&self, mark: &str) -> bool {

@@ -50,8 +50,13 @@ impl Effected {
         let share =
             |value: f64| if before == 0.0 { String::new() } else { format!("{:+.1}%", 100.0 * value / before.abs()) };
         let (name, metric) = (&names[effect.factor], &self.metric);
+        let Some(difference) = effect.difference else {
+            return format!(
+                "`{name}` cannot be told from the other axes (its values occur only together with some of theirs; `--axes` chooses)"
+            );
+        };
         let interval = effect.half_width.map_or_else(String::new, |half| {
-            let (low, high) = (effect.difference - half, effect.difference + half);
+            let (low, high) = (difference - half, difference + half);
             if before == 0.0 {
                 format!(", 95% interval {} to {}", significant(low), significant(high))
             } else {
@@ -62,14 +67,14 @@ impl Effected {
         match effect.share.is_significant() {
             Some(false) => format!(
                 "{name}: no effect on {metric} can be told from chance (from {from} to {to} {}{interval}; p {})",
-                share(effect.difference),
+                share(difference),
                 effect.share.corrected.map_or_else(|| "-".to_owned(), probability),
             ),
             is_tested => {
-                let verb = if effect.difference < 0.0 { "lowers" } else { "raises" };
+                let verb = if difference < 0.0 { "lowers" } else { "raises" };
                 let better = match self.direction {
                     None => "",
-                    Some(way) if (way == Direction::Minimize) == (effect.difference < 0.0) => ", which is better",
+                    Some(way) if (way == Direction::Minimize) == (difference < 0.0) => ", which is better",
                     Some(_) => ", which is worse",
                 };
                 let p = match is_tested {
@@ -78,8 +83,8 @@ impl Effected {
                 };
                 format!(
                     "{name}: from {from} to {to} {verb} {metric} by {} ({}{interval}){better}; it explains {explained}, {p}",
-                    self.amount(effect.difference.abs()),
-                    share(effect.difference),
+                    self.amount(difference.abs()),
+                    share(difference),
                 )
             }
         }
@@ -130,8 +135,9 @@ pub fn effects_text(found: &Effected) -> String {
         vec![
             name,
             share.degrees.to_string(),
-            format!("{:.1}%", 100.0 * share.eta_squared),
-            number(share.partial_eta_squared),
+            // Nothing of it is left beside the other terms: a share of 0 would say that it does nothing.
+            if share.degrees > 0 { format!("{:.1}%", 100.0 * share.eta_squared) } else { "-".to_owned() },
+            number(share.partial_eta_squared.filter(|_| share.degrees > 0)),
             number(share.f),
             share.corrected.map_or_else(|| "-".to_owned(), probability),
         ]
@@ -193,9 +199,9 @@ pub fn effects_value(found: &Effected) -> Table {
             ("levels", Value::List(levels.collect())),
             ("from", factor.levels[effect.between.0].clone()),
             ("to", factor.levels[effect.between.1].clone()),
-            ("difference", effect.difference.into()),
             ("sentence", found.main_sentence(effect, &names).into()),
         ]));
+        table.extend(effect.difference.map(|difference| ("difference".to_owned(), difference.into())));
         table.extend(effect.half_width.map(|half| ("half_width".to_owned(), half.into())));
         Value::Table(table)
     });

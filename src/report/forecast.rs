@@ -37,8 +37,10 @@ pub struct Plan {
     pub time: Option<Forecast>,
     /// Their energy, in joules.
     pub energy: Option<Forecast>,
-    /// What they cost; none without prices.
+    /// What those cost of which all is known that has a price; none without prices.
     pub cost: Option<Forecast>,
+    /// How many missing attempts are not in the cost, though there are prices.
+    pub unpriced: usize,
 }
 
 fn forecast(found: Option<Forecast>, show: impl Fn(f64) -> String) -> String {
@@ -92,6 +94,10 @@ pub fn forecast_text(plan: &Plan) -> String {
         );
     }
     text.push('\n');
+    if plan.unpriced > unknown {
+        let without = count(plan.unpriced, "missing attempt");
+        text.push_str(&format!("the cost of {without} is not known, and is in no sum\n"));
+    }
     if unknown > 0 {
         text.push_str(&format!(
             "of {} nothing is known: no attempt of the model on these devices has finished\n",
@@ -136,6 +142,9 @@ pub fn forecast_value(plan: &Plan) -> Table {
         ("runs", Value::List(runs.collect())),
         ("missing", plan.runs.iter().map(|run| run.missing).sum::<usize>().into()),
     ]);
+    if plan.unpriced > 0 {
+        members.insert("unpriced".to_owned(), plan.unpriced.into());
+    }
     for (name, found) in [("time_s", plan.time), ("energy_j", plan.energy), ("cost", plan.cost)] {
         members.extend(found.map(|found| (name.to_owned(), forecast_members(&found))));
     }

@@ -16,8 +16,8 @@ pub struct Baseline {
     pub run: Run,
     /// What it is: `the fastest`, `the default`, or the name that was given.
     pub what: String,
-    /// The metric that is called its time.
-    pub time: String,
+    /// The metric that is called its time; none where the two have none in common.
+    pub time: Option<String>,
     /// The differences, as shares of it; none where it is the first configuration itself.
     pub saving: Option<Saving>,
 }
@@ -176,10 +176,11 @@ fn sureness(ranking: &Ranking) -> String {
 fn saving(ranking: &Ranking) -> String {
     let Some(baseline) = &ranking.baseline else { return String::new() };
     let Some(saving) = &baseline.saving else {
-        return format!("#1 is {} as well (by {})\n", baseline.what, baseline.time);
+        let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
+        return format!("#1 is {} as well{by}\n", baseline.what);
     };
-    let time = match saving.time {
-        Some(time) if baseline.time != ranking.metric => format!(" at {} {}", percent(time), baseline.time),
+    let time = match (saving.time, &baseline.time) {
+        (Some(time), Some(name)) if *name != ranking.metric => format!(" at {} {name}", percent(time)),
         _ => String::new(),
     };
     format!("against {}, {}: {} {}{time}\n", baseline.what, baseline.id, percent(saving.metric), ranking.metric)
@@ -287,9 +288,9 @@ pub fn best_value(ranking: &Ranking) -> Table {
         let mut item = table_of([
             ("run", baseline.run.id.to_string().into()),
             ("what", baseline.what.as_str().into()),
-            ("time_metric", baseline.time.as_str().into()),
             ("is_best", baseline.saving.is_none().into()),
         ]);
+        item.extend(baseline.time.as_ref().map(|time| ("time_metric".to_owned(), time.as_str().into())));
         if let Some(saving) = &baseline.saving {
             item.insert("metric".to_owned(), saving.metric.into());
             item.extend(saving.time.map(|time| ("time".to_owned(), time.into())));

@@ -24,7 +24,8 @@ pub struct Ranked {
     pub n: u32,
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
+/// The mean of values and how many there are; none of none.
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
     let (sum, n) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
     (n > 0).then(|| (sum / f64::from(n), n))
 }
@@ -192,17 +193,22 @@ pub(super) fn walk(
         };
         let Some(item) = item else { return Ok(()) };
         let (key, n) = item?;
-        let (_, _, mean, group) = key.value();
-        let run = groups.get(group)?.map(|run| run.value()).unwrap_or_default();
-        let ranked =
-            Ranked { group: GroupId(Digest(group)), run: RunId(Digest(run)), mean: unordered(mean), n: n.value() };
-        if visit(ranked)?.is_break() {
+        if visit(ranked(&groups, key.value(), n.value())?)?.is_break() {
             return Ok(());
         }
     }
 }
 
-/// The best groups of a model by a metric, best first, at most `limit`.
+fn ranked(
+    groups: &impl ReadableTable<Id, Id>,
+    (_, _, mean, group): (&str, &str, u64, Id),
+    n: u32,
+) -> Result<Ranked, StoreError> {
+    let run = groups.get(group)?.map(|run| run.value()).unwrap_or_default();
+    Ok(Ranked { group: GroupId(Digest(group)), run: RunId(Digest(run)), mean: unordered(mean), n })
+}
+
+/// The best groups of a model by a metric, best first, at most `limit`. Of groups with the same mean those with the smaller ids are taken.
 pub(super) fn best(
     txn: &ReadTransaction,
     model: &str,
@@ -217,6 +223,21 @@ pub(super) fn best(
         }
         Ok(if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
+    if let Some(cut) = found.last().map(|last: &Ranked| ordered(last.mean))
+        && direction == Direction::Maximize
+    {
+        // From the end of the ranking, groups with the same mean come with the largest id first.
+        let is_above = |ranked: &Ranked| ordered(ranked.mean) != cut;
+        let wanted = found.len();
+        found.retain(is_above);
+        let ranking = txn.open_table(RANKING)?;
+        let groups = txn.open_table(GROUPS)?;
+        let ties = ranking.range((model, metric, cut, [0; 32])..=(model, metric, cut, [0xff; 32]))?;
+        for item in ties.take(wanted - found.len()) {
+            let (key, n) = item?;
+            found.push(ranked(&groups, key.value(), n.value())?);
+        }
+    }
     Ok(found)
 }
 

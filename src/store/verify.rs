@@ -36,6 +36,8 @@ pub struct Verification {
     pub index_entries: u64,
     /// Every fault, the first one first.
     pub faults: Vec<Fault>,
+    /// What could not be checked, though nothing is wrong with it.
+    pub notes: Vec<String>,
 }
 
 impl Verification {

@@ -16,6 +16,14 @@ case $x in 1) accuracy=0.6;; 2) accuracy=0.7;; *) accuracy=0.65;; esac
 say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy}"
 "#;
 
+/// Accuracy 0.9 whatever x is, and a loss that is no number with x = 4 and the first seed.
+const EQUALS: &str = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+if [ $1$2 = 41 ]; then loss=NaN; else loss=0.1; fi
+say "{\"event\":\"metric\",\"name\":\"loss\",\"value\":$loss}"
+say '{"event":"metric","name":"accuracy","value":0.9}'
+"#;
+
 fn sealed() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "[1, 2, 3]");
@@ -74,21 +82,32 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
 #[test]
 fn the_index_answers_as_a_scan_of_all_attempts_does() {
     let sandbox = sealed();
+    // Of two siblings one diverges, and three configurations are as good as each other.
+    sandbox.sweep_manifest(EQUALS, "[4, 5, 6]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
     for metric in ["energy", "accuracy", "loss"] {
-        let ask = |more: &[&str]| {
-            let mut found =
-                sandbox.json(&[["best", "--model", "toy", "--metric", metric].as_slice(), more].concat(), 0);
-            for place in found["places"].as_array_mut().unwrap() {
-                // The attempts of a configuration, and so the run that names it, have no order.
-                for key in ["attempts", "values", "run"] {
-                    place.as_object_mut().unwrap().remove(key);
-                }
-            }
-            found["against"]["run"] = Value::Null;
-            found
-        };
-        assert_eq!(ask(&[]), ask(&["--where", "seed >= 0"]), "{metric}");
+        for top in ["1", "2", "10"] {
+            same(&sandbox, metric, top);
+        }
     }
+    let found = sandbox.json(&["best", "--model", "toy", "--metric", "loss"], 0);
+    assert_eq!((xs(&found).contains(&4), found["left_out"].to_string().contains("not_finite")), (false, true));
+}
+
+fn same(sandbox: &Sandbox, metric: &str, top: &str) {
+    let ask = |more: &[&str]| {
+        let mut found =
+            sandbox.json(&[["best", "--model", "toy", "--metric", metric, "--top", top].as_slice(), more].concat(), 0);
+        for place in found["places"].as_array_mut().unwrap() {
+            // The attempts of a configuration, and so the run that names it, have no order.
+            for key in ["attempts", "values", "run"] {
+                place.as_object_mut().unwrap().remove(key);
+            }
+        }
+        found["against"]["run"] = Value::Null;
+        found
+    };
+    assert_eq!(ask(&[]), ask(&["--where", "seed >= 0"]), "{metric}");
 }
 
 #[test]
@@ -134,6 +153,21 @@ fn a_saving_is_told_against_the_default() {
         assert!(against["time"].as_f64().unwrap() < 0.0, "{against}");
     }
     assert_eq!(best(&sandbox, &["--against", "fastest"])["against"]["what"], "the fastest");
+    // What the conditions leave out is held against all the same.
+    for more in [["--where", "x != 2"], ["--where", "x == 1"], ["--against", &second]] {
+        let against = best(&sandbox, &more)["against"].clone();
+        assert_eq!(against["run"].as_str(), Some(second.as_str()), "{more:?}");
+        near(&against["metric"], -1000.0 / 2020.0);
+    }
+    // A run without the metric cannot be: as the default it gives way to the fastest, by name it is missed.
+    sandbox.sweep_manifest("exit 3", "4", "1");
+    sandbox.run(&["run", "m.toml"]);
+    sandbox.run(&["tag", "latest", "default"]).expect(0);
+    for more in [[].as_slice(), &["--where", "x < 3"]] {
+        assert_eq!(best(&sandbox, more)["against"]["what"], "the fastest");
+        let asked = [["best", "--model", "toy", "--metric", "energy", "--against", "latest"].as_slice(), more].concat();
+        assert!(sandbox.run(&asked).complaint(1).contains("has no `energy` that counts"));
+    }
 }
 
 #[test]
@@ -267,6 +301,14 @@ fn a_plan_says_what_is_missing_and_what_it_takes() {
     near(&of(4, "1")["energy_j"]["value"], 12130.0 / 7.0);
     near(&plan["energy_j"]["value"], 1020.0 + 2020.0 + 4.0 * 12130.0 / 7.0);
     near(&plan["cost"]["value"], (1020.0 + 2020.0 + 4.0 * 12130.0 / 7.0) / 1000.0);
+    // Nothing is known of the energy where there is no sensor: half a cost is none.
+    let fresh = Sandbox::new();
+    fresh.sweep_manifest("exit 0", "[1, 2]", "1");
+    fresh.run(&["run", "m.toml"]).expect(0);
+    let ask = ["plan", "m.toml", "--repeat", "2", "--price-kwh", "1", "--price-gpu-hour", "1"];
+    let half = fresh.json(&ask, 0);
+    assert_eq!((half["missing"].as_i64(), half["unpriced"].as_i64(), half.get("cost")), (Some(4), Some(4), None));
+    assert!(fresh.run(&ask).expect(0).contains("the cost of 4 missing attempts is not known"));
     let text = sandbox.run(&["plan", "m.toml"]).expect(0);
     assert!(text.contains("12 runs, 6 attempts missing: ") && text.contains("7 with 1 field different"), "{text}");
     let fresh = Sandbox::new();

@@ -88,6 +88,8 @@ proptest! {
         let before = answer();
         age(&store);
         prop_assert!(store.is_behind().unwrap());
+        let verified = store.read(|reader| reader.verify(&mut |_, _| {})).unwrap();
+        prop_assert_eq!((verified.faults, verified.notes.len()), (vec![], 1));
         store.write(|_| Ok(())).unwrap();
         prop_assert!(!store.is_behind().unwrap());
         let plain = |(tally, ranked): &(Tally, Vec<Ranked>)| {

@@ -4,7 +4,7 @@ use super::super::StoreError;
 use super::super::census::Census;
 use super::super::index::ordered;
 use super::super::query::Reader;
-use super::super::rank::ranked_metrics;
+use super::super::rank::{mean, ranked_metrics};
 use super::super::tables::{BY_MODEL, Id, RANKING, TOTALS, UNMEASURED, VALUES};
 use super::{Verification, compare};
 use crate::record::{Attempt, Run};
@@ -80,8 +80,8 @@ impl Expected {
     fn ranking(&self) -> Ranking {
         let mut ranking = BTreeMap::new();
         for ((model, metric, group), values) in &self.groups {
-            let n = u32::try_from(values.len()).unwrap_or(u32::MAX);
-            let mean = values.iter().sum::<f64>() / f64::from(n);
+            // Summed as they were: the bits of the mean are the key.
+            let Some((mean, n)) = mean(values.iter().copied()) else { continue };
             if mean.is_finite() {
                 ranking.insert((model.clone(), metric.clone(), ordered(mean), *group), n);
             }
@@ -97,7 +97,8 @@ pub(super) fn check(
     found: &mut Verification,
 ) -> Result<(), StoreError> {
     if !reader.is_current() {
-        found.fault("indexes", "they are of an older kind (any command that may write makes them anew)");
+        let note = "the indexes of what is measured are of an older kind, and were not compared (any command that may write makes them anew)";
+        found.notes.push(note.to_owned());
         return Ok(());
     }
     let txn = reader.txn();
