@@ -330,7 +330,9 @@ impl<'a> Trainee<'a> {
         let Some(Unread { step: first, pace, .. }) = self.unread.first() else { return Ok(()) };
         let (first, pace, many) = (*first, *pace, self.unread.len());
         let last = first + wide(many) - 1;
-        self.sink.doing("losses", first, if self.drained { None } else { self.team.limit(pace, many) });
+        // As in a step: those that wait at the meeting name the one that does not come.
+        let limit = self.team.limit(pace, many).filter(|_| !self.drained).map(|limit| limit.saturating_mul(2));
+        self.sink.doing("losses", first, limit);
         let (shares, losses): (Vec<f64>, Vec<Tensor<1>>) =
             self.unread.drain(..).map(|unread| (unread.share, unread.loss)).unzip();
         let losses: Vec<f32> =
