@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of what the columns mean.
 
+use super::moment::unix_ns;
 use crate::manifest::ManifestError;
 use crate::record::{Digest, DigestWriter, Table, Value};
 use csv::ByteRecord;
@@ -231,6 +232,15 @@ impl Rows {
         } else {
             Err(self.fault(record, format!("it has {found} fields, but the header has {expected}")))
         }
+    }
+
+    /// The moment in a field of a row that has as many fields as there are columns, in nanoseconds since 1970.
+    pub(super) fn moment(&self, record: &ByteRecord, field: usize) -> Result<i64, RowFault> {
+        self.whole(record)?;
+        unix_ns(&record[field]).ok_or_else(|| {
+            let (head, found) = (&self.heads[field], shown(&record[field]));
+            self.fault(record, format!("{head} `{found}` is no moment (write it as 2018-11-08T08:18:55.510Z)"))
+        })
     }
 
     /// What was read, after its end.

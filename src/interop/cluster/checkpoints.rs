@@ -1,7 +1,6 @@
 //! The event log of a cluster: which event of which task started and stopped on which host, and when.
 
 use super::names::{Names, SEPARATOR};
-use crate::interop::moment::unix_ns;
 use crate::interop::rows::{Faults, ImportError, Rows, Source, shown};
 use csv::ByteRecord;
 use std::hash::{DefaultHasher, Hasher};
@@ -96,15 +95,12 @@ pub(super) fn read(path: &Path) -> Result<Checkpoints, ImportError> {
     let mut record = ByteRecord::new();
     let mut key = Vec::new();
     while rows.next(&mut record)? {
-        if let Err(fault) = rows.whole(&record) {
-            faults.add(fault);
-            continue;
-        }
-        let Some(at_ns) = unix_ns(&record[places.timestamp]) else {
-            let found = shown(&record[places.timestamp]);
-            let message = format!("timestamp `{found}` is no moment (write it as 2018-11-08T08:18:55.510Z)");
-            faults.add(rows.fault(&record, message));
-            continue;
+        let at_ns = match rows.moment(&record, places.timestamp) {
+            Ok(at_ns) => at_ns,
+            Err(fault) => {
+                faults.add(fault);
+                continue;
+            }
         };
         let edge = match &record[places.edge] {
             edge if edge.eq_ignore_ascii_case(b"START") => Edge::Start,

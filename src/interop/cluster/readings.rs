@@ -2,7 +2,6 @@
 
 use super::checkpoints::{hash, joined};
 use super::names::{Names, SEPARATOR};
-use crate::interop::moment::unix_ns;
 use crate::interop::rows::{Faults, ImportError, RowFault, Rows, Source, shown};
 use crate::record::Quantity;
 use csv::ByteRecord;
@@ -112,15 +111,12 @@ pub(super) fn read(path: &Path) -> Result<Readings, ImportError> {
     let mut faults = Faults::default();
     let (mut record, mut device, mut key) = (ByteRecord::new(), Vec::new(), Vec::new());
     while rows.next(&mut record)? {
-        if let Err(fault) = rows.whole(&record) {
-            faults.add(fault);
-            continue;
-        }
-        let Some(at_ns) = unix_ns(&record[places.timestamp]) else {
-            let found = shown(&record[places.timestamp]);
-            let message = format!("timestamp `{found}` is no moment (write it as 2018-11-08T08:18:55.510Z)");
-            faults.add(rows.fault(&record, message));
-            continue;
+        let at_ns = match rows.moment(&record, places.timestamp) {
+            Ok(at_ns) => at_ns,
+            Err(fault) => {
+                faults.add(fault);
+                continue;
+            }
         };
         let values = match places.values(&rows, &record) {
             Ok(values) => values,
