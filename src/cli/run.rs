@@ -2,7 +2,7 @@
 
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
-use super::select;
+use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
@@ -104,7 +104,7 @@ pub(super) fn bound(
         }
     }
     if let Some(text) = only {
-        select::only(text, &mut bounds, |(bound, _)| &bound.cell)?;
+        only::only(text, &mut bounds, |(bound, _)| &bound.cell)?;
     }
     Ok(bounds)
 }

@@ -3,8 +3,8 @@
 use super::cluster::{PATIENCE, ask, bring, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
+use super::only::only;
 use super::run::shim;
-use super::select::only;
 use super::slurm::{SlurmArgs, request};
 use super::status;
 use super::trainer::trainer;
