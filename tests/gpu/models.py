@@ -211,21 +211,31 @@ def stage_facts():
         print(done.stdout + done.stderr, flush=True)
 
 
+def tests_of(program):
+    """The names of the tests that a program has."""
+    listed = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=False).stdout
+    return [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
+
+
+def run_test(program, name, how, log, more):
+    """Runs a test with these variables more, and tells what it says of differences and speeds."""
+    environment = {**os.environ, **more, "LEDGER_PARITY": "cuda", "CUDA_PATH": os.environ.get("CUDA_PATH", "/usr/local/cuda")}
+    command = [str(program), "--include-ignored", "--exact", "--nocapture", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
+        code, said = done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as late:
+        code, said = 124, ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"\n== {name}{how}: exit code {code}\n{said}\n")
+    told = [line for line in said.splitlines() if any(word in line for word in (" off", "differ", "panicked", "GB/s"))]
+    say(f"{name}{how}: exit code {code}\n    " + "\n    ".join(line[:220] for line in told[:14]))
+
+
 def stage_parity(program, names, out):
     def one(job):
         name, strict = job
-        forbids = {"NVIDIA_TF32_OVERRIDE": "0"} if strict else {}
-        environment = {**os.environ, **forbids, "LEDGER_PARITY": "cuda", "CUDA_PATH": os.environ.get("CUDA_PATH", "/usr/local/cuda")}
-        command = [str(program), "--include-ignored", "--exact", "--nocapture", name]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
-            code, said = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired as late:
-            code, said = 124, ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
-        with open(out / "parity.txt", "a", encoding="utf-8") as log:
-            log.write(f"\n== {name}, {'strict' if strict else 'TF32'}: exit code {code}\n{said}\n")
-        told = [line for line in said.splitlines() if " off" in line or "differ" in line or "panicked" in line]
-        say(f"{name}, {'strict' if strict else 'TF32'}: exit code {code}\n    " + "\n    ".join(line[:220] for line in told[:14]))
+        run_test(program, name, ", strict" if strict else ", TF32", out / "parity.txt", {"NVIDIA_TF32_OVERRIDE": "0"} if strict else {})
 
     with ThreadPoolExecutor(max_workers=int(os.environ.get("JOBS", "16"))) as pool:
         list(pool.map(one, [(name, strict) for name in names for strict in (True, False)]))
@@ -250,10 +260,8 @@ def main():
             stage_facts()
         elif stage == "parity":
             program = unpacked(words.pop(0), "tests")
-            listed = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=False).stdout
-            names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
             wanted = words.pop(0).split(",")
-            stage_parity(program, [name for name in names if any(part in name for part in wanted)], out)
+            stage_parity(program, [name for name in tests_of(program) if any(part in name for part in wanted)], out)
         elif stage == "warm":
             stage_warm(words.pop(0).split(","), out)
         elif stage == "manifests":

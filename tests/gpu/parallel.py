@@ -228,22 +228,11 @@ def stage_refusals(out):
 
 
 def stage_tests(program, out):
-    listed = subprocess.run([str(program), "--list"], capture_output=True, text=True, check=False).stdout
-    names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
-    wanted = [name for name in names if "on_gpu" in name and any(part in name for part in ("nccl", "bucket", "ranks", "parallel"))]
+    parts = ("nccl", "bucket", "ranks", "parallel")
+    wanted = [name for name in models.tests_of(program) if "on_gpu" in name and any(part in name for part in parts)]
     say(", ".join(wanted))
     for name in wanted:
-        command = [str(program), "--include-ignored", "--exact", "--nocapture", name]
-        environment = {**os.environ, "CUDA_PATH": os.environ.get("CUDA_PATH", "/usr/local/cuda")}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-            code, said = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired as late:
-            code, said = 124, ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
-        with open(out / "tests.txt", "a", encoding="utf-8") as log:
-            log.write(f"\n== {name}: exit code {code}\n{said}\n")
-        told = [line for line in said.splitlines() if "panicked" in line or " off" in line or "GB/s" in line or line.startswith("test ")]
-        say(f"{name}: exit code {code}\n    " + "\n    ".join(line[:220] for line in told[:14]))
+        models.run_test(program, name, "", out / "tests.txt", {})
 
 
 def main():
