@@ -19,7 +19,7 @@ Usage: parallel.py OUT STAGE...
     ddp CELL,...           PyTorch's DistributedDataParallel at the same work
     export                 brings the kernels along in OUT
 
-A CELL is MODEL:BATCH:PRECISION[:STEPS], as models.py has it. Changes no setting of the card. DEVICE=cpu tries the script out with threads in place of GPUs.
+A CELL is MODEL:BATCH:PRECISION[:STEPS], as models.py has it. COUNTS=1,4 in the environment takes other numbers of GPUs than 1, 2 and 4. Changes no setting of the card. DEVICE=cpu tries the script out with threads in place of GPUs.
 """
 
 import csv
@@ -46,12 +46,15 @@ def there():
     """How many GPUs, or threads in their place."""
     if CPU:
         return 2
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
     done = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, check=True)
     return len(done.stdout.split())
 
 
 def counts():
-    return [gpus for gpus in (1, 2, 4) if gpus <= there()]
+    asked = os.environ.get("COUNTS", "1,2,4").split(",")
+    return [gpus for gpus in map(int, asked) if gpus <= there()]
 
 
 def manifest(cell, gpus, steps, shared):
