@@ -3,6 +3,7 @@
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
 use super::draw::{Draw, Stream};
+use super::number::wide;
 use super::parameters::Index;
 use super::precision::Precision;
 use super::tape::{self, Plain, Taped};
@@ -183,6 +184,14 @@ impl<'a> Pass<'a> {
     fn statistic(&self, name: &str) -> usize {
         let Some((place, _)) = self.statistics.find(name) else { panic!("the model has no statistic `{name}`") };
         place
+    }
+
+    /// A part of the model begins its work on a micro-batch: what it draws does not depend on which parts were gone through before.
+    pub fn begin(&mut self, part: usize, micro_batch: usize) {
+        if let Some(training) = &mut self.training {
+            // No part draws 64 things, no model has 256 parts, and no step 64 micro-batches.
+            training.drawn = (wide(micro_batch) << 14) + (wide(part) << 6);
+        }
     }
 
     /// 32 random bits for the next thing that this step draws on the device; none where nothing is drawn.

@@ -3,6 +3,7 @@
 //!
 //! Parameters are those of Hugging Face's `BertForMaskedLM`. Their start and dropout are those of Google's code; every row is full and of one segment.
 
+use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
@@ -17,6 +18,8 @@ use burn::tensor::Tensor;
 const EPSILON: f64 = 1e-12;
 /// How every weight starts.
 const START: Start = Start::Truncated(0.02);
+/// The table of tokens, of which the head reads its answers too.
+const WORDS: &str = "bert.embeddings.word_embeddings";
 /// Kinds of segments; only the first is used.
 const SEGMENTS: usize = 2;
 
@@ -73,6 +76,17 @@ impl Bert {
         self.residual(&format!("{name}.output.LayerNorm")).add(pass, stream.residual, added)
     }
 
+    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+        let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
+        let shape = tokens.dims();
+        let x = embed(pass, WORDS, tokens);
+        let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
+        let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
+        let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
+        let x = dropout(pass, x, self.dropout);
+        Carried::Stream(Stream::new(pass, x), shape)
+    }
+
     fn residual<'a>(&self, norm: &'a str) -> Residual<'a> {
         Residual { norm, epsilon: EPSILON, post: true, dropout: self.dropout }
     }
@@ -113,21 +127,11 @@ impl Model for Bert {
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
-        let shape = tokens.dims();
-        let x = embed(pass, "bert.embeddings.word_embeddings", tokens);
-        let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
-        let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
-        let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
-        let x = dropout(pass, x, self.dropout);
-        let mut stream = Stream::new(pass, x);
-        for layer in 0..self.layers {
-            stream = self.layer(pass, &format!("bert.encoder.layer.{layer}"), stream, shape);
-        }
-        let x = linear(pass, "cls.predictions.transform.dense", stream.normed);
-        let x = gelu(pass, x);
-        let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
-        unembed(pass, "bert.embeddings.word_embeddings", Some("cls.predictions.bias"), x)
+        through(self, pass, input)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
     }
 
     fn answers_tokens(&self) -> bool {
@@ -139,9 +143,37 @@ impl Model for Bert {
     }
 
     fn forward_flops(&self, width: usize) -> u64 {
-        let [width, hidden, inner, layers, vocabulary] =
-            [width, self.hidden, self.inner, self.layers, self.vocabulary].map(wide);
-        layers * (attention_flops(width, hidden) + 4 * width * hidden * inner)
-            + 2 * width * hidden * (hidden + vocabulary)
+        Units::units(self, width).iter().map(|unit| unit.flops).sum()
+    }
+}
+
+impl Units for Bert {
+    /// The embeddings, each layer, and the head, which uses the embedding's weights too.
+    fn units(&self, width: usize) -> Vec<Unit> {
+        let [width, hidden, inner, vocabulary] = [width, self.hidden, self.inner, self.vocabulary].map(wide);
+        let layer = |number: usize| {
+            let flops = attention_flops(width, hidden) + 4 * width * hidden * inner;
+            Unit::new([format!("bert.encoder.layer.{number}")], flops)
+        };
+        let head = ["cls.predictions".to_owned(), format!("{WORDS}.weight")];
+        let mut units = vec![Unit::new(["bert.embeddings".to_owned()], 0)];
+        units.extend((0..self.layers).map(layer));
+        units.push(Unit::new(head, 2 * width * hidden * (hidden + vocabulary)));
+        units
+    }
+
+    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+        if let Carried::Input(input) = carried {
+            return self.embedded(pass, input);
+        }
+        let (stream, shape) = carried.stream();
+        if number <= self.layers {
+            let name = format!("bert.encoder.layer.{}", number - 1);
+            return Carried::Stream(self.layer(pass, &name, stream, shape), shape);
+        }
+        let x = linear(pass, "cls.predictions.transform.dense", stream.normed);
+        let x = gelu(pass, x);
+        let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
+        Carried::Rows(unembed(pass, WORDS, Some("cls.predictions.bias"), x))
     }
 }

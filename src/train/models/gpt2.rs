@@ -2,6 +2,7 @@
 //!
 //! Parameters are those of Hugging Face's `GPT2LMHeadModel`.
 
+use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
@@ -14,6 +15,8 @@ use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
 const EPSILON: f64 = 1e-5;
+/// The table of tokens, of which the head reads its answers too.
+const WORDS: &str = "transformer.wte";
 /// Standard deviation of every weight at the start, but for those that end in the sum of all layers.
 const DEVIATION: f64 = 0.02;
 
@@ -69,6 +72,16 @@ impl Gpt2 {
         self.residual(&self.norm_before(layer + 1)).add(pass, stream.residual, added)
     }
 
+    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+        let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
+        let shape = tokens.dims();
+        let x = embed(pass, WORDS, tokens);
+        let x = add_positions(pass, "transformer.wpe", x, shape);
+        let residual = dropout(pass, x, self.dropout);
+        let normed = layer_norm(pass, &self.norm_before(0), residual.clone(), EPSILON);
+        Carried::Stream(Stream { residual, normed: pass.round(normed) }, shape)
+    }
+
     /// The norm in front of a layer, or of the head.
     fn norm_before(&self, layer: usize) -> String {
         if layer < self.layers { format!("transformer.h.{layer}.ln_1") } else { "transformer.ln_f".to_owned() }
@@ -110,17 +123,11 @@ impl Model for Gpt2 {
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
-        let shape = tokens.dims();
-        let x = embed(pass, "transformer.wte", tokens);
-        let x = add_positions(pass, "transformer.wpe", x, shape);
-        let residual = dropout(pass, x, self.dropout);
-        let normed = layer_norm(pass, &self.norm_before(0), residual.clone(), EPSILON);
-        let mut stream = Stream { residual, normed: pass.round(normed) };
-        for layer in 0..self.layers {
-            stream = self.layer(pass, layer, stream, shape);
-        }
-        unembed(pass, "transformer.wte", None, stream.normed)
+        through(self, pass, input)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
     }
 
     fn answers_tokens(&self) -> bool {
@@ -132,7 +139,35 @@ impl Model for Gpt2 {
     }
 
     fn forward_flops(&self, width: usize) -> u64 {
-        let [width, hidden, layers, vocabulary] = [width, self.hidden, self.layers, self.vocabulary].map(wide);
-        layers * (attention_flops(width, hidden) + 16 * width * hidden * hidden) + 2 * width * hidden * vocabulary
+        Units::units(self, width).iter().map(|unit| unit.flops).sum()
+    }
+}
+
+impl Units for Gpt2 {
+    /// The embeddings with the first layer's norm, each layer with the norm behind it, and the head, which uses the embedding's weights too.
+    fn units(&self, width: usize) -> Vec<Unit> {
+        let [width, hidden, vocabulary] = [width, self.hidden, self.vocabulary].map(wide);
+        let layer = |number: usize| {
+            let own = ["attn", "ln_2", "mlp"].map(|part| format!("transformer.h.{number}.{part}"));
+            let [attention, norm, rest] = own;
+            let flops = attention_flops(width, hidden) + 16 * width * hidden * hidden;
+            Unit::new([attention, norm, rest, self.norm_before(number + 1)], flops)
+        };
+        let tables = [WORDS.to_owned(), "transformer.wpe".to_owned(), self.norm_before(0)];
+        let mut units = vec![Unit::new(tables, 0)];
+        units.extend((0..self.layers).map(layer));
+        units.push(Unit::new([WORDS.to_owned()], 2 * width * hidden * vocabulary));
+        units
+    }
+
+    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+        if let Carried::Input(input) = carried {
+            return self.embedded(pass, input);
+        }
+        let (stream, shape) = carried.stream();
+        if number <= self.layers {
+            return Carried::Stream(self.layer(pass, number - 1, stream, shape), shape);
+        }
+        Carried::Rows(unembed(pass, WORDS, None, stream.normed))
     }
 }

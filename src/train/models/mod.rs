@@ -16,6 +16,7 @@ mod parity;
 mod recurrent;
 mod resnet;
 pub mod small;
+pub mod units;
 mod vgg;
 mod yolov3;
 
@@ -31,6 +32,7 @@ pub use yolov3::YoloV3;
 use super::parameters::Layout;
 use super::pass::Pass;
 use burn::tensor::{Int, Tensor};
+use units::Units;
 
 /// What a model answers to.
 #[derive(Clone, Debug)]
@@ -64,6 +66,11 @@ pub trait Model: Send + Sync {
 
     /// How many different answers there are.
     fn classes(&self) -> usize;
+
+    /// The same model as parts that follow each other, if it is made of such.
+    fn units(&self) -> Option<&dyn Units> {
+        None
+    }
 
     /// Floating-point operations of the forward pass over one row: two for each multiplication with its addition in products of matrices and convolutions; the rest is
     /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.

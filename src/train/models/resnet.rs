@@ -7,6 +7,7 @@ mod body;
 
 pub use body::{Body, Norm};
 
+use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{linear, mean_pixel};
 use crate::train::number::wide;
@@ -60,17 +61,35 @@ impl Model for Resnet {
     }
 
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        let Input::Images(images) = input else { panic!("a residual network answers to images") };
-        let [.., last] = self.body().stages(pass, images);
-        linear(pass, "fc", mean_pixel(last))
+        through(self, pass, input)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
     }
 
     fn classes(&self) -> usize {
         self.classes
     }
 
-    fn forward_flops(&self, _width: usize) -> u64 {
-        self.body().flops(self.side) + 2 * wide(self.features() * self.classes)
+    fn forward_flops(&self, width: usize) -> u64 {
+        Units::units(self, width).iter().map(|unit| unit.flops).sum()
+    }
+}
+
+impl Units for Resnet {
+    /// The stem, each block, and the layer that reads the classes.
+    fn units(&self, _width: usize) -> Vec<Unit> {
+        let head = Unit::new(["fc".to_owned()], 2 * wide(self.features() * self.classes));
+        self.body().parts(self.side).into_iter().chain([head]).collect()
+    }
+
+    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+        let images = carried.images();
+        if number <= self.blocks.iter().sum() {
+            return Carried::Images(self.body().part(pass, number, images));
+        }
+        Carried::Rows(linear(pass, "fc", mean_pixel(images)))
     }
 }
 

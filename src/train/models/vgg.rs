@@ -4,6 +4,7 @@
 //! As torchvision has them: what the convolutions give is brought to 7 x 7 by means, so that images of any size have an answer; at 224 x 224 it has that size already.
 //! Names are those of torchvision's `state_dict`.
 
+use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{
     Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to,
@@ -106,32 +107,48 @@ impl Model for Vgg {
     }
 
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        let Input::Images(mut x) = input else { panic!("a stack of convolutions answers to images") };
-        for stage in self.stages() {
-            for (name, _) in stage {
-                x = convolve_relu(pass, &name, x, KEEP);
-            }
-            x = max_pool(pass, x, 2, HALVE);
-        }
-        let [first, second, last] = self.classifier();
-        let mut x = mean_to(pass, x, SEEN).flatten::<2>(1, 3);
-        for (name, _) in [first, second] {
-            x = dropout(pass, relu(linear(pass, name, x)), self.dropout);
-        }
-        linear(pass, last.0, x)
+        through(self, pass, input)
+    }
+
+    fn units(&self) -> Option<&dyn Units> {
+        Some(self)
     }
 
     fn classes(&self) -> usize {
         self.classes
     }
 
-    fn forward_flops(&self, _width: usize) -> u64 {
-        let (mut flops, mut image) = (0, self.side);
+    fn forward_flops(&self, width: usize) -> u64 {
+        Units::units(self, width).iter().map(|unit| unit.flops).sum()
+    }
+}
+
+impl Units for Vgg {
+    /// Each convolution with what follows it, then the layers of the classifier.
+    fn units(&self, _width: usize) -> Vec<Unit> {
+        let (mut units, mut image) = (Vec::new(), self.side);
         for stage in self.stages() {
-            flops += stage.iter().map(|(_, shape)| convolution_flops(*shape, image)).sum::<u64>();
+            units.extend(stage.into_iter().map(|(name, shape)| Unit::new([name], convolution_flops(shape, image))));
             image = HALVE.places(2, image);
         }
-        flops + self.classifier().iter().map(|(_, [from, to])| 2 * wide(from * to)).sum::<u64>()
+        let layer = |(name, [from, to]): (&str, [usize; 2])| Unit::new([name.to_owned()], 2 * wide(from * to));
+        units.extend(self.classifier().map(layer));
+        units
+    }
+
+    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+        let mut left = number;
+        for stage in self.stages() {
+            if let Some((name, _)) = stage.get(left) {
+                let x = convolve_relu(pass, name, carried.images(), KEEP);
+                return Carried::Images(if left + 1 == stage.len() { max_pool(pass, x, 2, HALVE) } else { x });
+            }
+            left -= stage.len();
+        }
+        let (name, _) = self.classifier()[left];
+        let x = if left == 0 { mean_to(pass, carried.images(), SEEN).flatten::<2>(1, 3) } else { carried.rows() };
+        let x = linear(pass, name, x);
+        Carried::Rows(if left < 2 { dropout(pass, relu(x), self.dropout) } else { x })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::train::layers::{
     After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_layout, convolve, frozen_norm,
     frozen_statistics, max_pool, norm_layouts, norm_statistics,
 };
+use crate::train::models::units::Unit as Part;
 use crate::train::parameters::Layout;
 use crate::train::pass::Pass;
 use burn::tensor::Tensor;
@@ -70,28 +71,49 @@ impl Body {
 
     /// Images [rows, 3, side, side] to the answer of each stage, each half as wide and high as the one before; the first has a quarter of the images' side.
     pub fn stages(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
-        let x = self.stem().apply(pass, images, After::relu());
-        let mut x = max_pool(pass, x, 3, HALVE);
-        [0, 1, 2, 3].map(|stage| {
-            for block in self.bottlenecks(stage) {
-                x = block.apply(pass, x.clone());
+        let (mut x, mut number) = (self.part(pass, 0, images), 0);
+        self.blocks.map(|blocks| {
+            for _ in 0..blocks {
+                number += 1;
+                x = self.part(pass, number, x.clone());
             }
             x.clone()
         })
     }
 
-    /// Operations for an image of this side.
-    pub fn flops(&self, side: usize) -> u64 {
-        let (mut flops, mut image) = self.stem().flops(side);
-        image = HALVE.places(3, image);
-        for block in (0..4).flat_map(|stage| self.bottlenecks(stage)) {
-            flops += block.shortcut().map_or(0, |unit| unit.flops(image).0);
+    /// What a part makes of what the one before gave: the stem with its maxima, of images, is the first; each block is one.
+    pub fn part(&self, pass: &mut Pass<'_>, number: usize, x: Tensor<4>) -> Tensor<4> {
+        match number.checked_sub(1) {
+            None => {
+                let x = self.stem().apply(pass, x, After::relu());
+                max_pool(pass, x, 3, HALVE)
+            }
+            Some(block) => match self.bottlenecks().nth(block) {
+                Some(block) => block.apply(pass, x),
+                None => panic!("the network has no block {block}"),
+            },
+        }
+    }
+
+    /// The parts, for an image of this side.
+    pub fn parts(&self, side: usize) -> Vec<Part> {
+        let (flops, places) = self.stem().flops(side);
+        let stem = ["conv1", "bn1"].map(|name| format!("{}{name}", self.prefix));
+        let (mut parts, mut image) = (vec![Part::new(stem, flops)], HALVE.places(3, places));
+        for block in self.bottlenecks() {
+            let mut flops = block.shortcut().map_or(0, |unit| unit.flops(image).0);
             for unit in block.path() {
                 let (own, next) = unit.flops(image);
                 (flops, image) = (flops + own, next);
             }
+            parts.push(Part::new([block.name], flops));
         }
-        flops
+        parts
+    }
+
+    /// Operations for an image of this side.
+    pub fn flops(&self, side: usize) -> u64 {
+        self.parts(side).iter().map(|part| part.flops).sum()
     }
 
     fn stem(&self) -> Unit {
@@ -101,23 +123,26 @@ impl Body {
         Unit { convolution, norm, how, shape: [self.base, COLOURS, 7], window }
     }
 
-    fn bottlenecks(&self, stage: usize) -> Vec<Bottleneck> {
+    fn bottlenecks(&self) -> impl Iterator<Item = Bottleneck> {
+        (0..4).flat_map(move |stage| (0..self.blocks[stage]).map(move |number| self.bottleneck(stage, number)))
+    }
+
+    fn bottleneck(&self, stage: usize, number: usize) -> Bottleneck {
         let width = self.base << stage;
         // Each stage takes up what the one before gives: half as wide, and expanded; the first takes up the stem's.
         let before = if stage == 0 { self.base } else { width / 2 * EXPANSION };
-        let block = |number: usize| Bottleneck {
+        Bottleneck {
             name: format!("{}layer{}.{number}", self.prefix, stage + 1),
             how: self.norm,
             from: if number == 0 { before } else { width * EXPANSION },
             width,
             stride: if stage > 0 && number == 0 { 2 } else { 1 },
-        };
-        (0..self.blocks[stage]).map(block).collect()
+        }
     }
 
     fn units(&self) -> Vec<Unit> {
         let mut units = vec![self.stem()];
-        for block in (0..4).flat_map(|stage| self.bottlenecks(stage)) {
+        for block in self.bottlenecks() {
             units.extend(block.path());
             units.extend(block.shortcut());
         }

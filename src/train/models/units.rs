@@ -1,0 +1,121 @@
+//! Models as parts that follow each other, of which the stages of a pipeline are made.
+//!
+//! Knows what goes from a part to the next, and nothing of devices, ranks or micro-batches.
+
+use super::Input;
+use crate::train::layers::Stream;
+use crate::train::pass::Pass;
+use burn::tensor::Tensor;
+
+/// A part of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// What the names of its parameters and running statistics begin with. A parameter that two units use belongs to both.
+    pub names: Vec<String>,
+    /// Floating-point operations of its forward pass over one row, as [`Model::forward_flops`](super::Model::forward_flops) counts them.
+    pub flops: u64,
+}
+
+impl Unit {
+    /// Of these names.
+    pub fn new<const N: usize>(names: [String; N], flops: u64) -> Self {
+        Self { names: names.into(), flops }
+    }
+
+    /// Whether a parameter or a running statistic of this name is its own.
+    pub fn has(&self, name: &str) -> bool {
+        let below = |prefix: &String| name.strip_prefix(prefix.as_str());
+        self.names.iter().any(|prefix| below(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    }
+}
+
+/// What goes from a part to the next.
+#[expect(clippy::large_enum_variant, reason = "moved a few times a step; boxes would be an allocation for each")]
+pub enum Carried {
+    /// What the model is asked.
+    Input(Input),
+    /// [rows, channels, height, width].
+    Images(Tensor<4>),
+    /// [rows, features], and in the end the answers.
+    Rows(Tensor<2>),
+    /// Between the layers of a transformer, with the rows and tokens of a row that its positions are.
+    Stream(Stream, [usize; 2]),
+}
+
+impl Carried {
+    /// Panics on anything but images, a fault of the model's code.
+    pub fn images(self) -> Tensor<4> {
+        match self {
+            Self::Input(Input::Images(images)) | Self::Images(images) => images,
+            _ => panic!("this part of the model takes images"),
+        }
+    }
+
+    /// Panics on anything but rows, a fault of the model's code.
+    pub fn rows(self) -> Tensor<2> {
+        match self {
+            Self::Rows(rows) => rows,
+            _ => panic!("this part of the model takes rows"),
+        }
+    }
+
+    /// Panics on anything but a stream, a fault of the model's code.
+    pub fn stream(self) -> (Stream, [usize; 2]) {
+        match self {
+            Self::Stream(stream, shape) => (stream, shape),
+            _ => panic!("this part of the model takes a stream"),
+        }
+    }
+}
+
+/// A model that is made of parts.
+pub trait Units: Send + Sync {
+    /// The parts in their order, for rows of `width` tokens. Each parameter belongs to at least one.
+    fn units(&self, width: usize) -> Vec<Unit>;
+
+    /// What the part of this number makes of what the one before gave; the first one takes the input, and the last one gives the answers.
+    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried;
+}
+
+/// The answers of all parts, one after the other.
+pub fn through(model: &dyn Units, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    // The number of parts does not depend on the width.
+    let count = model.units(1).len();
+    (0..count).fold(Carried::Input(input), |carried, number| model.unit(pass, number, carried)).rows()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::models::{Bert, Gpt2, Model, Resnet, Vgg};
+
+    #[test]
+    fn every_parameter_has_a_unit_and_all_operations_are_counted() {
+        let models: [(&str, Box<dyn Model>, usize); 6] = [
+            ("resnet50", Box::new(Resnet::fifty(1000)), 18),
+            ("vgg16", Box::new(Vgg::sixteen(1000)), 16),
+            ("bert", Box::new(Bert::base(30_522, 512)), 14),
+            ("gpt2", Box::new(Gpt2::small(50_257, 1024)), 14),
+            ("a tiny vgg16", Box::new(Vgg::tiny(10)), 9),
+            ("a tiny resnet50", Box::new(Resnet::tiny(10)), 7),
+        ];
+        for (name, model, count) in models {
+            let units = model.units().expect("made of units").units(128);
+            assert_eq!(units.len(), count, "{name}");
+            assert_eq!(units.iter().map(|unit| unit.flops).sum::<u64>(), model.forward_flops(128), "{name}");
+            for layout in model.layouts().into_iter().chain(model.statistics()) {
+                let owners = units.iter().filter(|unit| unit.has(&layout.name)).count();
+                let tied = ["bert.embeddings.word_embeddings.weight", "transformer.wte.weight"];
+                let expected = if tied.contains(&layout.name.as_str()) { 2 } else { 1 };
+                assert_eq!(owners, expected, "{name}: {}", layout.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_begins_with_whole_words() {
+        let unit = Unit::new(["h.1".to_owned(), "head".to_owned()], 0);
+        assert!(unit.has("h.1.weight") && unit.has("head"));
+        assert!(!unit.has("h.10.weight") && !unit.has("header.bias") && !unit.has("x.h.1"));
+    }
+}
