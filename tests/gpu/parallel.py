@@ -13,6 +13,8 @@ Usage: parallel.py OUT STAGE...
     equal CELL,...         the same batch on one GPU and shared by all: how far the losses are apart, and what the digests say
     weak CELL,...          a batch on each of 1, 2, 4 GPUs, as many as there are; prints a row for each
     strong CELL,...        one batch shared by 1, 2, 4 GPUs
+    pipe CELL,...          one batch through stages on 1, 2, 4 GPUs, in as many micro-batches as MICRO says, 8 if it says nothing; the same losses?
+    small CELL,...         whether a model that has no room on one card of GIB gibibytes has it on two
     faults                 a rank that panics, hangs, dies or has no memory left, in each place: how long it takes to the end, and what is said
     refusals               more GPUs than there are, and no NCCL
     bandwidth MIB,...      what PyTorch's NCCL reaches with buckets of these sizes
@@ -90,11 +92,11 @@ def attempt_of(name):
     return {"id": found[0]["attempt"], **shown}
 
 
-def run(name, text, out, env=None, limit=None, quiet=False):
+def run(name, text, out, env=None, limit=None, quiet=False, only=()):
     path = WORK / f"{name}.toml"
     path.write_text(text)
     begin = time.monotonic()
-    code, said, complained = ledger("run", str(path), "--repeat", "1", env=env, limit=limit or float(os.environ.get("LIMIT", "400")))
+    code, said, complained = ledger("run", str(path), "--repeat", "1", *only, env=env, limit=limit or float(os.environ.get("LIMIT", "400")))
     took = time.monotonic() - begin
     with open(out / "log.txt", "a", encoding="utf-8") as log:
         log.write(f"\n== {name}: exit code {code} after {took:.1f} s\n{said}{complained}\n")
@@ -154,6 +156,57 @@ def stage_scale(cells, out, shared):
             row = [cell, str(gpus)] + ["–" if v is None else f"{v * scale:.4g}" for v, scale in in_order]
             row += [utilization(attempt, gpus), attempt.get("digests", {}).get("weights", "–")[:12]]
             tell(row, HEAD, out, f"{kind}.txt")
+
+
+def staged(cell, steps, micro):
+    """A manifest whose steps go through stages, and the words that pick a number of GPUs of it."""
+    key = "cpu_ranks" if CPU else "gpus"
+    text = manifest(cell, 1, steps, False)
+    text = text.replace(f"{key} = 1\n", f'{key} = [1, 2, 4]\nparallelism = "pipeline"\n')
+    if cell.split(":")[0] in ("bert", "gpt2", "vgg16"):
+        text = text.replace("[model]\n", "[model]\ndropout = 0.0\n")
+    text = text.replace("[hardware]\n", f"micro_batches = {micro}\n[hardware]\n")
+    # A cell of one rank has no number of ranks.
+    return text, lambda gpus: ("--only", f"hardware.{key} == {gpus}" if gpus > 1 or not CPU else "hardware.parallelism == 'none'")
+
+
+def stage_pipe(cells, out):
+    head = ["cell", "micro-batches", "gpus", "step ms", "samples/s", "speed-up", "of 1/(1 - bubble by formula) %", "bubble %", "by formula %", "loss off by", "J/sample", "stages"]
+    print(" | ".join(head), flush=True)
+    micro = int(os.environ.get("MICRO", "8"))
+    for given in cells:
+        parts = given.split(":")
+        cell, steps = ":".join(parts[:3]), int(parts[3]) if len(parts) > 3 else 110
+        text, only = staged(cell, steps, micro)
+        alone, losses = None, None
+        for gpus in counts():
+            name = f"pipe-{cell.replace(':', '-')}-{micro}"
+            code, _, attempt = run(name, text, out, only=only(gpus))
+            if code != 0 or not attempt:
+                continue
+            speed, formula = value(attempt, "throughput"), (gpus - 1) / (micro + gpus - 1)
+            alone = alone or (speed if gpus == 1 else None)
+            found = [loss for _, loss in curve(attempt, "loss")]
+            losses = losses or (found if gpus == 1 else None)
+            far = max((abs(a - b) / abs(losses[0]) for a, b in zip(losses, found)), default=0) if losses else None
+            gain = speed / alone if alone and speed else None
+            share = 100 * gain / (gpus * (1 - formula)) if gain else None
+            bubble = value(attempt, "bubble_fraction")
+            numbers = [value(attempt, "step_time"), speed, gain, share, bubble, formula, far, value(attempt, "energy_per_sample")]
+            shown = [f"{v * scale:.4g}" if v is not None else "–" for v, scale in zip(numbers, [1e3, 1, 1, 1, 100, 100, 1, 1])]
+            stages = attempt.get("facts", {}).get("worker.stages", {})
+            tell([cell, str(micro), str(gpus), *shown, str(stages.get("value") if isinstance(stages, dict) else stages)], head, out, "pipe.txt")
+
+
+def stage_small(cells, out):
+    gib = os.environ.get("GIB", "12")
+    for cell in cells:
+        text, only = staged(cell, 20, int(os.environ.get("MICRO", "8")))
+        text = text.replace("[hardware]\n", f"[hardware]\nmemory_limit_gib = {gib}\n")
+        for gpus in [count for count in counts() if count <= 2]:
+            code, took, attempt = run(f"small-{cell.replace(':', '-')}", text, out, only=only(gpus), quiet=True)
+            told = (attempt or {}).get("reason") or value(attempt, "loss")
+            say(f"{cell} on {gpus} of {gib} GiB: exit code {code} after {took:.0f} s: {str(told)[:300]}")
 
 
 def stage_equal(cells, out):
@@ -262,6 +315,10 @@ def main():
             models.stage_warm(words.pop(0).split(","), out)
         elif stage in ("weak", "strong"):
             stage_scale(words.pop(0).split(","), out, stage == "strong")
+        elif stage == "pipe":
+            stage_pipe(words.pop(0).split(","), out)
+        elif stage == "small":
+            stage_small(words.pop(0).split(","), out)
         elif stage == "equal":
             stage_equal(words.pop(0).split(","), out)
         elif stage == "faults":

@@ -96,6 +96,12 @@ functions! {
         set_current = c"cuCtxSetCurrent" (Opaque);
         /// `cuCtxGetCurrent(context)`.
         current = c"cuCtxGetCurrent" (*mut Opaque);
+        /// `cuMemGetInfo(free, total)`.
+        memory = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
+        /// `cuMemAlloc(address, bytes)`.
+        allocate = c"cuMemAlloc_v2" (*mut u64, usize);
+        /// `cuDeviceCanAccessPeer(whether, device, other device)`.
+        reaches = c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
         /// `cuStreamCreate(stream, flags)`.
         stream = c"cuStreamCreate" (*mut Opaque, c_uint);
         /// `cuStreamGetCtx(stream, context)`.

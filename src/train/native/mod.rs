@@ -8,6 +8,7 @@ pub mod dnn;
 pub mod kernels;
 mod layout;
 mod library;
+pub mod memory;
 pub mod nccl;
 mod operation;
 mod order;
