@@ -5,12 +5,14 @@
 
 use super::link::Link;
 use super::meeting::Meeting;
+use super::pipe::{End, Pipes};
 use super::pulse::Pulses;
 use super::team::{Limits, Team};
 use super::{Fault, ParallelError};
 use crate::record::EventKind;
 use crate::train::device::caught;
 use crate::train::{Finish, Sink, TrainError};
+use burn::tensor::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -32,14 +34,25 @@ pub struct Member {
     /// Set when the run is to stop.
     pub stop: Arc<AtomicBool>,
     meeting: Arc<Meeting>,
+    pipes: Arc<Pipes>,
     link: Link,
 }
 
 impl Member {
+    /// Its end of the pipes to the others, for tensors of this device.
+    pub fn end(&self, device: Device, limits: Limits) -> End {
+        End::new(self.rank, Arc::clone(&self.pipes), self.link.clone(), (device, limits))
+    }
+
     /// What it does together with the others, with tensors of these lengths.
     pub fn team(&self, limits: Limits, lengths: &[usize]) -> Team {
         let reducer = self.link.reducer(self.rank, Arc::clone(&self.meeting));
         Team::new(self.rank, reducer, limits, lengths)
+    }
+
+    /// The same where each rank has a stage of the model.
+    pub fn stage(&self, limits: Limits) -> Team {
+        Team::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.meeting)), limits)
     }
 }
 
@@ -110,12 +123,12 @@ where
     let (sender, receiver) = channel();
     let clock = Clock { start: Instant::now(), start_ns: sink.now_ns() };
     let (pulses, meeting, work) = (Arc::new(Pulses::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
-    let halted = Arc::new(AtomicBool::new(false));
+    let (halted, pipes) = (Arc::new(AtomicBool::new(false)), Arc::new(Pipes::of(ranks)));
     for rank in 0..ranks {
         let (met, link, stop) = (Arc::clone(&meeting), link.clone(), Arc::clone(&halted));
         let relay = Relay { rank, sender: sender.clone(), pulses: Arc::clone(&pulses), clock, fault: fault.clone() };
         let (work, ended) = (Arc::clone(&work), sender.clone());
-        let member = Member { rank, sink: relay, stop, meeting: met, link };
+        let member = Member { rank, sink: relay, stop, meeting: met, pipes: Arc::clone(&pipes), link };
         let start = move || {
             let how = match caught(|| work(member)) {
                 Ok(finish) => finish.map_err(Trouble::Error),
@@ -126,12 +139,21 @@ where
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
         if let Err(source) = named.spawn(start) {
             meeting.end();
+            pipes.end();
             return Err(ParallelError::Thread { rank, source }.into());
         }
     }
     drop(sender);
-    let watch =
-        Watch { ranks, link, meeting: &meeting, pulses: &pulses, failed: None, left: false, finished: Vec::new() };
+    let watch = Watch {
+        ranks,
+        link,
+        meeting: &meeting,
+        pipes: &pipes,
+        pulses: &pulses,
+        failed: None,
+        left: false,
+        finished: Vec::new(),
+    };
     watch.until_the_end(&receiver, sink, stop, &halted)
 }
 
@@ -140,6 +162,7 @@ struct Watch<'a> {
     ranks: usize,
     link: &'a Link,
     meeting: &'a Meeting,
+    pipes: &'a Pipes,
     pulses: &'a Pulses,
     failed: Option<(Instant, TrainError)>,
     /// A rank ended because another one had failed.
@@ -216,6 +239,8 @@ impl Watch<'_> {
             Err(Trouble::Error(TrainError::Parallel(error @ ParallelError::Late { .. }))) => {
                 let missing =
                     if let ParallelError::Late { ranks, .. } = &error { ranks.first().copied() } else { None };
+                // Who is missing may itself wait for another stage.
+                let missing = missing.map(|missing| self.pipes.at_the_end_of(missing));
                 self.fail(missing.unwrap_or(rank), error.to_string());
             }
             Err(Trouble::Error(error)) => self.fail(rank, error.to_string()),
@@ -231,6 +256,7 @@ impl Watch<'_> {
         let last = self.pulses.get(rank).map(|pulse| pulse.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
         self.meeting.end();
+        self.pipes.end();
         self.link.cut();
     }
 }

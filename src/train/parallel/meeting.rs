@@ -20,7 +20,8 @@ pub struct Occasion {
 }
 
 impl Occasion {
-    fn is(self, other: Self) -> bool {
+    /// Whether it is the same occasion, however long one waits there.
+    pub fn is(self, other: Self) -> bool {
         (self.what, self.index) == (other.what, other.index)
     }
 }

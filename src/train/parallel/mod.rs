@@ -15,6 +15,7 @@ mod fault;
 mod host;
 mod link;
 mod meeting;
+mod pipe;
 mod pulse;
 mod team;
 
@@ -22,7 +23,8 @@ pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
 pub use meeting::{Brought, Meeting, Occasion};
-pub use team::{LIMITS, Limits, Pace, Team};
+pub use pipe::{End, Parcel};
+pub use team::{LIMITS, Limits, Pace, Team, shard};
 
 use host::HostReducer;
 
@@ -70,6 +72,14 @@ pub enum ParallelError {
     Apart {
         /// Which.
         ranks: Vec<usize>,
+    },
+    /// There are more stages than the model has units.
+    #[error("the model has {units} parts, too few for {stages} stages (lower `hardware.gpus`)")]
+    Stages {
+        /// How many parts.
+        units: usize,
+        /// How many stages.
+        stages: usize,
     },
     /// A rank's thread cannot be started.
     #[error("the thread of rank {rank} cannot be started")]

@@ -47,17 +47,35 @@ pub struct Team {
     limits: Limits,
     longest: Duration,
     buckets: Vec<Bucket>,
+    /// Each rank has a stage of the model, and all work on the same batch.
+    pipelined: bool,
 }
 
 impl Team {
     /// A rank without others.
     pub fn alone() -> Self {
-        Self { rank: 0, reducer: None, limits: LIMITS, longest: Duration::ZERO, buckets: Vec::new() }
+        Self { rank: 0, reducer: None, limits: LIMITS, longest: Duration::ZERO, buckets: Vec::new(), pipelined: false }
     }
 
     /// A rank that shares tensors of these lengths with others.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
-        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets: buckets(lengths, MOST) }
+        let buckets = buckets(lengths, MOST);
+        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets, pipelined: false }
+    }
+
+    /// A rank that has a stage of the model: it shares no parameters with the others.
+    pub fn stage(rank: usize, reducer: Box<dyn Reducer>, limits: Limits) -> Self {
+        Self { pipelined: true, ..Self::new(rank, reducer, limits, &[]) }
+    }
+
+    /// Whether each rank has a stage of the model.
+    pub fn pipelined(&self) -> bool {
+        self.pipelined
+    }
+
+    /// Into how many parts a batch is cut, of which each rank takes one.
+    pub fn shards(&self) -> usize {
+        if self.pipelined { 1 } else { self.ranks() }
     }
 
     /// Its number, from 0.
@@ -75,9 +93,9 @@ impl Team {
         self.reducer.as_ref().map_or(1, |reducer| reducer.ranks())
     }
 
-    /// MiB that travel in a step, where there are others.
+    /// MiB of gradients that are summed in a step, where there are others that have the same parameters.
     pub fn mebibytes(&self) -> Option<f64> {
-        self.reducer.as_ref().map(|_| bucket::mebibytes(&self.buckets))
+        self.reducer.as_ref().filter(|_| !self.pipelined).map(|_| bucket::mebibytes(&self.buckets))
     }
 
     /// Learns how long a step took.
@@ -116,9 +134,24 @@ impl Team {
         Ok(said.iter().all(|words| words == &[1]))
     }
 
+    /// The sum of a number over all ranks.
+    pub fn total(&self, what: &'static str, index: u64, pace: Pace, mine: f64) -> Result<f64, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(mine) };
+        let said = reducer.all_agree(self.occasion(what, index, pace), vec![mine.to_bits()])?;
+        Ok(said.iter().flatten().map(|bits| f64::from_bits(*bits)).sum())
+    }
+
+    /// What the first rank says.
+    pub fn led(&self, what: &'static str, index: u64, pace: Pace, mine: Vec<f64>) -> Result<Vec<f64>, ParallelError> {
+        let Some(reducer) = &self.reducer else { return Ok(mine) };
+        let words = if self.leads() { mine.iter().map(|number| number.to_bits()).collect() } else { Vec::new() };
+        let said = reducer.all_agree(self.occasion(what, index, pace), words)?;
+        Ok(said.first().into_iter().flatten().map(|bits| f64::from_bits(*bits)).collect())
+    }
+
     /// The first rank's values.
     pub fn start(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
-        let Some(reducer) = &self.reducer else { return Ok(values) };
+        let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(values) };
         let gathered = bucket::gather(&self.buckets, values, 1.0);
         let sent = reducer.broadcast(self.occasion("start", 1, Pace::First), gathered)?;
         Ok(bucket::scatter(&self.buckets, sent))
@@ -137,9 +170,14 @@ impl Team {
     ) -> Result<Option<f64>, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(Some(1.0)) };
         let mine = mean_of.map_or(0, crate::train::number::wide);
-        let said = reducer.all_agree(self.occasion("all_reduce", step, pace), vec![mine, u64::from(stop)])?;
+        let what = if self.pipelined { "together" } else { "all_reduce" };
+        let said = reducer.all_agree(self.occasion(what, step, pace), vec![mine, u64::from(stop)])?;
         if said.first().is_some_and(|words| words.last() == Some(&1)) {
             return Ok(None);
+        }
+        if self.pipelined {
+            // The last stage has the loss.
+            return Ok(Some(if self.rank + 1 == self.ranks() { 1.0 } else { 0.0 }));
         }
         let all: u64 = said.iter().filter_map(|words| words.first()).sum();
         Ok(Some(match mean_of {
@@ -156,7 +194,7 @@ impl Team {
         gradients: Vec<Tensor<1>>,
         share: f64,
     ) -> Result<Vec<Tensor<1>>, ParallelError> {
-        let Some(reducer) = &self.reducer else { return Ok(gradients) };
+        let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(gradients) };
         let gathered = bucket::gather(&self.buckets, gradients, share);
         let summed = reducer.all_reduce(self.occasion("all_reduce", step, pace), gathered)?;
         Ok(bucket::scatter(&self.buckets, summed))
@@ -179,7 +217,7 @@ impl Team {
     /// # Errors
     /// With the ranks that differ from the first one.
     pub fn alike(&self, what: &'static str, digest: Digest) -> Result<(), ParallelError> {
-        let Some(reducer) = &self.reducer else { return Ok(()) };
+        let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(()) };
         let words =
             digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         let said = reducer.all_agree(self.occasion(what, 1, Pace::Within(self.limits.last)), words.collect())?;
@@ -190,12 +228,12 @@ impl Team {
 
     /// This rank's part of a batch.
     pub fn shard<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
-        shard(batch, self.rank, self.ranks())
+        shard(batch, if self.pipelined { 0 } else { self.rank }, self.shards())
     }
 
     /// The first rank's part of a batch.
     pub fn lead<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
-        shard(batch, 0, self.ranks())
+        shard(batch, 0, self.shards())
     }
 }
 
