@@ -26,7 +26,8 @@ const FAILURE_GRACE: Duration = Duration::from_secs(5);
 /// How long the last readings may take.
 const TELEMETRY_GRACE: Duration = Duration::from_secs(10);
 /// Phases that are too short for each of their borders to be worth a write to the disk.
-const INNER_PHASES: [&str; 7] = ["step", "data", "forward", "backward", "all_reduce", "optimizer", "inference"];
+const INNER_PHASES: [&str; 9] =
+    ["step", "data", "forward", "backward", "wait", "all_reduce", "together", "optimizer", "inference"];
 /// Between the wall clock and the monotonic one, further apart than this is a jump.
 const JUMP_MS: u64 = 2000;
 

@@ -346,7 +346,7 @@ impl KernelCache {
 /// All of a run that decides which shapes its kernels have.
 fn shapes(run: &Run) -> Digest {
     let decides = |name: &str| {
-        ["model.", "data.", "training.batch_size", "training.precision", "hardware."]
+        ["model.", "data.", "training.batch_size", "training.micro_batches", "training.precision", "hardware."]
             .iter()
             .any(|known| name.starts_with(known))
     };

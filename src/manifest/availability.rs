@@ -1,6 +1,6 @@
 //! What the manifest can say but this version cannot do: one table, from which later versions take rows away.
 
-use super::table::{MODELS, SMALL_MODELS};
+use super::table::{SMALL_MODELS, WHOLE_MODELS};
 use crate::record::Table;
 
 /// One thing that this version refuses.
@@ -43,7 +43,7 @@ pub(super) const REFUSALS: &[Refusal] = &[
     Refusal::Value {
         field: "hardware.parallelism",
         values: &["pipeline"],
-        models: MODELS,
+        models: WHOLE_MODELS,
         doing: "`{value}` parallelism",
         instead: "data",
     },

@@ -26,6 +26,11 @@ const PICTURE_MODELS: &[&str] = &["resnet50", "vgg16"];
 const TEXT_MODELS: &[&str] = &["lstm", "gru", "bert", "gpt2"];
 /// Those that find objects in pictures.
 pub(super) const OBJECT_MODELS: &[&str] = &["yolov3", "maskrcnn"];
+/// Models that can be cut into stages of a pipeline.
+pub(super) const STAGED_MODELS: &[&str] = &["resnet50", "vgg16", "bert", "gpt2"];
+/// The others.
+pub(super) const WHOLE_MODELS: &[&str] =
+    &["linear", "softmax", "mnist_mlp", "mnist_cnn", "lstm", "gru", "dqn", "yolov3", "maskrcnn"];
 const PUBLISHED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "dqn", "yolov3", "maskrcnn"];
 /// Those that have a tiny form and any number of classes.
 const SIZED_MODELS: &[&str] = &["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2", "yolov3", "maskrcnn"];
@@ -290,7 +295,7 @@ const HERE: &[Field] = &[
             (WORLDS, Constant::Real(1.0)),
         ]))
         .when("model.name", &["dqn"]),
-    F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step on each GPU; `linear` takes only 4")
+    F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step on each GPU, and on all stages of a pipeline; `linear` takes only 4")
         .preset(Preset::By(&[
             (LINEAR, Constant::Int(LINE_SAMPLES)),
             (DIGIT_LEARNERS, Constant::Int(64)),
@@ -333,6 +338,19 @@ const HERE: &[Field] = &[
     )
     .text("none")
     .when("hardware.parallelism", &["data"]),
+    F::hashed(
+        "training.micro_batches",
+        Kind::Int { min: 1, max: 64 },
+        "parts of a batch that go through the stages of a pipeline one behind the other",
+    )
+    .int(8)
+    .when("hardware.parallelism", &["pipeline"]),
+    F::hashed(
+        "hardware.memory_limit_gib",
+        POSITIVE,
+        "makes each GPU as small as one of so many GiB, by taking the rest of its memory; absent: as it is",
+    )
+    .when("hardware.device", &["auto", "cuda"]),
     F::hashed("hardware.power_limit_w", POSITIVE, "power limit of each GPU in watts"),
     F::hashed("hardware.sm_clock_mhz", POSITIVE, "locked clock of the multiprocessors in MHz"),
     F::hashed("hardware.memory_clock_mhz", POSITIVE, "locked clock of the memory in MHz"),

@@ -40,6 +40,18 @@ pub enum DeviceError {
         /// How many there are.
         there: usize,
     },
+    /// A device is to be made as small as it is, or smaller than what is in use.
+    #[error(
+        "`hardware.memory_limit_gib` is {limit}, but `{device}` has {has} GiB, of which as much is in use that it cannot be made so small (give less than it has, and more than other programs use)"
+    )]
+    Size {
+        /// Burn's name of the device.
+        device: String,
+        /// What it was to be.
+        limit: u64,
+        /// What it has.
+        has: String,
+    },
     /// The device does not compute what it must.
     #[error("the smoke operation on `{device}` failed: {problem} (run `ledger doctor`)")]
     Smoke {
@@ -155,6 +167,28 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
         DeviceSpec::Cpu => Ok(Place::Host),
         DeviceSpec::Cuda => cuda(rank),
     }
+}
+
+/// Takes memory of a device so that it is as small as one of so many GiB. A host's memory is left alone.
+///
+/// Answers how many bytes it took.
+pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
+    #[cfg(feature = "cuda")]
+    if let Place::Device(device) = place
+        && let Some(card) = native::card_of(device)
+    {
+        use native::memory::{Room, shrink};
+        let gib = |bytes: u64| format!("{:.1}", super::number::real(bytes) / f64::from(1 << 30));
+        return match shrink(card, limit_gib.saturating_mul(1 << 30)) {
+            Ok(Room::Taken(bytes)) => Ok(bytes),
+            Ok(Room::Smaller(bytes)) => {
+                Err(DeviceError::Size { device: place.name(), limit: limit_gib, has: gib(bytes) })
+            }
+            Err(fault) => Err(DeviceError::Lost { device: place.name(), problem: fault.to_string() }),
+        };
+    }
+    let _ = (place, limit_gib);
+    Ok(0)
 }
 
 /// Refuses to begin where there are fewer devices than ranks.

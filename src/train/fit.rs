@@ -13,12 +13,12 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::gradient::{clipped, finite, scaled};
+use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::images::order;
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Team};
-use super::parameters::{self, Layout, count};
+use super::parameters::Layout;
 use super::precision::Scaler;
 use super::spec::Spec;
 use super::task::{Gradients, Inner, Step, Task};
@@ -103,14 +103,14 @@ impl<'a> Trainee<'a> {
         place: &'a Place,
         sink: &'a dyn Sink,
     ) -> Result<Self, TrainError> {
-        let parameters = team.start(initial(&team, task.layouts(), spec.seed, place))?;
+        let parameters = team.start(initial(&team, &*task, spec.seed, place))?;
         let optimizer = match place {
             Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.layouts()),
             Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.layouts(), device),
         };
         let [on_host, on_device] = INNER_EVERY;
         let drained = matches!(place, Place::Host);
-        let plan = Plan::new(spec, &*task, spec.batch * team.ranks());
+        let plan = Plan::new(spec, &*task, spec.batch * team.shards());
         let inner_every = if drained { on_host } else { on_device };
         let scaler = Scaler::of(spec.precision);
         Ok(Self {
@@ -139,7 +139,7 @@ impl<'a> Trainee<'a> {
         if self.team.leads() {
             self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
         }
-        let weights = count(self.task.layouts());
+        let weights = self.task.weights();
         self.status(format!("training {weights} parameters on {} samples", self.task.samples()));
         for (name, value) in self.task.facts() {
             self.fact(name, value);
@@ -176,16 +176,20 @@ impl<'a> Trainee<'a> {
 
     /// Samples that all ranks together take in a step.
     fn batch(&self) -> usize {
-        self.spec.batch * self.team.ranks()
+        self.spec.batch * self.team.shards()
     }
 
     /// What is worth recording of several ranks.
     fn tell_of_team(&self) {
-        let Some(mebibytes) = self.team.mebibytes() else { return };
+        if self.team.ranks() == 1 {
+            return;
+        }
         self.fact("ranks", self.team.ranks().into());
         self.fact("batch_global", self.batch().into());
         self.fact("learning_rate", self.spec.learning_rate.into());
-        self.fact("all_reduce_mib", mebibytes.into());
+        if let Some(mebibytes) = self.team.mebibytes() {
+            self.fact("all_reduce_mib", mebibytes.into());
+        }
         let left = if self.task.whole() { 0 } else { self.task.samples() % self.batch() };
         self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
     }
@@ -260,7 +264,8 @@ impl<'a> Trainee<'a> {
         // Twice as long as the ranks wait for each other: those that wait name the one that does not come.
         let watched = !self.drained && self.team.ranks() > 1;
         let limit = self.team.limit(pace, 1).filter(|_| watched).map(|limit| limit.saturating_mul(2));
-        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit };
+        let patience = self.team.limit(pace, 1);
+        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit, patience };
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
         let next = next.map(|next| self.team.shard(next)).filter(|next| !next.is_empty());
         let (indices, lead, rank) = (self.team.shard(indices), self.team.lead(indices), self.team.rank());
@@ -275,7 +280,8 @@ impl<'a> Trainee<'a> {
         if self.team.ranks() > 1 {
             // Work that a device refused leaves the others waiting for it: better told before they do.
             self.place.check()?;
-            gradients = inner.phase("all_reduce", || {
+            let what = if self.team.pipelined() { "together" } else { "all_reduce" };
+            gradients = inner.phase(what, || {
                 share = self.team.share(number, pace, mean_of, stop.load(Ordering::Relaxed))?;
                 match share {
                     Some(share) => Ok(self.team.sum(number, pace, gradients, share)?),
@@ -286,13 +292,13 @@ impl<'a> Trainee<'a> {
         let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
-        inner.phase("optimizer", || self.update(number, gradients, rate, scale))?;
+        inner.phase("optimizer", || self.update((number, pace), gradients, rate, scale))?;
         Ok(Some(Unread { step: number, loss, share, pace }))
     }
 
     /// Keeps what several ranks were given, so that a record shows that each of them had its own.
     fn see(&mut self, indices: &[usize]) {
-        if self.team.ranks() > 1 {
+        if self.team.shards() > 1 {
             let bytes: Vec<u8> = indices.iter().flat_map(|index| wide(*index).to_le_bytes()).collect();
             self.seen = Digest::of_pieces("ledger shard v1", &[&self.seen.0, &bytes]);
         }
@@ -306,19 +312,32 @@ impl<'a> Trainee<'a> {
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0) }
     }
 
-    fn update(&mut self, step: u64, gradients: Vec<Tensor<1>>, rate: f64, scale: f64) -> Result<(), TrainError> {
+    fn update(
+        &mut self,
+        (step, pace): (u64, Pace),
+        gradients: Vec<Tensor<1>>,
+        rate: f64,
+        scale: f64,
+    ) -> Result<(), TrainError> {
         let unread = |source| TrainError::read("the gradients", source);
         let mut gradients = gradients;
         if let Some(scaler) = &mut self.scaler {
             let finite = finite(&gradients).map_err(unread)?;
             // All have the same gradients, and decide the same even if a device erred.
-            if !scaler.take(self.team.all("scale", step, Pace::First, finite)?) {
+            if !scaler.take(self.team.all("scale", step, pace, finite)?) {
                 return Ok(());
             }
             gradients = scaled(gradients, 1.0 / scale);
         }
         if let Some(norm) = self.spec.clip_norm {
-            gradients = clipped(gradients, norm);
+            gradients = if self.team.pipelined() {
+                let owned = gradients.iter().zip(self.task.owned()).filter(|(_, owned)| *owned);
+                let mine = squares(&owned.map(|(gradient, _)| gradient.clone()).collect::<Vec<_>>()).map_err(unread)?;
+                let all = self.team.total("norm", step, pace, mine)?;
+                scaled(gradients, shortening(all, norm))
+            } else {
+                clipped(gradients, norm)
+            };
         }
         self.optimizer
             .step(&mut self.parameters, gradients, rate)
@@ -387,18 +406,18 @@ impl<'a> Trainee<'a> {
     }
 }
 
-/// Initial values; of other ranks than the first only how many there are, since it sends them its own.
-fn initial(team: &Team, layouts: &[Layout], seed: u64, place: &Place) -> Vec<Tensor<1>> {
+/// Initial values; where ranks have the same parameters, of others than the first only how many there are, since it sends them its own.
+fn initial(team: &Team, task: &dyn Task, seed: u64, place: &Place) -> Vec<Tensor<1>> {
     let device = place.device();
-    if !team.leads() {
-        return layouts.iter().map(|layout| Tensor::zeros([layout.len()], &device)).collect();
+    if !team.leads() && !team.pipelined() {
+        return task.layouts().iter().map(|layout| Tensor::zeros([layout.len()], &device)).collect();
     }
-    let values = parameters::initial(layouts, seed).into_iter();
+    let values = task.initial(seed).into_iter();
     values.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect()
 }
 
 /// One tensor after the other.
-pub(super) fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
+pub fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
     if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }
 

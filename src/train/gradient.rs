@@ -29,6 +29,18 @@ pub fn finite(gradients: &[Tensor<1>]) -> Result<bool, TensorReadError> {
     square_sum(gradients).try_into_scalar::<f32>().map(f32::is_finite)
 }
 
+/// The sum of the squares of all values.
+pub fn squares(gradients: &[Tensor<1>]) -> Result<f64, TensorReadError> {
+    square_sum(gradients).try_into_scalar::<f32>().map(f64::from)
+}
+
+/// By what gradients of this sum of squares are multiplied so that their norm is at most `norm`, as [`clipped`] has it.
+pub fn shortening(squares: f64, norm: f64) -> f64 {
+    let share = norm / (squares.sqrt() + 1e-6);
+    // What is no number stays none, on all stages.
+    if share >= 1.0 { 1.0 } else { share }
+}
+
 /// All of them times a factor.
 pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
     #[cfg(feature = "cuda")]

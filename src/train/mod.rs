@@ -191,6 +191,10 @@ pub fn run(
         return ranks::train(&spec, tuned, fault, sink, stop);
     }
     let place = device::open(spec.device, 0)?;
+    if let Some(limit_gib) = spec.memory_limit_gib {
+        let taken = device::shrink(&place, limit_gib)?;
+        sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value: taken.to_string().into() });
+    }
     for (name, value) in place.facts(spec.precision) {
         sink.emit(EventKind::Fact { name: name.to_owned(), value });
     }

@@ -84,11 +84,14 @@ impl Layout {
 
 /// The initial values of every parameter. Each has a sequence of random numbers of its own, by its place.
 pub fn initial(layouts: &[Layout], seed: u64) -> Vec<Vec<f32>> {
-    layouts
-        .par_iter()
-        .enumerate()
-        .map(|(place, layout)| layout.values(Draw::new(seed, Stream::Initial, wide(place))))
-        .collect()
+    let of = |(place, layout): (usize, &Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(place)));
+    layouts.par_iter().enumerate().map(of).collect()
+}
+
+/// Those of some parameters, each with its place among all of the model.
+pub fn initial_of(layouts: &[(usize, Layout)], seed: u64) -> Vec<Vec<f32>> {
+    let of = |(place, layout): &(usize, Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(*place)));
+    layouts.par_iter().map(of).collect()
 }
 
 /// Number of values of all of them.

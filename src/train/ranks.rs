@@ -2,7 +2,7 @@
 
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
-use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, together};
+use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, together};
 use super::parameters::Layout;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
@@ -44,12 +44,14 @@ fn link(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
 #[cfg(feature = "cuda")]
 fn cards(ranks: usize, sink: &dyn Sink) -> Result<Link, TrainError> {
     use super::native::nccl;
-    use super::parallel::ParallelError;
     /// It takes a few seconds.
     const LIMIT: Duration = Duration::from_secs(120);
     let all = nccl::communicators(ranks, LIMIT).map_err(ParallelError::from)?;
     if let Some(version) = nccl::version() {
         sink.emit(EventKind::Fact { name: "nccl".to_owned(), value: version.into() });
+    }
+    if let Ok(reach) = super::native::memory::neighbours_reach_each_other(ranks) {
+        sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
     Ok(Link::Cards(all))
 }
@@ -85,6 +87,9 @@ impl Run {
     /// What a rank does. The first one opens its device and warms it up before the others open theirs: they find what it compiled and tuned, instead of doing the same
     /// at the same time.
     fn work(&self, member: &Member) -> Result<Finish, TrainError> {
+        if self.spec.micro_batches.is_some() {
+            return self.staged(member);
+        }
         let all = member.team(self.limits, &[]);
         member.sink.doing("warm_up", 1, None);
         let place = if all.leads() {
@@ -93,7 +98,7 @@ impl Run {
             place
         } else {
             all.wait("warm_up", 1, Pace::Alone)?;
-            let place = (self.open)(self.spec.device, member.rank)?;
+            let place = self.open(member.rank, &member.sink)?;
             smoke::smoke(&place, &Quiet(&member.sink))?;
             place
         };
@@ -103,13 +108,57 @@ impl Run {
         fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
     }
 
-    /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
-    fn led(&self, member: &Member) -> Result<Place, TrainError> {
-        let place = (self.open)(self.spec.device, member.rank)?;
+    /// What a rank does that has a stage of the model. The first one measures what each unit of the model costs, which also compiles and tunes what they need.
+    fn staged(&self, member: &Member) -> Result<Finish, TrainError> {
+        let team = member.stage(self.limits);
+        member.sink.doing("warm_up", 1, None);
+        let (place, costs) = if team.leads() {
+            let place = self.opened(member)?;
+            if matches!(place, Place::Device(_)) {
+                let message = "measuring what each part of the model costs, on one GPU for all".to_owned();
+                member.sink.emit(EventKind::Status { message });
+            }
+            let costs = self.loaded.costs(&self.spec, &place)?;
+            (place, team.led("warm_up", 1, Pace::Steady, costs)?)
+        } else {
+            let costs = team.led("warm_up", 1, Pace::Alone, Vec::new())?;
+            let place = self.open(member.rank, &member.sink)?;
+            smoke::smoke(&place, &Quiet(&member.sink))?;
+            (place, costs)
+        };
+        let end = member.end(place.device(), self.limits);
+        let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (member.rank, end)) else {
+            return Err(ParallelError::Stages { units: costs.len(), stages: self.spec.ranks }.into());
+        };
+        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+    }
+
+    /// Opens a rank's device.
+    fn open(&self, rank: usize, sink: &dyn Sink) -> Result<Place, DeviceError> {
+        let place = (self.open)(self.spec.device, rank)?;
+        if let Some(limit_gib) = self.spec.memory_limit_gib {
+            let taken = device::shrink(&place, limit_gib)?;
+            if rank == 0 {
+                let value = taken.to_string().into();
+                sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value });
+            }
+        }
+        Ok(place)
+    }
+
+    /// Opens the first rank's device and tells of it.
+    fn opened(&self, member: &Member) -> Result<Place, TrainError> {
+        let place = self.open(member.rank, &member.sink)?;
         for (name, value) in place.facts(self.spec.precision) {
             member.sink.emit(EventKind::Fact { name: name.to_owned(), value });
         }
         smoke::smoke(&place, &member.sink)?;
+        Ok(place)
+    }
+
+    /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
+    fn led(&self, member: &Member) -> Result<Place, TrainError> {
+        let place = self.opened(member)?;
         if matches!(place, Place::Device(_)) {
             let doing =
                 if self.tuned { "loading kernels" } else { "compiling and tuning kernels, which takes minutes once," };

@@ -97,12 +97,16 @@ pub struct Spec {
     pub batch: usize,
     /// How many ranks share each step.
     pub ranks: usize,
+    /// Into how many micro-batches a step is cut; several ranks are then stages of a pipeline.
+    pub micro_batches: Option<usize>,
     /// Rows of the batches whose answers are timed, where not one size suffices.
     pub inference: Vec<usize>,
     /// How long.
     pub length: Length,
     /// Where.
     pub device: DeviceSpec,
+    /// GiB of memory that each device may have, where it is to stand for a smaller one.
+    pub memory_limit_gib: Option<u64>,
     /// How long a GPU rests before the first step, so that its idle power can be measured; 0 on the CPU.
     pub idle_ns: u64,
     /// Seeds every random draw of the run.
@@ -116,7 +120,9 @@ impl Spec {
         let task = fields.task()?;
         let length = fields.length()?;
         let device = fields.device()?;
-        let ranks = fields.ranks(device)?;
+        let micro_batches = fields.micro_batches(&task)?;
+        let ranks = fields.ranks(device, micro_batches.is_some())?;
+        let sharers = if micro_batches.is_some() { 1 } else { ranks };
         let (rule, decay) = fields.rule()?;
         Ok(Self {
             precision: fields.precision(&task)?,
@@ -130,11 +136,20 @@ impl Spec {
             },
             learning_rate: fields.learning_rate(ranks)?,
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,
-            batch: fields.batch(&task, ranks)?,
+            batch: fields.batch(&task, sharers)?,
             ranks,
+            micro_batches,
             inference: fields.inference()?,
             length,
             device,
+            memory_limit_gib: match cell.get("hardware.memory_limit_gib") {
+                Some(_) if device == DeviceSpec::Cpu => {
+                    let expected = "absent: a processor's memory is left as it is";
+                    fields.need("hardware.memory_limit_gib", expected, |_| None)?
+                }
+                Some(_) => Some(fields.long("hardware.memory_limit_gib")?),
+                None => None,
+            },
             idle_ns: fields.idle_ns(device)?,
             task,
             seed: cell.seed,
@@ -320,7 +335,7 @@ impl Fields<'_> {
     }
 
     /// Ranks share each step of a run with several devices; on the CPU, with several threads that stand for them.
-    fn ranks(&self, device: DeviceSpec) -> Result<usize, SpecError> {
+    fn ranks(&self, device: DeviceSpec, cut: bool) -> Result<usize, SpecError> {
         let field = match device {
             DeviceSpec::Cuda => "hardware.gpus",
             DeviceSpec::Cpu if self.0.get("hardware.cpu_ranks").is_none() => return Ok(1),
@@ -330,10 +345,31 @@ impl Fields<'_> {
             value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| [1, 2, 4].contains(n))
         })?;
         if ranks > 1 {
-            let expected = "`data`, the only way in which this trainer shares work";
-            self.name("hardware.parallelism", expected, |name| (name == "data").then_some(()))?;
+            let expected = if cut {
+                "`pipeline`, for which micro-batches are"
+            } else {
+                "`data`, or `pipeline` with `training.micro_batches`"
+            };
+            let fit = if cut { "pipeline" } else { "data" };
+            self.name("hardware.parallelism", expected, |name| (name == fit).then_some(()))?;
         }
         Ok(ranks)
+    }
+
+    /// Micro-batches of a step, of the models that can be cut into stages.
+    fn micro_batches(&self, task: &TaskSpec) -> Result<Option<usize>, SpecError> {
+        let field = "training.micro_batches";
+        if self.0.get(field).is_none() {
+            return Ok(None);
+        }
+        let stages = [Published::Resnet50, Published::Vgg16, Published::Bert, Published::Gpt2];
+        let staged = matches!(task, TaskSpec::Learn(learn) if stages.contains(&learn.model));
+        let expected = if staged {
+            "a whole number, 1 to 64"
+        } else {
+            "absent: only `resnet50`, `vgg16`, `bert` and `gpt2` are cut into stages"
+        };
+        self.count(field, expected, 1, if staged { 64 } else { 0 }).map(Some)
     }
 
     fn idle_ns(&self, device: DeviceSpec) -> Result<u64, SpecError> {

@@ -1,16 +1,20 @@
 //! How several GPUs share a step: what each of them takes of its samples, and what all take together.
 
 use super::super::grid::Point;
-use super::super::table::LINE_SAMPLES;
+use super::super::table::{LINE_SAMPLES, STAGED_MODELS};
 use super::{Resolved, Resolver};
 
 const EACH: &str = "training.batch_size";
 const ALL: &str = "training.batch_global";
+const MEMORY: &str = "hardware.memory_limit_gib";
+const MICRO: &str = "training.micro_batches";
 
 /// Who shares a step.
 pub(super) struct Sharers {
     /// How many there are; one shares with nobody.
     pub(super) count: i64,
+    /// Into how many parts they cut a batch: stages of a pipeline work on all of it.
+    pub(super) parts: i64,
     /// The key that says so.
     pub(super) key: &'static str,
     /// What they are called.
@@ -24,7 +28,9 @@ impl Sharers {
             Some("cpu") => ("hardware.cpu_ranks", "ranks"),
             _ => ("hardware.gpus", "GPUs"),
         };
-        Self { count: out.cell.int(key).unwrap_or(1), key, name }
+        let count = out.cell.int(key).unwrap_or(1);
+        let parts = if out.cell.text("hardware.parallelism") == Some("pipeline") { 1 } else { count };
+        Self { count, parts, key, name }
     }
 
     /// Whether a fault keeps from being known how many there are.
@@ -34,7 +40,7 @@ impl Sharers {
 }
 
 impl Resolver<'_> {
-    /// One GPU shares nothing, whatever other cells of the manifest do; several need a way to.
+    /// One GPU shares nothing, whatever other cells of the manifest do; several need a way to. Where the others are stages of a pipeline, its steps are cut into micro-batches as theirs are.
     pub(super) fn share_work(&self, point: &Point, out: &mut Resolved<'_>) {
         if Sharers::are_unknown(out) || out.unknown.contains("hardware.parallelism") {
             return;
@@ -43,9 +49,14 @@ impl Resolver<'_> {
         if count == 1 {
             out.cell.config.remove("hardware.cpu_ranks");
         }
+        if self.draft.program.is_some() && self.is_given(point, MEMORY) {
+            let rule = format!("{MEMORY} has no effect (the built-in models heed it, and programs do not)");
+            out.fault(self.place(point, MEMORY), rule);
+        }
         let parallelism = out.cell.text("hardware.parallelism").unwrap_or("none").to_owned();
         if count > 1 && parallelism == "none" {
-            let ways = if self.draft.program.is_none() { "data" } else { "data or pipeline" };
+            let staged = out.cell.text("model.name").is_some_and(|model| STAGED_MODELS.contains(&model));
+            let ways = if self.draft.program.is_none() && !staged { "data" } else { "data or pipeline" };
             let rule = format!("{key} is {count}, but hardware.parallelism is none (it must be {ways})");
             out.fault(self.place(point, key), rule);
         } else if count == 1 && parallelism != "none" {
@@ -67,7 +78,9 @@ impl Resolver<'_> {
         if Sharers::are_unknown(out) || [EACH, ALL].iter().any(|key| out.unknown.contains(key)) {
             return;
         }
-        let Sharers { count, name, .. } = Sharers::of(out);
+        let Sharers { parts, count, name, .. } = Sharers::of(out);
+        // What a program's stages do with a batch is its own matter.
+        let count = if self.draft.program.is_some() { count } else { parts };
         let is_given = |key: &str| self.is_given(point, key);
         match (out.cell.int(ALL), is_given(EACH)) {
             (Some(_), true) => {
@@ -99,7 +112,12 @@ impl Resolver<'_> {
     /// Whether a batch of all can be: `linear` learns its samples together, and generated data have so many and no more.
     pub(super) fn fit_batch(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
         let Some(each) = out.cell.int(EACH) else { return };
-        let Sharers { count, name, .. } = Sharers::of(out);
+        let Sharers { parts: count, name, .. } = Sharers::of(out);
+        if let Some(micro) = out.cell.int(MICRO).filter(|micro| *micro > each) {
+            let key = if self.is_given(point, MICRO) { MICRO } else { "hardware.parallelism" };
+            let rule = format!("{MICRO} is {micro}, but {EACH} is {each} (a micro-batch has at least one sample)");
+            out.fault(self.place(point, key), rule);
+        }
         let all = each * count;
         let key = if self.is_given(point, ALL) { ALL } else { EACH };
         let (found, of_all) = if key == ALL || count == 1 {

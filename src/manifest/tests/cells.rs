@@ -90,6 +90,26 @@ fn one_gpu_is_the_same_cell_however_its_batch_is_given() {
 }
 
 #[test]
+fn stages_of_a_pipeline_work_on_the_whole_batch_and_one_gpu_cuts_its_steps_as_they_do() {
+    let fields = [
+        "hardware.gpus",
+        "hardware.parallelism",
+        "training.batch_size",
+        "training.batch_global",
+        "training.micro_batches",
+    ];
+    let rows = |training: &str| {
+        let text = format!(
+            "[model]\nname = 'gpt2'\n[training]\nlearning_rate = 1\nsteps = 1\n{training}\n[hardware]\ngpus = [1, 2, 4]\nparallelism = 'pipeline'"
+        );
+        values(&read(&text), &fields)
+    };
+    let expected = |micro| ["1 none", "2 pipeline", "4 pipeline"].map(|start| format!("{start} 32 - {micro}"));
+    assert_eq!(rows("batch_size = 32"), expected(8));
+    assert_eq!(rows("batch_global = 32\nmicro_batches = 16"), expected(16));
+}
+
+#[test]
 fn threads_stand_for_gpus_and_line_is_shared_by_all() {
     let text = "[model]\nname = 'linear'\n[training]\nlearning_rate = 1\nsteps = 1\n[hardware]\ndevice = 'cpu'\ncpu_ranks = [1, 2, 4]\nparallelism = 'data'";
     let fields =

@@ -11,12 +11,12 @@ use crate::train::parameters::Layout;
 use crate::train::peak::matmul_tflops;
 
 impl Trainee<'_> {
-    /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost.
+    /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
         if self.task.whole() {
             return Ok(());
         }
-        if self.team.leads() {
+        if self.team.leads() || self.team.pipelined() {
             self.evaluated(epoch)?;
         }
         self.sink.doing("eval", epoch, None);
@@ -26,21 +26,31 @@ impl Trainee<'_> {
     }
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
-        self.phase("eval", epoch, PhaseEdge::Start);
+        self.told("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters)?;
         self.place.check()?;
-        self.phase("eval", epoch, PhaseEdge::Stop);
-        let Some(score) = score else { return Ok(()) };
-        let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
-        if epoch == self.plan.epochs {
-            for (name, value) in score {
-                // The loss of the last step has the name `loss`.
-                self.metric(if name == "eval_loss" { name } else { name.trim_start_matches("eval_") }, value, "");
-            }
-            self.inference()?;
+        self.told("eval", epoch, PhaseEdge::Stop);
+        if let Some(score) = score.clone() {
+            let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
         }
-        Ok(())
+        if epoch < self.plan.epochs {
+            return Ok(());
+        }
+        for (name, value) in score.into_iter().flatten() {
+            // The loss of the last step has the name `loss`.
+            self.metric(if name == "eval_loss" { name } else { name.trim_start_matches("eval_") }, value, "");
+        }
+        self.inference()
+    }
+
+    /// A phase that the first rank tells for all.
+    fn told(&self, name: &'static str, index: u64, edge: PhaseEdge) {
+        if self.team.leads() {
+            self.phase(name, index, edge);
+        } else {
+            self.sink.doing(name, index, None);
+        }
     }
 
     /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
@@ -52,9 +62,9 @@ impl Trainee<'_> {
             return self.answers(usual);
         }
         for rows in sizes {
-            self.phase("inference_batch", wide(rows), PhaseEdge::Start);
+            self.told("inference_batch", wide(rows), PhaseEdge::Start);
             self.answers(rows)?;
-            self.phase("inference_batch", wide(rows), PhaseEdge::Stop);
+            self.told("inference_batch", wide(rows), PhaseEdge::Stop);
         }
         Ok(())
     }
@@ -65,13 +75,19 @@ impl Trainee<'_> {
         self.task.answer(&self.parameters)?;
         let start_ns = self.sink.now_ns();
         for done in 0.. {
-            if enough(done, self.sink.now_ns().saturating_sub(start_ns)) {
+            let mine = [f64::from(u8::from(enough(done, self.sink.now_ns().saturating_sub(start_ns))))];
+            let first = if self.team.pipelined() {
+                self.team.led("inference", done + 1, Pace::First, mine.to_vec())?
+            } else {
+                mine.to_vec()
+            };
+            if first != [0.0] {
                 break;
             }
             self.task.ask(done, rows)?;
-            self.phase("inference", done + 1, PhaseEdge::Start);
+            self.told("inference", done + 1, PhaseEdge::Start);
             self.task.answer(&self.parameters)?;
-            self.phase("inference", done + 1, PhaseEdge::Stop);
+            self.told("inference", done + 1, PhaseEdge::Stop);
         }
         Ok(())
     }
@@ -93,9 +109,10 @@ impl Trainee<'_> {
         for (name, value) in self.task.metrics(&values) {
             self.metric(name, value, "");
         }
-        let weights = weights_digest(self.task.layouts(), &values);
+        let Some((layouts, values)) = self.task.whole_model(values)? else { return Ok(()) };
+        let weights = weights_digest(&layouts, &values);
         self.team.alike("weights", weights)?;
-        if self.team.ranks() > 1 {
+        if self.team.shards() > 1 {
             let name = format!("shard.{}", self.team.rank());
             self.sink.emit(EventKind::Digest { name, digest: self.seen });
         }

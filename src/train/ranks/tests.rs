@@ -109,8 +109,15 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
             for (rank, (task, shard)) in
                 tasks.iter_mut().zip(&shards).enumerate().filter(|(_, (_, shard))| !shard.is_empty())
             {
-                let inner =
-                    Inner { place: &Place::Host, sink: &sink, step: number, waits: false, tells: false, limit: None };
+                let inner = Inner {
+                    place: &Place::Host,
+                    sink: &sink,
+                    step: number,
+                    waits: false,
+                    tells: false,
+                    limit: None,
+                    patience: None,
+                };
                 let epoch = if whole { number } else { epoch };
                 let step = Step { number, epoch, rank, indices: shard, lead: &lead, next: None, scale: 1.0, inner };
                 let Gradients { loss, gradients, mean_of } = task.gradients(&step, &parameters).expect("trains");
@@ -213,7 +220,15 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();
-        let inner = Inner { place: &Place::Host, sink: &sink, step: 1, waits: false, tells: false, limit: None };
+        let inner = Inner {
+            place: &Place::Host,
+            sink: &sink,
+            step: 1,
+            waits: false,
+            tells: false,
+            limit: None,
+            patience: None,
+        };
         let step = Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, scale: 1.0, inner };
         task.gradients(&step, &parameters).expect("trains").loss.try_into_scalar::<f32>().expect("readable")
     };

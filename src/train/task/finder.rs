@@ -306,8 +306,15 @@ mod tests {
         use crate::train::device::Place;
         use crate::train::sample::Notebook;
         let (place, sink) = (Place::Host, Notebook::default());
-        let inner =
-            crate::train::task::Inner { place: &place, sink: &sink, step: 1, waits: false, tells: false, limit: None };
+        let inner = crate::train::task::Inner {
+            place: &place,
+            sink: &sink,
+            step: 1,
+            waits: false,
+            tells: false,
+            limit: None,
+            patience: None,
+        };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
             share.begin(&Step { number, epoch, rank: 0, indices: &[], lead: &[], next: None, scale: 1.0, inner });

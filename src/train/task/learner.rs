@@ -50,25 +50,10 @@ impl Learner {
         self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))
     }
 
-    fn input(&self, inputs: Inputs) -> Input {
-        let device = self.network.place.device();
-        match inputs {
-            Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, &device)),
-            Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, &device)),
-        }
-    }
-
-    /// The classes that are right, on the device, and how many count.
-    fn targets(&self, samples: &Samples) -> (Tensor<1, Int>, usize) {
-        let counted = samples.targets.iter().filter(|target| **target >= 0).count();
-        (whole(&samples.targets, [samples.targets.len()], &self.network.place.device()), counted)
-    }
-
     /// A batch of evaluation.
     fn question(&self, indices: &[usize]) -> Result<Question, DataError> {
-        let samples = self.data.eval(indices)?;
-        let (targets, counted) = self.targets(&samples);
-        Ok(Question { input: self.input(samples.inputs), targets, counted })
+        let (input, targets, counted) = questioned(self.data.eval(indices)?, &self.network.place.device());
+        Ok(Question { input, targets, counted })
     }
 
     /// The summed loss of the answers to a batch, and how many are right.
@@ -77,6 +62,21 @@ impl Learner {
         let classes = self.network.model.classes();
         let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
         found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))
+    }
+}
+
+/// Samples on a device: what the model sees, the classes that are right, and how many of these count.
+pub(super) fn questioned(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
+    let Samples { inputs, targets } = samples;
+    let counted = targets.iter().filter(|target| **target >= 0).count();
+    (standard_input(inputs, device), whole(&targets, [targets.len()], device), counted)
+}
+
+/// What a model sees, on a device.
+pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
+    match inputs {
+        Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, device)),
+        Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, device)),
     }
 }
 
@@ -98,11 +98,8 @@ impl Task for Learner {
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         let inner = step.inner;
-        let (input, targets, counted) = inner.phase("data", || {
-            let samples = self.samples(step)?;
-            let (targets, counted) = self.targets(&samples);
-            Ok((self.input(samples.inputs), targets, counted))
-        })?;
+        let (input, targets, counted) =
+            inner.phase("data", || Ok(questioned(self.samples(step)?, &self.network.place.device())))?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
         let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);

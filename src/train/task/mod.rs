@@ -9,13 +9,14 @@ mod network;
 mod open;
 mod player;
 mod small;
+mod staged;
 
 #[cfg(test)]
 pub use open::open;
 pub use open::{Loaded, layouts};
 
 use super::device::Place;
-use super::parameters::Layout;
+use super::parameters::{self, Layout};
 use super::{Sink, TrainError};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::Tensor;
@@ -25,6 +26,26 @@ use std::time::Duration;
 pub trait Task {
     /// The parameters in their order.
     fn layouts(&self) -> &[Layout];
+
+    /// Their initial values.
+    fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
+        parameters::initial(self.layouts(), seed)
+    }
+
+    /// How many values the model learns.
+    fn weights(&self) -> u64 {
+        parameters::count(self.layouts())
+    }
+
+    /// Of each parameter whether it is to be counted here: where several stages have it, the first of them does.
+    fn owned(&self) -> Vec<bool> {
+        vec![true; self.layouts().len()]
+    }
+
+    /// All parameters of the model with their values, of which the task has these; none on all stages but the first.
+    fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
+        Ok(Some((self.layouts().to_vec(), mine)))
+    }
 
     /// Number of training samples of an epoch.
     fn samples(&self) -> usize;
@@ -67,6 +88,9 @@ pub trait Task {
         Vec::new()
     }
 }
+
+/// A model's parameters and their values.
+pub type Whole = (Vec<Layout>, Vec<Vec<f32>>);
 
 /// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
 pub type Score = Vec<(&'static str, f64)>;
@@ -116,6 +140,8 @@ pub struct Inner<'a> {
     pub tells: bool,
     /// How long each of them may take, where somebody looks after that.
     pub limit: Option<Duration>,
+    /// How long to wait for another rank.
+    pub patience: Option<Duration>,
 }
 
 impl Inner<'_> {

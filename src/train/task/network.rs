@@ -63,6 +63,11 @@ impl Network {
         Self::of(model, parts, precision, place)
     }
 
+    /// A part of a model, with these parameters and running statistics of it.
+    pub fn part(model: Box<dyn Model>, parts: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
+        Self::of(model, parts, precision, place)
+    }
+
     /// The answers of parameters off any tape, and what `more` makes of them.
     pub fn answer<T>(
         &mut self,
@@ -89,13 +94,18 @@ pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
     parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
 }
 
-/// The answers of a training step, on the tape.
-pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-    let input = match input {
+/// What a training step asks, ready to meet parameters on the tape.
+pub fn taped(pass: &Pass<'_>, input: Input) -> Input {
+    match input {
         Input::Rows(rows) => Input::Rows(pass.constant(rows)),
         Input::Images(images) => Input::Images(pass.constant(images)),
         Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
-    };
+    }
+}
+
+/// The answers of a training step, on the tape.
+pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    let input = taped(pass, input);
     model.answer(pass, input)
 }
 

@@ -6,10 +6,10 @@ use super::learner::Learner;
 use super::network::Network;
 use super::player::{Player, Rules};
 use super::small::SmallTask;
-use crate::train::DataError;
+use super::staged::{self, Parts, Staged, Stages, cut};
 use crate::train::data::Data;
 use crate::train::data::cifar::CifarKind;
-use crate::train::data::coco::Parts;
+use crate::train::data::coco::Parts as CocoParts;
 use crate::train::data::objects::ObjectPictures;
 use crate::train::data::pictures::Pictures;
 use crate::train::data::text::{Objective, Text, Vocabulary, Windows};
@@ -22,10 +22,12 @@ use crate::train::layers::Cell;
 use crate::train::models::detector::Detector;
 use crate::train::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::train::number::single;
+use crate::train::parallel::End;
 use crate::train::parameters::Layout;
 use crate::train::spec::{
     DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
 };
+use crate::train::{DataError, TrainError};
 use std::sync::Arc;
 
 /// The data of a run, loaded once for all of its ranks.
@@ -44,11 +46,13 @@ pub enum Loaded {
 impl Loaded {
     /// Loads what a cell asks for, and checks that it suffices.
     pub fn load(spec: &Spec) -> Result<Self, DataError> {
-        let batch = [spec.batch, spec.ranks];
+        // Stages of a model work on the same batch.
+        let sharers = if spec.micro_batches.is_some() { 1 } else { spec.ranks };
+        let batch = [spec.batch, sharers];
         match &spec.task {
             TaskSpec::Small { model, data } => Ok(Self::Small(*model, Data::load(data, batch, spec.seed)?.into())),
             TaskSpec::Learn(learn) => {
-                let data = dataset(learn, spec.batch * spec.ranks)?;
+                let data = dataset(learn, spec.batch * sharers)?;
                 check(batch, [data.train_len(), data.classes()], learn.classes)?;
                 Ok(Self::Learn(learn.clone(), data))
             }
@@ -65,6 +69,11 @@ impl Loaded {
     pub fn task(&self, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
         match self {
             Self::Small(model, data) => Box::new(SmallTask::new(*model, Arc::clone(data), spec.seed, place.clone())),
+            Self::Learn(learn, data) if spec.micro_batches.is_some() => {
+                let parts = parts(learn, data, spec);
+                let whole = Stages::one(&*parts.model);
+                Box::new(Staged::new(parts, Arc::new(whole), 0, None, place))
+            }
             Self::Learn(learn, data) => {
                 let network = Network::new(model(learn), spec.precision, place);
                 Box::new(Learner::new(network, Arc::clone(data), spec.seed, spec.batch))
@@ -75,6 +84,41 @@ impl Loaded {
                 Box::new(Finder::new(network, Arc::clone(data), spec.seed, spec.batch))
             }
         }
+    }
+}
+
+impl Loaded {
+    /// What each unit of the model costs there.
+    pub fn costs(&self, spec: &Spec, place: &Place) -> Result<Vec<f64>, TrainError> {
+        match self {
+            Self::Learn(learn, data) => staged::costs(parts(learn, data, spec), place),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// A stage of the model, which has as many units as there are costs: the stages cost about the same. None where there are fewer units than stages.
+    pub fn stage(
+        &self,
+        spec: &Spec,
+        costs: &[f64],
+        place: &Place,
+        (number, end): (usize, End),
+    ) -> Option<Box<dyn Task>> {
+        let Self::Learn(learn, data) = self else { return None };
+        let parts = parts(learn, data, spec);
+        let stages = Stages::new(&*parts.model, cut(costs, spec.ranks)?);
+        Some(Box::new(Staged::new(parts, Arc::new(stages), number, Some(end), place)))
+    }
+}
+
+fn parts(learn: &LearnSpec, data: &Arc<dyn Dataset>, spec: &Spec) -> Parts {
+    Parts {
+        model: model(learn),
+        precision: spec.precision,
+        data: Arc::clone(data),
+        seed: spec.seed,
+        batch: spec.batch,
+        micro_batches: spec.micro_batches.unwrap_or(1),
     }
 }
 
@@ -100,7 +144,7 @@ fn detector(detect: &DetectSpec) -> Box<dyn Detector> {
 }
 
 fn objects(detect: &DetectSpec) -> Result<ObjectPictures, DataError> {
-    let parts = if detect.model == Detecting::MaskRcnn { Parts::Masks } else { Parts::Boxes };
+    let parts = if detect.model == Detecting::MaskRcnn { CocoParts::Masks } else { CocoParts::Boxes };
     Ok(match &detect.data {
         Seen::Scenes { seed, side, train, eval } => {
             ObjectPictures::scenes(*seed, *side, detect.classes, *train, *eval)?

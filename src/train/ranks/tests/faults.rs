@@ -26,7 +26,11 @@ const PLACES: [(&str, u64); 11] = [
 fn failed(fault: &str) -> (String, Duration) {
     let mut cell = shared(&cell("softmax"), 2);
     cell.config.insert("training.epochs".to_owned(), 2_i64.into());
-    let spec = Spec::read(&cell).expect("valid");
+    failed_as(&cell, fault)
+}
+
+fn failed_as(cell: &Cell, fault: &str) -> (String, Duration) {
+    let spec = Spec::read(cell).expect("valid");
     let loaded = Loaded::load(&spec).expect("generated");
     let open = |_, _| Ok(Place::Device(Device::flex()));
     let run = Run { spec, loaded, limits: SOON, tuned: true, open };
@@ -65,6 +69,23 @@ fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
                 )),
                 "{said}"
             );
+            assert!(took < Duration::from_secs(30), "{said} after {took:?}");
+        }
+    }
+}
+
+/// Where one stage of a pipeline hangs all others wait, each for its neighbour: the one that hangs is named.
+#[test]
+fn a_stage_that_fails_ends_the_run_for_all() {
+    let mut cell = tiny_cell("gpt2");
+    cell.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
+    cell.config.insert("training.micro_batches".to_owned(), 2_i64.into());
+    cell.config.insert("hardware.cpu_ranks".to_owned(), 4_i64.into());
+    for (rank, what) in [(0, "data"), (0, "forward"), (1, "forward"), (2, "backward"), (3, "backward"), (1, "together")]
+    {
+        for how in ["panic", "hang"] {
+            let (said, took) = failed_as(&cell, &format!("{rank} {how} {what} 2"));
+            assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` 2: ")), "{how}: {said}");
             assert!(took < Duration::from_secs(30), "{said} after {took:?}");
         }
     }

@@ -1,0 +1,141 @@
+//! What goes from stage to stage, as it lies on tapes and as it travels.
+
+use crate::train::layers::Stream;
+use crate::train::models::units::Carried;
+use crate::train::parallel::Parcel;
+use crate::train::tape::{Plain, Taped, clean, recorded_all};
+use burn::tensor::{Gradients, Tensor};
+
+/// Tensors of a boundary between stages, on a tape or off it.
+#[expect(clippy::large_enum_variant, reason = "moved a few times a step; boxes would be an allocation for each")]
+#[derive(Clone)]
+pub enum Boundary {
+    /// [rows, channels, height, width].
+    Images(Tensor<4>),
+    /// [rows, features].
+    Rows(Tensor<2>),
+    /// Residual and what was normalised, [rows · width, features], and rows and width.
+    Stream([Tensor<2>; 2], [usize; 2]),
+}
+
+impl Boundary {
+    /// Of what a unit gave.
+    pub fn of(carried: Carried) -> Self {
+        match carried {
+            Carried::Images(images) => Self::Images(images),
+            Carried::Rows(rows) => Self::Rows(rows),
+            Carried::Stream(Stream { residual, normed }, shape) => Self::Stream([residual, normed], shape),
+            Carried::Input(_) => panic!("a model's input is no boundary"),
+        }
+    }
+
+    /// For the next unit.
+    pub fn carried(self) -> Carried {
+        match self {
+            Self::Images(images) => Carried::Images(images),
+            Self::Rows(rows) => Carried::Rows(rows),
+            Self::Stream([residual, normed], shape) => Carried::Stream(Stream { residual, normed }, shape),
+        }
+    }
+
+    /// Off its tape.
+    pub fn off_tape(self) -> Self {
+        match self {
+            Self::Images(images) => Self::Images(images.inner()),
+            Self::Rows(rows) => Self::Rows(rows.inner()),
+            Self::Stream(both, shape) => Self::Stream(both.map(Tensor::inner), shape),
+        }
+    }
+
+    /// As leaves of a new tape.
+    pub fn leaves(self) -> Self {
+        fn leaf<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+            Tensor::from_inner(tensor).require_grad()
+        }
+        match self {
+            Self::Images(images) => Self::Images(leaf(images)),
+            Self::Rows(rows) => Self::Rows(leaf(rows)),
+            Self::Stream(both, shape) => Self::Stream(both.map(leaf), shape),
+        }
+    }
+
+    /// Ready to travel; off any tape.
+    pub fn parcels(self) -> Vec<Parcel> {
+        fn parcel<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> Parcel {
+            Parcel { values: tensor.flatten::<1>(0, D - 1), shape }
+        }
+        match self {
+            Self::Images(images) => {
+                let shape = images.dims().to_vec();
+                vec![parcel(images, shape)]
+            }
+            Self::Rows(rows) => {
+                let shape = rows.dims().to_vec();
+                vec![parcel(rows, shape)]
+            }
+            Self::Stream(both, [rows, width]) => both
+                .map(|tensor| {
+                    let features = tensor.dims()[1];
+                    parcel(tensor, vec![rows, width, features])
+                })
+                .into(),
+        }
+    }
+
+    /// What has travelled. Panics on anything that [`Self::parcels`] does not make: a fault of the stages' code.
+    pub fn unpacked(parcels: Vec<Parcel>) -> Self {
+        let mut parcels = parcels.into_iter();
+        let Some(Parcel { values, shape }) = parcels.next() else { panic!("nothing came from the stage before") };
+        match (shape.as_slice(), parcels.next()) {
+            (&[a, b, c, d], None) => Self::Images(values.reshape([a, b, c, d])),
+            (&[rows, features], None) => Self::Rows(values.reshape([rows, features])),
+            (&[rows, width, features], Some(other)) => {
+                let both = [values, other.values].map(|tensor| tensor.reshape([rows * width, features]));
+                Self::Stream(both, [rows, width])
+            }
+            _ => panic!("a stage cannot take up tensors of shape {shape:?}"),
+        }
+    }
+
+    /// The gradients of leaves after a backward pass, in their formats; zeros where nothing depends on one.
+    pub fn gradients(&self, tape: &mut Gradients) -> Self {
+        fn of<const D: usize>(leaf: &Tensor<D>, tape: &mut Gradients) -> Tensor<D> {
+            let none = || leaf.clone().inner().zeros_like();
+            let found = leaf.grad_remove(tape).map_or_else(none, clean);
+            if found.dtype() == leaf.dtype() { found } else { found.cast(leaf.dtype()) }
+        }
+        match self {
+            Self::Images(images) => Self::Images(of(images, tape)),
+            Self::Rows(rows) => Self::Rows(of(rows, tape)),
+            Self::Stream([residual, normed], shape) => Self::Stream([of(residual, tape), of(normed, tape)], *shape),
+        }
+    }
+
+    /// Something on the tape that depends on these tensors alone, whose gradients are given: a backward pass from there goes on from them.
+    pub fn root(self, gradients: Self) -> Tensor<1> {
+        let (nodes, device): (Vec<Taped>, _) = match self {
+            Self::Images(images) => (vec![images.clone().into()], images.device()),
+            Self::Rows(rows) => (vec![rows.clone().into()], rows.device()),
+            Self::Stream([residual, normed], _) => {
+                let device = residual.device();
+                (vec![residual.into(), normed.into()], device)
+            }
+        };
+        let given: Vec<Plain> = match gradients {
+            Self::Images(images) => vec![images.into()],
+            Self::Rows(rows) => vec![rows.into()],
+            Self::Stream(both, _) => both.map(Plain::from).into(),
+        };
+        let zero = Tensor::<1>::zeros([1], &device.inner());
+        recorded_all(nodes, zero, move |_, _| given.into_iter().map(Some).collect())
+    }
+
+    /// Gradients that are all 1, in the formats of these tensors, off any tape.
+    pub fn ones(&self) -> Self {
+        match self {
+            Self::Images(images) => Self::Images(images.ones_like()),
+            Self::Rows(rows) => Self::Rows(rows.ones_like()),
+            Self::Stream(both, shape) => Self::Stream(both.each_ref().map(|tensor| tensor.ones_like()), *shape),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What each unit of a model costs on a device: the time of its forward and backward pass over a micro-batch.
+
+use super::Parts;
+use super::carry::Boundary;
+use super::micro::part;
+use crate::train::TrainError;
+use crate::train::device::Place;
+use crate::train::models::units::Carried;
+use crate::train::number::real;
+use crate::train::parallel::shard;
+use crate::train::parameters;
+use crate::train::task::learner::standard_input;
+use crate::train::task::network::{Network, leaves, taped};
+use burn::tensor::{Tensor, TensorData};
+use std::time::Instant;
+
+/// How often a unit is gone through before it is measured, and while it is.
+const WARM_UP: u32 = 3;
+const TIMES: u32 = 5;
+
+/// The cost of each unit, in seconds on a device and in floating-point operations on the host, where nothing but the model should decide how it is cut.
+///
+/// Only one unit's parameters are on the device at a time. It compiles and tunes what a stage will need.
+///
+/// # Errors
+/// If the data cannot be read or the device fails.
+pub fn costs(parts: Parts, place: &Place) -> Result<Vec<f64>, TrainError> {
+    let Parts { model, precision, data, seed, batch, micro_batches } = parts;
+    let Some(made) = model.units() else { panic!("the model is not made of units") };
+    let units = made.units(data.width());
+    if matches!(place, Place::Host) {
+        return Ok(units.iter().map(|unit| real(unit.flops)).collect());
+    }
+    let indices: Vec<usize> = (0..batch.min(data.train_len())).collect();
+    let rows = shard(&indices, 0, micro_batches);
+    let samples = data.train(seed, 1, &indices)?;
+    let input = standard_input(part(&samples, rows).inputs, &place.device());
+    let (layouts, statistics) = (model.layouts(), model.statistics());
+    let (mut costs, mut carried) = (Vec::new(), None::<Boundary>);
+    let mut network = Network::part(model, [Vec::new(), Vec::new()], precision, place);
+    for (number, unit) in units.iter().enumerate() {
+        let own = layouts.iter().enumerate().filter(|(_, layout)| unit.has(&layout.name));
+        let own: Vec<_> = own.map(|(place, layout)| (place, layout.clone())).collect();
+        let running = statistics.iter().filter(|layout| unit.has(&layout.name)).cloned().collect();
+        let of_unit = own.iter().map(|(_, layout)| layout.clone()).collect();
+        network = Network::part(network.model, [of_unit, running], precision, place);
+        let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
+        let values: Vec<Tensor<1>> = parameters::initial_of(&own, seed).into_iter().map(upload).collect();
+        let mut once = || {
+            let leaves = leaves(&values);
+            let (model, mut pass) = network.training(&leaves, [seed, 1]);
+            let given = carried.clone().map(Boundary::leaves);
+            let taken = match given.clone() {
+                Some(given) => given.carried(),
+                None => Carried::Input(taped(&pass, input.clone())),
+            };
+            let made = Boundary::of(super::run(model, &mut pass, number..number + 1, taken, 0));
+            let values = made.clone().off_tape();
+            let mut tape = made.root(values.ones()).backward();
+            let gradients = given.map(|given| given.gradients(&mut tape));
+            (values, gradients)
+        };
+        for _ in 0..WARM_UP {
+            once();
+        }
+        place.sync()?;
+        let start = Instant::now();
+        let mut last = None;
+        for _ in 0..TIMES {
+            last = Some(once().0);
+        }
+        place.sync()?;
+        costs.push(start.elapsed().as_secs_f64() / f64::from(TIMES));
+        carried = last;
+    }
+    Ok(costs)
+}

@@ -1,0 +1,466 @@
+//! A model whose units are shared out to stages of a pipeline, each on a device of its own (Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism").
+//!
+//! A batch is cut into micro-batches, which go through the stages one behind the other, forward in their order and backward in the reverse order, while every stage keeps its
+//! parameters; their gradients are added up. Batch normalisation sees a micro-batch, and running statistics move with each (section 2.3 of the paper). One stage alone adds up
+//! the gradients of micro-batches in the same way.
+//!
+//! A parameter that units of two stages use is on both: each adds the other's gradient to its own, so that both stay the same.
+
+mod carry;
+mod costs;
+mod micro;
+mod stages;
+
+pub use costs::costs;
+pub use stages::{Stages, cut};
+
+use super::learner::questioned;
+use super::network::{Network, leaves, taped};
+use super::{Gradients, Score, Step, Task, Whole};
+use crate::record::{Digest, Value};
+use crate::train::TrainError;
+use crate::train::dataset::{Dataset, Samples};
+use crate::train::device::Place;
+use crate::train::evaluate::turn;
+use crate::train::fit::joined;
+use crate::train::layers::{cross_entropy, judge};
+use crate::train::models::units::Carried;
+use crate::train::models::{Input, Model};
+use crate::train::number::{real, real_len};
+use crate::train::parallel::{End, Occasion, ParallelError, Parcel};
+use crate::train::parameters::{self, Layout};
+use crate::train::pass::Pass;
+use crate::train::precision::Precision;
+use crate::train::task::ahead::Ahead;
+use burn::tensor::{Tensor, TensorData};
+use carry::Boundary;
+use micro::Micro;
+use std::sync::Arc;
+
+/// Batches that a stage may answer before the next one has taken what came of them.
+const AHEAD: usize = 2;
+
+/// A stage of a model in training.
+pub struct Staged {
+    network: Network,
+    stages: Arc<Stages>,
+    number: usize,
+    /// Where the other stages are; none where there is one.
+    end: Option<End>,
+    data: Arc<dyn Dataset>,
+    seed: u64,
+    /// Rows of a batch of evaluation.
+    batch: usize,
+    micro_batches: usize,
+    ahead: Ahead<Samples>,
+    /// What is answered next: its number, and the input on the first stage.
+    asked: Option<(u64, Option<Input>)>,
+    /// How often anything was asked: it numbers what travels for answers.
+    questions: u64,
+}
+
+/// What a stage begins with.
+pub struct Parts {
+    /// The whole model.
+    pub model: Box<dyn Model>,
+    /// Number format of products and convolutions.
+    pub precision: Precision,
+    /// What it learns.
+    pub data: Arc<dyn Dataset>,
+    /// Seeds what is drawn.
+    pub seed: u64,
+    /// Rows of a step.
+    pub batch: usize,
+    /// Into how many parts they are cut.
+    pub micro_batches: usize,
+}
+
+/// What is kept of a micro-batch from its forward pass to its backward pass.
+struct Held {
+    leaves: Vec<Tensor<1>>,
+    /// What came from the stage before, as leaves.
+    taken: Option<Boundary>,
+    given: Box<Given>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "lies in a box")]
+enum Given {
+    Loss(Tensor<1>),
+    Boundary(Boundary),
+}
+
+impl Staged {
+    /// A stage that has learned nothing.
+    pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, end: Option<End>, place: &Place) -> Self {
+        let Parts { model, precision, data, seed, batch, micro_batches } = parts;
+        let statistics = stages.own_statistics(number, &*model);
+        let network = Network::part(model, [stages.own(number), statistics], precision, place);
+        let batch = batch.min(data.eval_len()).max(1);
+        let (ahead, questions) = (Ahead::new(), 0);
+        Self { network, stages, number, end, data, seed, batch, micro_batches, ahead, asked: None, questions }
+    }
+
+    fn first(&self) -> bool {
+        self.number == 0
+    }
+
+    fn last(&self) -> bool {
+        self.number + 1 == self.stages.count()
+    }
+
+    /// The forward pass of a micro-batch through this stage.
+    fn forward(
+        &mut self,
+        step: &Step<'_>,
+        number: usize,
+        (parameters, counted): (&[Tensor<1>], usize),
+        micro: Micro,
+    ) -> Result<Held, TrainError> {
+        let taken = match micro.input {
+            Some(_) => None,
+            None => Some(self.take(step, "forward", self.number.wrapping_sub(1))?.leaves()),
+        };
+        let leaves = leaves(parameters);
+        let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
+        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let carried = match (micro.input, taken.clone()) {
+            (Some(input), _) => Carried::Input(taped(&pass, input)),
+            (None, Some(taken)) => taken.carried(),
+            (None, None) => panic!("a stage has nothing to begin with"),
+        };
+        let given = run(model, &mut pass, units, carried, number);
+        let given = match micro.targets {
+            Some(targets) => {
+                let targets = pass.indices(targets);
+                Given::Loss(cross_entropy(&pass, given.rows(), targets, [classes, counted]))
+            }
+            None => {
+                let boundary = Boundary::of(given);
+                self.send(step, "forward", self.number + 1, boundary.clone().off_tape())?;
+                Given::Boundary(boundary)
+            }
+        };
+        Ok(Held { leaves, taken, given: Box::new(given) })
+    }
+
+    /// The backward pass of a micro-batch through this stage: gradients of the parameters, and the loss on the last stage.
+    fn backward(&self, step: &Step<'_>, held: Held) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
+        let Held { leaves, taken, given } = held;
+        let (root, loss) = match *given {
+            Given::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
+            Given::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
+            Given::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
+        };
+        let mut tape = root.backward();
+        if let Some(taken) = taken {
+            self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
+        }
+        let of = |(leaf, layout): (&Tensor<1>, &Layout)| match leaf.grad_remove(&mut tape) {
+            Some(gradient) => Ok(crate::train::tape::clean(gradient)),
+            None => Err(layout.name.clone()),
+        };
+        let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.layouts).map(of).collect();
+        let expected = leaves.len();
+        found.map(|found| (found, loss)).map_err(|_| TrainError::Gradients { found: expected - 1, expected })
+    }
+
+    /// Adds to each gradient of a parameter that another stage has too what that one found.
+    fn tie(&self, step: &Step<'_>, gradients: &mut [Tensor<1>]) -> Result<(), TrainError> {
+        for (place, other) in self.stages.tied(self.number) {
+            let Some(mine) = gradients.get(place).cloned() else { continue };
+            let send = |mine: Tensor<1>| {
+                let shape = vec![mine.dims()[0]];
+                self.pass_on(step, "tied", other, vec![Parcel { values: mine, shape }])
+            };
+            // Two that both send first would wait for each other.
+            let sends_first = self.number < other;
+            if sends_first {
+                send(mine.clone())?;
+            }
+            let Some(theirs) = self.taken(step, "tied", other)?.pop() else { continue };
+            if !sends_first {
+                send(mine.clone())?;
+            }
+            // In the same order on both, so that both have the same bits.
+            let [first, second] = if sends_first { [mine, theirs.values] } else { [theirs.values, mine] };
+            gradients[place] = first + second;
+        }
+        Ok(())
+    }
+
+    fn take(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
+        Ok(Boundary::unpacked(self.taken(step, phase, from)?))
+    }
+
+    fn taken(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<Parcel>, TrainError> {
+        let Some(end) = &self.end else { panic!("one stage waits for no other") };
+        let inner = step.inner;
+        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
+        if inner.waits {
+            // What this stage computes is not waiting.
+            inner.place.sync()?;
+        }
+        let taken = inner.phase("wait", || Ok(end.take(from, at)?))?;
+        inner.sink.doing(phase, step.number, inner.limit);
+        Ok(taken)
+    }
+
+    fn send(&self, step: &Step<'_>, phase: &'static str, to: usize, boundary: Boundary) -> Result<(), TrainError> {
+        self.pass_on(step, phase, to, boundary.parcels())
+    }
+
+    fn pass_on(&self, step: &Step<'_>, phase: &'static str, to: usize, parcels: Vec<Parcel>) -> Result<(), TrainError> {
+        let Some(end) = &self.end else { panic!("one stage has no other to send to") };
+        let inner = step.inner;
+        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
+        if !inner.waits {
+            return Ok(end.send(to, at, parcels)?);
+        }
+        // What this stage computes is not waiting, and that the next one has no time yet is.
+        inner.place.sync()?;
+        inner.phase("wait", || {
+            end.send(to, at, parcels)?;
+            Ok(end.settle(to, 0, at)?)
+        })?;
+        inner.sink.doing(phase, step.number, inner.limit);
+        Ok(())
+    }
+
+    /// Answers are waited for as long as kernels may take to be compiled.
+    fn occasion(&self, what: &'static str) -> Occasion {
+        Occasion { what, index: self.questions, limit: self.end.as_ref().map(|end| end.limits.first) }
+    }
+
+    /// This stage's part in answering: what it gave on the last stage, none on the others.
+    fn answered<T>(
+        &mut self,
+        parameters: &[Tensor<1>],
+        input: Option<Input>,
+        more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
+    ) -> Result<Option<T>, TrainError> {
+        self.questions += 1;
+        let at = self.occasion("answers");
+        let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
+        let carried = match (input, &self.end) {
+            (Some(input), _) => Carried::Input(input),
+            (None, Some(end)) => Boundary::unpacked(end.take(number - 1, at)?).carried(),
+            (None, None) => panic!("one stage has the input"),
+        };
+        let (model, mut pass) = self.network.answering(parameters);
+        let given = run(model, &mut pass, units, carried, 0);
+        if last {
+            return Ok(Some(more(&pass, given.rows())));
+        }
+        if let Some(end) = &self.end {
+            // Not further ahead than that: what was sent takes memory until it is taken.
+            end.settle(number + 1, AHEAD, at)?;
+            end.send(number + 1, at, Boundary::of(given).parcels())?;
+        }
+        Ok(None)
+    }
+
+    /// What the last stage found, on the first one; none on the others.
+    fn led(&self, found: Option<Tensor<1>>) -> Result<Option<Tensor<1>>, TrainError> {
+        let Some(end) = &self.end else { return Ok(found) };
+        let at = self.occasion("answered");
+        match found {
+            Some(values) => {
+                let shape = values.dims().to_vec();
+                end.send(0, at, vec![Parcel { values, shape }])?;
+                Ok(None)
+            }
+            None if self.first() => Ok(end.take(self.stages.count() - 1, at)?.pop().map(|parcel| parcel.values)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Units of a model, one after the other.
+fn run(
+    model: &dyn Model,
+    pass: &mut Pass<'_>,
+    units: std::ops::Range<usize>,
+    carried: Carried,
+    micro: usize,
+) -> Carried {
+    let Some(parts) = model.units() else { panic!("the model is not made of units") };
+    units.fold(carried, |carried, unit| {
+        pass.begin(unit, micro);
+        parts.unit(pass, unit, carried)
+    })
+}
+
+/// Puts a stage's values in their places, and says whether those that another stage had put there before are the same.
+fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool {
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+    let mut alike = true;
+    for (place, theirs) in places.iter().zip(theirs) {
+        match values.get_mut(*place) {
+            Some(value) if value.is_empty() => *value = theirs,
+            Some(value) => alike &= bits(value) == bits(&theirs),
+            None => alike = false,
+        }
+    }
+    alike
+}
+
+impl Task for Staged {
+    fn layouts(&self) -> &[Layout] {
+        &self.network.layouts
+    }
+
+    fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
+        parameters::initial_of(&self.stages.numbered(self.number), seed)
+    }
+
+    fn owned(&self) -> Vec<bool> {
+        self.stages.owned(self.number)
+    }
+
+    fn samples(&self) -> usize {
+        self.data.train_len()
+    }
+
+    fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
+        let inner = step.inner;
+        let (micros, counted) = inner.phase("data", || self.micros(step))?;
+        let mut held = inner.phase("forward", || {
+            let each = micros.into_iter().enumerate();
+            each.map(|(number, micro)| self.forward(step, number, (parameters, counted), micro))
+                .collect::<Result<Vec<Held>, _>>()
+        })?;
+        inner.phase("backward", || {
+            let (mut gradients, mut loss): (Vec<Tensor<1>>, Option<Tensor<1>>) = (Vec::new(), None);
+            while let Some(held) = held.pop() {
+                let (found, part) = self.backward(step, held)?;
+                gradients = if gradients.is_empty() {
+                    found
+                } else {
+                    gradients.into_iter().zip(found).map(|(sum, more)| sum + more).collect()
+                };
+                loss = match (loss, part) {
+                    (Some(sum), Some(part)) => Some(sum + part),
+                    (sum, part) => sum.or(part),
+                };
+            }
+            self.tie(step, &mut gradients)?;
+            let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
+            Ok(Gradients { loss, gradients, mean_of: Some(counted) })
+        })
+    }
+
+    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+        let (mut found, mut all, classes) = (Vec::new(), 0, self.network.model.classes());
+        let indices: Vec<usize> = (0..self.data.eval_len()).collect();
+        for indices in indices.chunks(self.batch) {
+            // Stages in the middle need nothing of it.
+            let asked = if self.first() || self.last() { Some(self.data.eval(indices)?) } else { None };
+            let (input, targets, counted) = match asked.map(|samples| questioned(samples, &self.network.place.device()))
+            {
+                Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
+                None => (None, None, 0),
+            };
+            let judged = self.answered(parameters, input, |pass, answers| {
+                targets.map(|targets| judge(pass, answers, targets, classes))
+            })?;
+            found.extend(judged.flatten());
+            all += counted;
+        }
+        let found = (!found.is_empty()).then(|| joined(found));
+        let Some(found) = self.led(found)? else { return Ok(None) };
+        let found: Vec<f32> = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
+        let [loss, right] =
+            [0, 1].map(|place| found.iter().skip(place).step_by(2).copied().map(f64::from).sum::<f64>());
+        let all = real_len(all.max(1));
+        let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
+        if self.network.model.answers_tokens() {
+            score.push(("eval_perplexity", (loss / all).exp()));
+        }
+        Ok(Some(score))
+    }
+
+    fn answered_rows(&self) -> Option<usize> {
+        Some(self.batch)
+    }
+
+    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        let input = if self.first() {
+            let samples = self.data.eval(&turn(n, rows, self.data.eval_len()))?;
+            Some(questioned(samples, &self.network.place.device()).0)
+        } else {
+            None
+        };
+        self.asked = Some((n, input));
+        Ok(self.network.place.sync()?)
+    }
+
+    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+        let Some((_, input)) = self.asked.take() else { return Ok(()) };
+        let answers = self.answered(parameters, input, |_, answers| answers)?;
+        // The first stage waits for the last one, which says when it is done by its answer's first value.
+        let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
+        self.led(word)?;
+        Ok(self.network.place.sync()?)
+    }
+
+    fn weights(&self) -> u64 {
+        parameters::count(self.stages.layouts())
+    }
+
+    fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
+        let Some(end) = &self.end else { return Ok(Some((self.stages.layouts().to_vec(), mine))) };
+        let limit = Some(end.limits.step.saturating_add(end.limits.last));
+        let at = Occasion { what: "weights", index: 1, limit };
+        let place = &self.network.place;
+        if !self.first() {
+            let device = place.device();
+            let parcel = |values: &Vec<f32>| Parcel {
+                values: Tensor::from_data(TensorData::from(values.as_slice()), &device),
+                shape: vec![values.len()],
+            };
+            end.send(0, at, mine.iter().map(parcel).collect())?;
+            end.settle(0, 0, at)?;
+            place.sync()?;
+            place.check()?;
+            return Ok(None);
+        }
+        let mut values = vec![Vec::new(); self.stages.layouts().len()];
+        put(&mut values, self.stages.places(0), mine);
+        for stage in 1..self.stages.count() {
+            let read = |parcel: Parcel| {
+                parcel.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
+            };
+            let theirs: Vec<Vec<f32>> = end.take(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
+            if !put(&mut values, self.stages.places(stage), theirs) {
+                return Err(ParallelError::Apart { ranks: vec![stage] }.into());
+            }
+        }
+        Ok(Some((self.stages.layouts().to_vec(), values)))
+    }
+
+    fn digest(&self) -> Digest {
+        self.data.digest()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let mut facts = self.data.facts();
+        facts.push(("micro_batches", self.micro_batches.into()));
+        if self.end.is_some() {
+            facts.push(("stages", self.stages.to_string().into()));
+            facts.push(("bubble_of_gpipe", self.stages.bubble(self.micro_batches).into()));
+        }
+        facts
+    }
+
+    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+        let width = self.data.width();
+        let mut stated = vec![("flops_per_sample", 3.0 * real(self.network.model.forward_flops(width)), "FLOP")];
+        if self.network.model.answers_tokens() {
+            stated.push(("tokens_per_sample", real_len(width), ""));
+        }
+        stated
+    }
+}
+
+#[cfg(test)]
+mod tests;

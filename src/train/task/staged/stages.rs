@@ -1,0 +1,199 @@
+//! Which units of a model, and which of its parameters, each stage has.
+
+use crate::train::models::Model;
+use crate::train::models::units::Unit;
+use crate::train::number::real_len;
+use crate::train::parameters::Layout;
+use std::fmt;
+use std::ops::Range;
+
+/// A model cut into stages.
+#[derive(Clone, Debug)]
+pub struct Stages {
+    ranges: Vec<Range<usize>>,
+    layouts: Vec<Layout>,
+    /// Of each stage, the places of its parameters among all.
+    places: Vec<Vec<usize>>,
+    /// The units of each stage.
+    units: Vec<Vec<Unit>>,
+}
+
+impl Stages {
+    /// With these units each. Panics on a model that is not made of units, a fault of the caller.
+    pub fn new(model: &dyn Model, ranges: Vec<Range<usize>>) -> Self {
+        let Some(parts) = model.units() else { panic!("the model is not made of units") };
+        let (units, layouts) = (parts.units(1), model.layouts());
+        let of_stages: Vec<Vec<Unit>> = ranges.iter().map(|range| units[range.clone()].to_vec()).collect();
+        let of = |units: &Vec<Unit>| {
+            let own = |layout: &Layout| units.iter().any(|unit| unit.has(&layout.name));
+            layouts.iter().enumerate().filter(|(_, layout)| own(layout)).map(|(place, _)| place).collect()
+        };
+        Self { places: of_stages.iter().map(of).collect(), ranges, layouts, units: of_stages }
+    }
+
+    /// A single one that has all units.
+    pub fn one(model: &dyn Model) -> Self {
+        let units = model.units().map_or(0, |parts| parts.units(1).len());
+        Self::new(model, std::iter::once(0..units).collect())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The units of one.
+    pub fn units(&self, stage: usize) -> Range<usize> {
+        self.ranges[stage].clone()
+    }
+
+    /// All parameters of the model.
+    pub fn layouts(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    /// Where a stage's parameters are among all.
+    pub fn places(&self, stage: usize) -> &[usize] {
+        &self.places[stage]
+    }
+
+    /// A stage's parameters.
+    pub fn own(&self, stage: usize) -> Vec<Layout> {
+        self.places[stage].iter().map(|place| self.layouts[*place].clone()).collect()
+    }
+
+    /// A stage's parameters with their places among all.
+    pub fn numbered(&self, stage: usize) -> Vec<(usize, Layout)> {
+        self.places[stage].iter().map(|place| (*place, self.layouts[*place].clone())).collect()
+    }
+
+    /// A stage's running statistics.
+    pub fn own_statistics(&self, stage: usize, model: &dyn Model) -> Vec<Layout> {
+        let own = |layout: &Layout| self.units[stage].iter().any(|unit| unit.has(&layout.name));
+        model.statistics().into_iter().filter(own).collect()
+    }
+
+    /// Of each of a stage's parameters whether it is the first stage that has it.
+    pub fn owned(&self, stage: usize) -> Vec<bool> {
+        let before = |place: &usize| self.places[..stage].iter().any(|places| places.contains(place));
+        self.places[stage].iter().map(|place| !before(place)).collect()
+    }
+
+    /// The parameters that another stage has too: their places among a stage's own, and that stage.
+    pub fn tied(&self, stage: usize) -> Vec<(usize, usize)> {
+        let mut tied = Vec::new();
+        for (place, global) in self.places[stage].iter().enumerate() {
+            let others = (0..self.count()).filter(|other| *other != stage && self.places[*other].contains(global));
+            tied.extend(others.map(|other| (place, other)));
+        }
+        tied
+    }
+
+    /// The share of time in which a stage has nothing to do, if all take equally long: (p − 1)/(m + p − 1) (section 2.3 of the paper).
+    pub fn bubble(&self, micro_batches: usize) -> f64 {
+        let idle = self.count() - 1;
+        real_len(idle) / real_len(micro_batches + idle)
+    }
+}
+
+impl fmt::Display for Stages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<String> = self.ranges.iter().map(|units| format!("{}-{}", units.start, units.end - 1)).collect();
+        write!(f, "units {}", each.join(", "))
+    }
+}
+
+/// Units of these costs over so many stages, so that the most costly stage costs as little as possible; of equally good ways the one whose earlier stages are shorter. None if
+/// there are fewer units than stages.
+pub fn cut(costs: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
+    let units = costs.len();
+    if stages == 0 || units < stages {
+        return None;
+    }
+    let cost = |range: Range<usize>| costs[range].iter().sum::<f64>();
+    // The least cost of the most costly stage where so many stages take the units from there on, and where the first of them ends.
+    let mut best: Vec<Vec<Option<(f64, usize)>>> = vec![vec![None; units + 1]; stages + 1];
+    best[0][units] = Some((0.0, units));
+    for left in 1..=stages {
+        for start in 0..units {
+            let with = |end: usize| best[left - 1][end].map(|(rest, _)| (cost(start..end).max(rest), end));
+            let found =
+                (start + 1..=units).filter_map(with).reduce(|best, next| if next.0 < best.0 { next } else { best });
+            best[left][start] = found;
+        }
+    }
+    let mut start = 0;
+    (0..stages)
+        .map(|stage| {
+            let (_, end) = best[stages - stage][start]?;
+            let range = start..end;
+            start = end;
+            Some(range)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::models::{Gpt2, Vgg};
+
+    /// The least that the most costly stage can cost, by trying all.
+    fn least(costs: &[f64], stages: usize) -> f64 {
+        if stages == 1 {
+            return costs.iter().sum();
+        }
+        let with = |end: usize| costs[..end].iter().sum::<f64>().max(least(&costs[end..], stages - 1));
+        (1..=costs.len() - (stages - 1)).map(with).fold(f64::INFINITY, f64::min)
+    }
+
+    #[test]
+    fn the_most_costly_stage_costs_as_little_as_possible() {
+        let mut draw = crate::train::draw::Draw::new(3, crate::train::draw::Stream::Initial, 0);
+        for units in 4..12_usize {
+            let costs: Vec<f64> =
+                (0..units).map(|_| f64::from(u32::try_from(draw.bits() % 100).expect("small"))).collect();
+            for stages in 1..=4 {
+                let found = cut(&costs, stages).expect("enough units");
+                assert_eq!(found.len(), stages);
+                assert_eq!((found[0].start, found[stages - 1].end), (0, units));
+                assert!(found.windows(2).all(|pair| pair[0].end == pair[1].start));
+                assert!(found.iter().all(|range| !range.is_empty()));
+                let most = found.iter().map(|range| costs[range.clone()].iter().sum::<f64>()).fold(0.0, f64::max);
+                assert_eq!(most, least(&costs, stages), "{costs:?} over {stages}: {found:?}");
+            }
+        }
+        assert_eq!(cut(&[1.0, 1.0], 3), None);
+        assert_eq!(cut(&[5.0, 1.0, 1.0, 5.0], 2), Some(vec![0..2, 2..4]));
+    }
+
+    #[test]
+    fn every_parameter_is_owned_once_and_tied_ones_know_each_other() {
+        let gpt2 = Gpt2::tiny(50, 16);
+        let stages = Stages::new(&gpt2, vec![0..1, 1..2, 2..3, 3..4]);
+        let owned: usize = (0..4).map(|stage| stages.owned(stage).into_iter().filter(|own| *own).count()).sum();
+        assert_eq!(owned, stages.layouts().len());
+        assert_eq!(stages.tied(0), [(0, 3)]);
+        assert_eq!(stages.tied(3), [(0, 0)]);
+        assert_eq!((stages.tied(1), stages.tied(2)), (Vec::new(), Vec::new()));
+        assert_eq!(stages.to_string(), "units 0-0, 1-1, 2-2, 3-3");
+        assert!((stages.bubble(5) - 0.375).abs() < 1e-12);
+        let together = Stages::one(&gpt2);
+        assert_eq!(together.tied(0), []);
+        let names =
+            |stage: usize, stages: &Stages| stages.own(stage).into_iter().map(|layout| layout.name).collect::<Vec<_>>();
+        let vgg = Vgg::tiny(10);
+        let two = Stages::new(&vgg, vec![0..6, 6..9]);
+        assert_eq!(
+            names(1, &two),
+            [
+                "classifier.0.weight",
+                "classifier.0.bias",
+                "classifier.3.weight",
+                "classifier.3.bias",
+                "classifier.6.weight",
+                "classifier.6.bias"
+            ]
+        );
+    }
+}
