@@ -7,6 +7,7 @@ use super::energy::{Energy, Meter, resolve};
 use super::hardware::{Hardware, device};
 use super::inference::Answers;
 use super::parallel::Exchanges;
+use super::pipeline::bubble;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
 use super::window::Windows;
@@ -73,6 +74,7 @@ impl Observed {
         self.times(&training, &mut put);
         let exchanges = Exchanges::of(&self.phases, training.warmup());
         exchanged(&exchanges, &mut put);
+        put.some("bubble_fraction", bubble(&self.phases, training.warmup()));
         let answers = Answers::of(&self.phases);
         inference(&answers, &mut put);
         let seen_facts = facts.clone();

@@ -22,6 +22,7 @@ mod join;
 mod measure;
 mod parallel;
 mod pareto;
+mod pipeline;
 mod readings;
 mod regression;
 mod select;

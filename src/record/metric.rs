@@ -91,6 +91,12 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
     ),
     info("box_ap_50", "", Maximize, "mean average precision of boxes that overlap a right one by half"),
     info("box_ap_75", "", Maximize, "mean average precision of boxes that overlap a right one by three quarters"),
+    info(
+        "bubble_fraction",
+        "",
+        Minimize,
+        "share of the stages' time in the passes of a step in which they wait or have nothing to do",
+    ),
     info("cpu_time", "s", Minimize, "processor time of the worker, user and system, all threads"),
     info("cpu_util", "%", Maximize, "share of all processors' time that the worker had while it trained"),
     info("data_time", "s", Minimize, "median time that a training step waits for its data"),
