@@ -5,10 +5,10 @@ use super::failure::{Failure, exit};
 use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::engine::{Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
+use crate::engine::{BindError, Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
 use crate::host::{container, environment, git, machine, slurm};
 use crate::manifest::{self, Manifest, Objective};
-use crate::record::{Attempt, Direction, Table, Value, known_metric};
+use crate::record::{Attempt, Cell, Direction, Table, Value, known_metric};
 use crate::report::{self, Summary, table_of};
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
@@ -93,20 +93,21 @@ pub(super) fn bound(
 ) -> Result<Vec<(Bound, Cause)>, Failure> {
     let trainer = trainer();
     let machine = Machine::default();
-    let mut bounds = Vec::new();
+    let mut bounds: Vec<(&Cell, Result<Bound, BindError>, Cause)> = Vec::new();
     for manifest in manifests {
         for cell in &manifest.cells {
             let cause = match repeat {
                 Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
                 None => Cause::Complete(usize::try_from(manifest.repeats).unwrap_or(usize::MAX)),
             };
-            bounds.push((bind(cell, manifest, trainer.as_ref(), &machine)?, cause));
+            bounds.push((cell, bind(cell, manifest, trainer.as_ref(), &machine), cause));
         }
     }
     if let Some(text) = only {
-        only::only(text, &mut bounds, |(bound, _)| &bound.cell)?;
+        // What this machine cannot do keeps nobody from doing the rest.
+        only::only(text, &mut bounds, |(cell, bound, _)| bound.as_ref().map_or(*cell, |bound| &bound.cell))?;
     }
-    Ok(bounds)
+    bounds.into_iter().map(|(_, bound, cause)| Ok((bound?, cause))).collect()
 }
 
 /// The fields in which the runs differ.

@@ -145,6 +145,11 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
         "{complaint}"
     );
     assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
+    machine.manifest(WORKER, "gpus = [2, 4]\nparallelism = \"data\"\n");
+    let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 2"], &[]).expect(0);
+    assert!(some.contains("1 run"), "{some}");
+    let complaint = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 4"], &[]).complaint(2);
+    assert!(complaint.contains("`hardware.gpus` is 4"), "{complaint}");
 }
 
 /// The trainer sums gradients by NCCL, and knows before it trains that it cannot.
