@@ -284,7 +284,7 @@ def stage_refusals(out):
 
 
 def stage_tests(program, out):
-    parts = ("nccl", "bucket", "ranks", "parallel")
+    parts = ("nccl", "bucket", "ranks", "parallel", "peer", "memory")
     wanted = [name for name in models.tests_of(program) if "on_gpu" in name and any(part in name for part in parts)]
     say(", ".join(wanted))
     for name in wanted:

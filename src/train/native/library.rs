@@ -102,6 +102,12 @@ functions! {
         allocate = c"cuMemAlloc_v2" (*mut u64, usize);
         /// `cuDeviceCanAccessPeer(whether, device, other device)`.
         reaches = c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+        /// `cuMemcpyAsync(to, from, bytes, stream)`, between cards too.
+        copy = c"cuMemcpyAsync" (u64, u64, usize, Opaque);
+        /// `cuDeviceGetMemPool(pool, device)`.
+        pool = c"cuDeviceGetMemPool" (*mut Opaque, c_int);
+        /// `cuMemPoolSetAccess(pool, descriptions, how many)`.
+        share = c"cuMemPoolSetAccess" (Opaque, *const c_void, usize);
         /// `cuStreamCreate(stream, flags)`.
         stream = c"cuStreamCreate" (*mut Opaque, c_uint);
         /// `cuStreamGetCtx(stream, context)`.
@@ -112,6 +118,8 @@ functions! {
         fill = c"cuMemsetD8Async" (u64, c_uchar, usize, Opaque);
         /// `cuEventCreate(event, flags)`.
         event = c"cuEventCreate" (*mut Opaque, c_uint);
+        /// `cuEventDestroy(event)`.
+        destroy = c"cuEventDestroy_v2" (Opaque);
         /// `cuEventRecord(event, stream)`.
         record = c"cuEventRecord" (Opaque, Opaque);
         /// `cuCtxRecordEvent(context, event)`, since CUDA 12.5.

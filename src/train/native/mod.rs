@@ -12,6 +12,7 @@ pub mod memory;
 pub mod nccl;
 mod operation;
 mod order;
+pub mod peer;
 mod plan;
 mod product;
 mod submit;

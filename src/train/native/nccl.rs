@@ -1,4 +1,4 @@
-//! NCCL: sums over the GPUs of this process, values of the first one, and values from one to another, on the memory of Burn's tensors.
+//! NCCL: sums over the GPUs of this process, and values of the first one, on the memory of Burn's tensors.
 //!
 //! Loaded at run time. Each GPU has a communicator, whose work goes into the runtime's stream behind all that was asked of that GPU before (`submit`). Whoever calls makes
 //! sure that every rank asks the same, and that none of them has ended: a GPU that waits for another one waits for ever.
@@ -22,8 +22,7 @@ use std::time::Duration;
 /// In the order in which the survey of the machine looks for it, whose finding is in the run's identity.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// `ncclInt8`, `ncclFloat32`, and `ncclSum`.
-const BYTE: c_int = 0;
+/// `ncclFloat32`, and `ncclSum`.
 const FLOAT32: c_int = 7;
 const SUM: c_int = 0;
 
@@ -46,10 +45,6 @@ functions! {
         all_reduce = c"ncclAllReduce" (Opaque, Opaque, usize, c_int, c_int, Opaque, Opaque);
         /// `ncclBroadcast(from, to, count, format, root, communicator, stream)`.
         broadcast = c"ncclBroadcast" (Opaque, Opaque, usize, c_int, c_int, Opaque, Opaque);
-        /// `ncclSend(from, count, format, to whom, communicator, stream)`.
-        send = c"ncclSend" (Opaque, usize, c_int, c_int, Opaque, Opaque);
-        /// `ncclRecv(to, count, format, from whom, communicator, stream)`.
-        receive = c"ncclRecv" (Opaque, usize, c_int, c_int, Opaque, Opaque);
     }
 }
 
@@ -124,13 +119,6 @@ enum Collective {
     Broadcast,
 }
 
-/// What a card does with another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pairwise {
-    Send,
-    Receive,
-}
-
 /// Connects the first so many cards.
 ///
 /// # Errors
@@ -172,62 +160,6 @@ impl Communicator {
     /// The first card's values in place of this card's; or the tensors, where they are elsewhere.
     pub fn broadcast(self, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
         self.queue(Collective::Broadcast, tensors)
-    }
-
-    /// Sends tensors on this card to another one, behind what was asked of this card before: it goes on when the other one takes them. Or the tensors, where they are elsewhere.
-    pub fn send(self, to: usize, tensors: Vec<Tensor<1>>) -> Result<(), Vec<Tensor<1>>> {
-        self.pass(Pairwise::Send, to, tensors).map(drop)
-    }
-
-    /// What another card sends, in place of what is in these tensors, which nobody else has.
-    pub fn receive(self, from: usize, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
-        self.pass(Pairwise::Receive, from, tensors)
-    }
-
-    fn pass(self, what: Pairwise, other: usize, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
-        let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
-        let Ok(other) = c_int::try_from(other) else { return Err(tensors) };
-        if tensors.is_empty() || !tensors.iter().all(here) || nccl().is_none() {
-            return Err(tensors);
-        }
-        let all: Result<Vec<Primitive>, _> =
-            tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
-        let Ok(all) = all else { return Err(tensors) };
-        drop(tensors);
-        let all: Vec<Cube> = all.into_iter().map(into_contiguous).collect();
-        let bytes: Vec<usize> =
-            all.iter().map(|tensor| tensor.meta.shape().num_elements() * tensor.dtype.size()).collect();
-        let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
-        submit(&all[0].device, buffers, move |places, stream| {
-            self.call_pairwise(what, other, places.iter().copied().zip(bytes).collect(), stream)
-        });
-        Ok(all.into_iter().map(Tensor::from_primitive::<Cuda>).collect())
-    }
-
-    /// To be called on the thread that talks to the card, when its context is current.
-    fn call_pairwise(
-        self,
-        what: Pairwise,
-        other: c_int,
-        buffers: Vec<(u64, usize)>,
-        stream: Opaque,
-    ) -> Result<(), Fault> {
-        let name = if what == Pairwise::Send { "ncclSend" } else { "ncclRecv" };
-        self.grouped(|nccl| {
-            buffers.into_iter().try_for_each(|(place, bytes)| {
-                let place = pointer(Some(&place))?;
-                // SAFETY: the buffer is on this card, has so many bytes and is kept until the work is queued, behind which nothing that the runtime does with it can come;
-                // the communicator is that of this card, and the stream too.
-                #[expect(unsafe_code, reason = "functions of NCCL")]
-                let status = unsafe {
-                    match what {
-                        Pairwise::Send => (nccl.send)(place, bytes, BYTE, other, self.pointer(), stream),
-                        Pairwise::Receive => (nccl.receive)(place, bytes, BYTE, other, self.pointer(), stream),
-                    }
-                };
-                told(name, status)
-            })
-        })
     }
 
     /// What went wrong while the cards worked, if anything did.

@@ -1,10 +1,12 @@
 //! From rank to rank: values that one of them has and another one waits for, in the order in which they were sent.
 //!
 //! Who sends does not wait. Who waits for a rank that does not send is told so after a while; where that one waits itself, the rank at the end of the chain is named.
-//! Between GPUs a word in the host's memory goes ahead, so that no device is asked to take from a rank that has not come so far. A device that sends waits for the one that takes;
-//! before the host waits for a device that sends, it waits in its own memory until all was taken.
+//! Between GPUs the taker copies: no device ever waits for a rank that has not come so far. What was sent is kept until then ([`End::release`]).
 
 use super::{Limits, Link, Occasion, ParallelError};
+#[cfg(feature = "cuda")]
+use crate::train::native::peer::{self, Given, Offer};
+#[cfg(feature = "cuda")]
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
 use std::collections::VecDeque;
@@ -30,9 +32,9 @@ struct Letter {
 enum Content {
     /// The values themselves.
     Values(Vec<Tensor<1>>),
-    /// They come from card to card, in these formats.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "cards alone send like that"))]
-    Coming(Vec<DType>),
+    /// They are to be copied from another card, in these formats.
+    #[cfg(feature = "cuda")]
+    Offered(Offer, Vec<DType>),
 }
 
 /// The ways from each rank to each other one.
@@ -161,6 +163,9 @@ pub struct End {
     pipes: Arc<Pipes>,
     link: Link,
     device: Device,
+    /// What other cards have not copied yet, as far as is known.
+    #[cfg(feature = "cuda")]
+    given: Mutex<VecDeque<Given>>,
     /// How long others may take where nobody knows it from the steps before.
     pub limits: Limits,
 }
@@ -168,10 +173,18 @@ pub struct End {
 impl End {
     /// That of a rank whose tensors live on this device.
     pub fn new(rank: usize, pipes: Arc<Pipes>, link: Link, (device, limits): (Device, Limits)) -> Self {
-        Self { rank, pipes, link, device, limits }
+        Self {
+            rank,
+            pipes,
+            link,
+            device,
+            #[cfg(feature = "cuda")]
+            given: Mutex::default(),
+            limits,
+        }
     }
 
-    /// Waits until a rank has taken what was sent to it, but for so many sendings. A GPU may be waited for then: it waits for nobody who has not come.
+    /// Waits until a rank has taken what was sent to it, but for so many sendings.
     ///
     /// # Errors
     /// As [`Self::take`] has it.
@@ -191,14 +204,34 @@ impl End {
                 self.pipes.post(self.rank, to, Letter { occasion: at, shapes, what: Content::Values(values) })
             }
             #[cfg(feature = "cuda")]
-            Link::Cards(all) => {
+            Link::Cards(_) => {
                 let formats = values.iter().map(Tensor::dtype).collect();
-                self.pipes.post(self.rank, to, Letter { occasion: at, shapes, what: Content::Coming(formats) })?;
-                let unlike = ParallelError::Unlike { rank: self.rank, at };
-                let Some(communicator) = all.get(self.rank) else { return Err(unlike) };
-                communicator.send(to, values).map_err(|_| unlike)
+                let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
+                let (offer, given) =
+                    if values.is_empty() { return Ok(()) } else { peer::offer(values).map_err(unlike)? };
+                self.kept().push_back(given);
+                self.pipes.post(self.rank, to, Letter { occasion: at, shapes, what: Content::Offered(offer, formats) })
             }
         }
+    }
+
+    /// Gives up what was sent, but for the last so many sendings, and waits until it has been taken. To be called before the host waits for a later step of the others.
+    ///
+    /// # Errors
+    /// If a rank does not take it within the occasion's limit, or has ended.
+    pub fn release(&self, most: usize, at: Occasion) -> Result<(), ParallelError> {
+        #[cfg(feature = "cuda")]
+        while self.kept().len() > most {
+            let Some(given) = self.kept().pop_front() else { break };
+            given.release(at.limit.unwrap_or(self.limits.first)).map_err(|_| ParallelError::Ended)?;
+        }
+        let _ = (most, at);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Given>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what a rank sent, and waits until it has sent it; on a GPU the values may come later than this returns, and what is asked of it afterwards waits for them.
@@ -209,31 +242,13 @@ impl End {
         let Letter { shapes, what, .. } = self.pipes.take(from, self.rank, at)?;
         let values = match what {
             Content::Values(values) => values,
-            Content::Coming(formats) => self.taken(from, at, &shapes, formats)?,
+            #[cfg(feature = "cuda")]
+            Content::Offered(offer, formats) => {
+                let lengths: Vec<usize> = shapes.iter().map(|shape| shape.iter().product()).collect();
+                offer.take(&self.device, &lengths, &formats)
+            }
         };
         Ok(values.into_iter().zip(shapes).map(|(values, shape)| Parcel { values, shape }).collect())
-    }
-
-    fn taken(
-        &self,
-        from: usize,
-        at: Occasion,
-        shapes: &[Vec<usize>],
-        formats: Vec<DType>,
-    ) -> Result<Vec<Tensor<1>>, ParallelError> {
-        let room = |(shape, format): (&Vec<usize>, DType)| {
-            Tensor::<1>::empty([shape.iter().product::<usize>()], (&self.device, format))
-        };
-        let rooms: Vec<Tensor<1>> = shapes.iter().zip(formats).map(room).collect();
-        match &self.link {
-            Link::Host => Ok(rooms),
-            #[cfg(feature = "cuda")]
-            Link::Cards(all) => {
-                let unlike = ParallelError::Unlike { rank: from, at };
-                let Some(communicator) = all.get(self.rank) else { return Err(unlike) };
-                communicator.receive(from, rooms).map_err(|_| unlike)
-            }
-        }
     }
 }
 

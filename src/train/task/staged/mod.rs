@@ -213,17 +213,7 @@ impl Staged {
         let Some(end) = &self.end else { panic!("one stage has no other to send to") };
         let inner = step.inner;
         let at = Occasion { what: phase, index: step.number, limit: inner.patience };
-        if !inner.waits {
-            return Ok(end.send(to, at, parcels)?);
-        }
-        // What this stage computes is not waiting, and that the next one has no time yet is.
-        inner.place.sync()?;
-        inner.phase("wait", || {
-            end.send(to, at, parcels)?;
-            Ok(end.settle(to, 0, at)?)
-        })?;
-        inner.sink.doing(phase, step.number, inner.limit);
-        Ok(())
+        Ok(end.send(to, at, parcels)?)
     }
 
     /// Answers are waited for as long as kernels may take to be compiled.
@@ -254,6 +244,7 @@ impl Staged {
         if let Some(end) = &self.end {
             // Not further ahead than that: what was sent takes memory until it is taken.
             end.settle(number + 1, AHEAD, at)?;
+            end.release(AHEAD, at)?;
             end.send(number + 1, at, Boundary::of(given).parcels())?;
         }
         Ok(None)
@@ -344,6 +335,9 @@ impl Task for Staged {
                 };
             }
             self.tie(step, &mut gradients)?;
+            if let Some(end) = &self.end {
+                end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
+            }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
             Ok(Gradients { loss, gradients, mean_of: Some(counted) })
         })
@@ -419,7 +413,7 @@ impl Task for Staged {
                 shape: vec![values.len()],
             };
             end.send(0, at, mine.iter().map(parcel).collect())?;
-            end.settle(0, 0, at)?;
+            end.release(0, at)?;
             place.sync()?;
             place.check()?;
             return Ok(None);
