@@ -100,6 +100,38 @@ pub fn welch(a: &Summary, b: &Summary, sensors: (f64, f64)) -> Option<Test> {
     Some(Test { difference, half_width: reach(degrees)? * error, degrees, p: two_sided(difference / error, degrees)? })
 }
 
+/// Two one-sided t-tests (TOST): the probability that chance alone brings two means this close together, if they are `margin` or more apart.
+///
+/// Groups need not scatter alike (Welch). A group of a single value is taken to scatter as the other one does. None where neither says how it scatters.
+///
+/// Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and Biopharmaceutics 15 (1987).
+pub fn tost(a: &Summary, b: &Summary, margin: f64) -> Option<f64> {
+    let pooled = a.variance.or(b.variance)?;
+    let part = |group: &Summary| (group.variance.unwrap_or(pooled) / number(group.n), number(group.n) - 1.0);
+    let (one, other) = (part(a), part(b));
+    let variance = one.0 + other.0;
+    let difference = b.mean - a.mean;
+    if !difference.is_finite() || !variance.is_finite() {
+        return None;
+    }
+    if variance == 0.0 {
+        // Neither scatters at all: what is apart, is apart.
+        return Some(if difference.abs() < margin { 0.0 } else { 1.0 });
+    }
+    let degrees = match (a.variance, b.variance) {
+        (Some(_), Some(_)) => {
+            let share = |(variance, degrees): (f64, f64)| variance * variance / degrees;
+            variance * variance / (share(one) + share(other))
+        }
+        (Some(_), None) => one.1,
+        _ => other.1,
+    };
+    // Of both one-sided tests the one at the nearer border decides.
+    let t = (margin - difference.abs()) / variance.sqrt();
+    let tail = two_sided(t, degrees)? / 2.0;
+    Some(if t >= 0.0 { tail } else { 1.0 - tail })
+}
+
 /// Probabilities corrected for the number of questions asked at once, by Holm's method; in the order in which they were given.
 pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
@@ -160,6 +192,29 @@ mod tests {
             near(test.difference - test.half_width, low);
             near(test.difference + test.half_width, high);
         }
+    }
+
+    #[test]
+    fn two_one_sided_tests_are_those_of_scipy() {
+        // SciPy 1.17.1: the larger p of ttest_ind(b + m, a, equal_var=False, alternative="greater") and of ttest_ind(b - m, a, …, alternative="less").
+        let cases: [(&[f64], &[f64], f64, f64); 4] = [
+            (&A, &B, 2.5, 0.01711821271613924),
+            (&A, &C, 1.0, 0.01430137857625257),
+            (&A, &C, 0.1, 0.5824811480232994),
+            (&C, &B, 1.0, 0.6047144650309515),
+        ];
+        let of = |values: &[f64]| Summary::of(values).unwrap();
+        for (x, y, margin, p) in cases {
+            near(tost(&of(x), &of(y), margin).unwrap(), p);
+            near(tost(&of(y), &of(x), margin).unwrap(), p);
+        }
+        // One value scatters as the others do: stats.t.sf((1.5 - |12.24 - 12|) / sqrt(s^2 (1 + 1/5)), 4).
+        near(tost(&of(&[12.0]), &of(&A), 1.5).unwrap(), 0.05650044803641518);
+        assert_eq!(tost(&of(&[1.0]), &of(&[1.0]), 1.0), None);
+        let still = |value| of(&[value, value]);
+        assert_eq!(tost(&still(1.0), &still(1.5), 1.0), Some(0.0));
+        assert_eq!(tost(&still(1.0), &still(2.0), 1.0), Some(1.0));
+        assert_eq!(tost(&still(1.0), &still(f64::NAN), 1.0), None);
     }
 
     #[test]

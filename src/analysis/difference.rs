@@ -34,7 +34,7 @@ pub fn why(a: &Run, b: &Run) -> Vec<PartDifference> {
 }
 
 /// The fields that two values do not agree on; a value that is no table is one field of the given name.
-fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
+pub(super) fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
     let flat = |value: &Value| match value {
         Value::Table(_) => value.flatten(),
         other => [(name.to_owned(), other.clone())].into(),
@@ -166,7 +166,7 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
 }
 
 /// The names of the digests that two attempts do not agree on.
-fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
+pub(super) fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
     let names: BTreeSet<&String> = a.digests.keys().chain(b.digests.keys()).collect();
     names.into_iter().filter(|name| a.digests.get(*name) != b.digests.get(*name)).cloned().collect()
 }
@@ -180,7 +180,7 @@ fn surroundings(attempt: &Attempt) -> Value {
 }
 
 /// Compares every curve over steps that says what was computed. Durations say how long it took, and are no part of it.
-fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
+pub(super) fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
     let empty = |name: &str| Series::new(name, "", Axis::Step);
     let names: BTreeSet<&String> =
         a.series.iter().chain(&b.series).filter(|series| is_computed(series)).map(|series| &series.name).collect();
@@ -194,62 +194,6 @@ fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
             CurveDifference::between(&x.unwrap_or_else(|| empty(name)), &y.unwrap_or_else(|| empty(name)))
         })
         .collect()
-}
-
-/// What a rerun has shown.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Every recorded curve has the same bits at every step, and every digest is the same.
-    Identical,
-    /// They part; the text says where first.
-    Drifted(String),
-    /// The rerun did not finish.
-    Failed(String),
-}
-
-impl Verdict {
-    /// `identical`, `drifted` or `failed`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Identical => "identical",
-            Self::Drifted(_) => "drifted",
-            Self::Failed(_) => "failed",
-        }
-    }
-
-    /// What differs first, or why there is nothing to compare; empty if nothing differs.
-    pub fn detail(&self) -> &str {
-        match self {
-            Self::Identical => "",
-            Self::Drifted(detail) | Self::Failed(detail) => detail,
-        }
-    }
-}
-
-/// Judges a rerun against the attempt that it repeats.
-pub fn verdict(original: &Sealed, rerun: &Sealed) -> Verdict {
-    if let Some(reason) = rerun.attempt.outcome.reason() {
-        return Verdict::Failed(format!("the rerun is {}: {reason}", rerun.attempt.outcome.name()));
-    }
-    let number = |value: Option<f64>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
-    let parted: Vec<CurveDifference> =
-        curves(original, rerun).into_iter().filter(|curve| curve.first_step.is_some()).collect();
-    if let Some(first) = parted.iter().min_by_key(|curve| curve.first_step) {
-        return Verdict::Drifted(format!(
-            "`{}` parts at step {}: {} against {} (at most {:e} apart over {} steps)",
-            first.name,
-            first.first_step.unwrap_or_default(),
-            number(first.values.0),
-            number(first.values.1),
-            first.max_distance,
-            first.common,
-        ));
-    }
-    let digests = digests(&original.attempt, &rerun.attempt);
-    match digests.first() {
-        Some(name) => Verdict::Drifted(format!("the digest of `{name}` differs, though no recorded curve does")),
-        None => Verdict::Identical,
-    }
 }
 
 /// Whether a series is what was computed, which a rerun has to meet, and not how long it took or what the hardware did meanwhile.

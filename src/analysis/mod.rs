@@ -30,17 +30,17 @@ mod statistic;
 mod telemetry;
 mod training;
 mod trials;
+mod verdict;
 mod window;
 
 pub use best::{Against, Contender, Likeness, Measured, Place, Saving, place, saving};
 pub use compare::{Line as SideLine, SideBySide, side_by_side};
-pub use comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, welch};
+pub use comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, tost, welch};
 pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significance};
 pub use correlate::{Correlation, Split, split};
 pub use counter::CounterFault;
 pub use difference::{
-    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, Verdict, diff, is_computed,
-    verdict, why,
+    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, diff, is_computed, why,
 };
 pub use effects::{Effects, Factor, Interaction, MainEffect, Share, effects};
 pub use energy::{Energy, Method, Uncertainty};
@@ -56,3 +56,4 @@ pub use select::{Unmatched, select};
 pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};
 pub use trials::{Configuration, Trial, configurations, count_left_out, names};
+pub use verdict::{Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, environment_changes, verdict};

@@ -1,108 +1,182 @@
 //! `ledger rerun`
 
-use super::context::{self, Context};
+use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::analysis::{Verdict, is_computed, verdict, why};
-use crate::engine::{Cause, Machine, Sweep, plan, rebind};
+use crate::analysis::{Grade, Margin, environment_changes, verdict, why};
+use crate::engine::{Bound, Cause, Executed, Launch, Machine, Sweep, plan, rebind};
 use crate::host::clock;
-use crate::record::{Change, LogEntry};
-use crate::report::{count, table_of, why_text};
+use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, Table};
+use crate::report::{fields_text, verdict_text, verdict_value, why_text};
+use crate::store::{Reader, StoreError};
 
 /// Execute a run again, and say whether it did the same
 ///
-/// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`, `drifted`
-/// (with the first step at which they part; exit code 5) or `failed` (exit code 4), and is written into the log.
-/// If this machine would make it another run (other devices, versions, program), that is said and nothing is executed,
-/// unless --on-current accepts it.
+/// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
+/// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
+/// repetitions hold them within it; `drifted` (with the first step at which they part and its phase; exit code 5); or `failed` (exit code 4). It is written into
+/// the log.
+///
+/// If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
+/// unless --on-current accepts it: it is recorded as the run that it then is. What else has changed of the surroundings is named.
 ///
 /// Example: ledger rerun latest
+///
+/// Example: ledger rerun latest --times 5 --margin 1%
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     id: String,
 
+    /// Execute it so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    times: u16,
+
+    /// How far the means of metrics may be apart and still count as equal: `1%` of the original's mean, or `0.002` in the metric's unit
+    #[arg(long, value_name = "MARGIN")]
+    margin: Option<Margin>,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// What is executed only if somebody says so.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Consent {
     /// Execute it on this machine even if that makes it another run
     #[arg(long)]
-    on_current: bool,
+    pub(super) on_current: bool,
+
+    /// Execute a command that came from another ledger
+    #[arg(long)]
+    pub(super) trust: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let store = context.store();
-    let (original_id, original) = store.read(|reader| context::resolve_attempt(reader, &args.id))??;
-    if let Some(reason) = original.attempt.outcome.reason() {
-        let outcome = original.attempt.outcome.name();
-        return Err(Failure::new(
-            exit::NO,
-            format!("`{}` has no finished attempt to compare with (the newest is {outcome}: {reason})", args.id),
-        ));
+    let original = find(context, &args.id)?;
+    rerun(&original, usize::from(args.times), args.margin, args.consent, context)
+}
+
+/// What is to be repeated.
+pub(super) struct Original {
+    pub(super) id: AttemptId,
+    pub(super) sealed: Sealed,
+    /// All finished attempts of the run that count, this one among them.
+    pub(super) earlier: Vec<Attempt>,
+    /// Whether it came from another ledger.
+    pub(super) is_foreign: bool,
+}
+
+/// Finds what is to be repeated.
+pub(super) fn find(context: &Context, text: &str) -> Result<Original, Failure> {
+    context.store().read(|reader| {
+        Ok(match context::resolve_attempt(reader, text)? {
+            Err(failure) => Err(failure),
+            Ok((id, sealed)) => {
+                let earlier = earlier(reader, sealed.run.id)?;
+                Ok(Original { id, is_foreign: reader.was_imported(id)?, sealed, earlier })
+            }
+        })
+    })?
+}
+
+fn earlier(reader: &Reader<'_>, run: RunId) -> Result<Vec<Attempt>, StoreError> {
+    let mut found = Vec::new();
+    for (id, _) in reader.attempts_of(run)? {
+        found.extend(reader.attempt(id)?.filter(|attempt| attempt.counts().is_ok()));
     }
-    if original.attempt.facts.contains_key("import") {
-        let text = format!("`{}` came from another tool's files: there is no program to execute again", args.id);
+    Ok(found)
+}
+
+/// What this machine makes of a recorded run.
+pub(super) fn bind_again(sealed: &Sealed, shown: &str) -> Result<Bound, Failure> {
+    if let Some(reason) = sealed.attempt.outcome.reason() {
+        let outcome = sealed.attempt.outcome.name();
+        let text = format!("`{shown}` has no finished attempt to compare with (the newest is {outcome}: {reason})");
         return Err(Failure::new(exit::NO, text));
     }
-    let machine = Machine::default();
-    let bound = rebind(&original.run, &original.attempt.settings, trainer().as_ref(), &machine)?;
-    let parts = why(&original.run, &bound.run);
-    if !parts.is_empty() && !args.on_current {
-        let text = why_text(&parts, "recorded", "here");
-        return Err(Failure::new(
-            exit::NOT_REPRODUCED,
-            format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end()),
-        ));
+    if sealed.attempt.facts.contains_key("import") {
+        let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
+        return Err(Failure::new(exit::NO, text));
     }
-    let planned = plan(store, vec![(bound, Cause::Repeat(1))])?;
-    let watcher = Watcher::new(1);
-    let interruption = Interruption::install()?;
+    Ok(rebind(&sealed.run, &sealed.attempt.settings, trainer().as_ref(), &Machine::default())?)
+}
+
+/// Executes it as often as wanted, and judges.
+pub(super) fn rerun(
+    original: &Original,
+    times: usize,
+    margin: Option<Margin>,
+    consent: Consent,
+    context: &Context,
+) -> Result<u8, Failure> {
+    let bound = bind_again(&original.sealed, &original.id.0.prefix(8))?;
     let facts = facts(&[]);
+    let changed = environment_changes(&original.sealed.attempt.facts, &facts);
+    let parts = why(&original.sealed.run, &bound.run);
+    let surroundings = fields_text(&changed, "recorded", "here");
+    if !parts.is_empty() && !consent.on_current {
+        let mut text = why_text(&parts, "recorded", "here");
+        if !changed.is_empty() {
+            text.push_str(&format!("changed too, without making it another run:\n{surroundings}"));
+        }
+        let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
+        return Err(Failure::new(exit::NOT_REPRODUCED, text));
+    }
+    if let (Launch::Program { argv, .. }, true, false) = (&bound.launch, original.is_foreign, consent.trust) {
+        let text = format!("its command came from another ledger and is not executed (--trust executes it): {argv:?}");
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    if !changed.is_empty() {
+        say(&format!("changed since it was recorded:\n{}", surroundings.trim_end()));
+    }
+    let executed = execute(bound, times, &facts, context)?;
+    let reruns: Vec<&Sealed> = executed.iter().map(|rerun| &rerun.sealed).collect();
+    let verdict = verdict(&original.sealed, &original.earlier, &reruns, margin);
+    let unix_ms = clock::unix_ms();
+    context.store().write(|writer| {
+        for (rerun, judged) in executed.iter().zip(&verdict.reruns) {
+            let change = Change::Verdict {
+                original: original.id,
+                rerun: rerun.id,
+                verdict: judged.grade.name().to_owned(),
+                detail: verdict.detail_of(judged),
+            };
+            writer.note(&LogEntry { unix_ms, change })?;
+        }
+        Ok(())
+    })?;
+    let ids: Vec<(AttemptId, RunId)> = executed.iter().map(|rerun| (rerun.id, rerun.sealed.run.id)).collect();
+    context.answer(
+        || verdict_text(&verdict, original.id, &original.sealed, &ids),
+        || verdict_value(&verdict, original.id, &ids, &changed),
+    )?;
+    Ok(match verdict.grade {
+        Grade::Identical | Grade::Equivalent => exit::YES,
+        Grade::Drifted => exit::NOT_REPRODUCED,
+        Grade::Failed => exit::FAILED,
+    })
+}
+
+fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Result<Vec<Executed>, Failure> {
+    let store = context.store_as_it_is();
+    let planned = plan(store, vec![(bound, Cause::Repeat(times))])?;
+    let watcher = Watcher::new(times);
+    let interruption = Interruption::install()?;
     let shim = shim()?;
-    let sweep = Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1 };
+    let sweep = Sweep { store, facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1 };
     let mut report = sweep.run(planned);
     watcher.finish();
     if let Some((_, error)) = report.troubled.pop() {
         return Err(error.into());
     }
-    let Some(rerun) = report.executed.pop() else {
+    if report.executed.is_empty() {
         return Err(Failure::new(exit::INTERRUPTED, "interrupted before it was executed"));
-    };
+    }
     if report.interrupted {
         return Err(Failure::new(exit::INTERRUPTED, "interrupted; what the rerun did is recorded, without a verdict"));
     }
-    let verdict = verdict(&original, &rerun.sealed);
-    let change = Change::Verdict {
-        original: original_id,
-        rerun: rerun.id,
-        verdict: verdict.name().to_owned(),
-        detail: verdict.detail().to_owned(),
-    };
-    store.write(|writer| writer.note(&LogEntry { unix_ms: clock::unix_ms(), change }))?;
-    let compared = original.series.iter().filter(|series| is_computed(series)).count();
-    context.answer(
-        || match &verdict {
-            Verdict::Identical => format!(
-                "identical: {} bit for bit, and {} ({} and {})\n",
-                count(compared, "curve"),
-                count(original.attempt.digests.len(), "digest"),
-                original_id.0.prefix(8),
-                rerun.id.0.prefix(8),
-            ),
-            other => format!("{}: {}\n", other.name(), other.detail()),
-        },
-        || {
-            table_of([
-                ("verdict", verdict.name().into()),
-                ("detail", verdict.detail().into()),
-                ("original", original_id.to_string().into()),
-                ("rerun", rerun.id.to_string().into()),
-                ("run", rerun.sealed.run.id.to_string().into()),
-            ])
-        },
-    )?;
-    Ok(match verdict {
-        Verdict::Identical => exit::YES,
-        Verdict::Drifted(_) => exit::NOT_REPRODUCED,
-        Verdict::Failed(_) => exit::FAILED,
-    })
+    Ok(report.executed)
 }

@@ -65,7 +65,7 @@ pub enum Change {
         original: AttemptId,
         /// The repetition.
         rerun: AttemptId,
-        /// `identical`, `drifted` or `failed`.
+        /// `identical`, `equivalent`, `drifted` or `failed`.
         verdict: String,
         /// What differs first; empty if nothing does.
         detail: String,

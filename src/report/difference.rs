@@ -19,7 +19,8 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), significant)
 }
 
-fn fields_text(fields: &[FieldDifference], a: &str, b: &str) -> String {
+/// Fields that differ, a line each.
+pub fn fields_text(fields: &[FieldDifference], a: &str, b: &str) -> String {
     let rows =
         fields.iter().map(|field| vec![format!("  {}", field.field), shown(field.a.as_ref()), shown(field.b.as_ref())]);
     columns(&["  FIELD", a, b], rows)
@@ -37,7 +38,7 @@ pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     text
 }
 
-fn fields_value(fields: &[FieldDifference]) -> Value {
+pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
     let item = |field: &FieldDifference| {
         let mut table = table_of([("field", field.field.as_str().into())]);
         for (side, value) in [("a", &field.a), ("b", &field.b)] {

@@ -24,13 +24,14 @@ mod sparkline;
 mod table;
 mod telemetry;
 mod units;
+mod verdict;
 
 pub use cluster::{
     CellLine, StatusView, SubmittedArray, resume_text, status_text, status_value, submit_text, submit_value,
 };
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
-pub use difference::{diff_text, diff_value, why_text, why_value};
+pub use difference::{diff_text, diff_value, fields_text, why_text, why_value};
 pub use document::{document, table_of};
 pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
@@ -48,3 +49,4 @@ pub use record::{Described, show_text, show_value};
 pub use scatter::pareto_svg;
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
+pub use verdict::{verdict_text, verdict_value};

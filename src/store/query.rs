@@ -4,7 +4,7 @@ use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, TAGS};
 use super::{INDEXES, StoreError, Tally, census, index_version, verify};
 use crate::record::{
-    Attempt, AttemptId, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target,
+    Attempt, AttemptId, Change, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target,
 };
 use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series};
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
@@ -243,6 +243,17 @@ impl<'a> Reader<'a> {
     pub fn log(&self) -> Result<Vec<LogEntry>, StoreError> {
         let table = self.txn.open_table(LOG)?;
         table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
+    }
+
+    /// Whether an attempt came from another ledger.
+    pub fn was_imported(&self, id: AttemptId) -> Result<bool, StoreError> {
+        let table = self.txn.open_table(LOG)?;
+        for item in table.iter()? {
+            if decode_log_entry(item?.1.value())?.change == Change::Imported(id) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Recomputes every id, digest, index and the chain.

@@ -19,3 +19,4 @@ mod sweep;
 mod telemetry;
 #[cfg(feature = "train")]
 mod training;
+mod trust;

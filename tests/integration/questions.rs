@@ -163,30 +163,6 @@ fn an_attempt_travels_in_one_file_and_arrives_once() {
 }
 
 #[test]
-fn a_rerun_says_whether_it_did_the_same() {
-    let sandbox = Sandbox::new();
-    sandbox.sweep_manifest(WORKER, "1", "1");
-    sandbox.run(&["run", "m.toml"]).expect(0);
-    assert_eq!(sandbox.json(&["rerun", "latest"], 0)["verdict"], "identical");
-    // The program is the same, but it looks at something that is no part of the run.
-    let moody =
-        format!("{WORKER}\nif [ -e mood ]; then say '{{\"event\":\"step\",\"step\":6,\"values\":{{\"loss\":1}}}}'; fi");
-    sandbox.sweep_manifest(&moody, "1", "1");
-    sandbox.run(&["run", "m.toml"]).expect(0);
-    sandbox.write("mood", "");
-    let drifted = sandbox.json(&["rerun", "latest"], 5);
-    assert_eq!(drifted["verdict"], "drifted");
-    assert!(drifted["detail"].as_str().unwrap().contains("`loss` parts at step 6"), "{drifted}");
-    // Another program makes another run: that is said, and not executed.
-    sandbox.sweep_manifest("exit 1", "1", "1");
-    let before = sandbox.outcomes().len();
-    assert!(sandbox.run(&["rerun", "latest"]).complaint(5).contains("program differs"));
-    assert_eq!(sandbox.outcomes().len(), before);
-    assert_eq!(sandbox.json(&["rerun", "latest", "--on-current"], 4)["verdict"], "failed");
-    sandbox.json(&["verify"], 0);
-}
-
-#[test]
 fn the_machine_is_described_and_nothing_is_made() {
     let sandbox = Sandbox::new();
     let checks = sandbox.json(&["doctor"], 0);

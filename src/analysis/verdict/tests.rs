@@ -1,0 +1,189 @@
+use super::*;
+use crate::record::{Axis, Digest, Metric, Nonce, Outcome, Parts, Tail};
+use proptest::prelude::*;
+
+struct Made {
+    device: &'static str,
+    program: Value,
+    losses: Vec<f64>,
+    accuracy: Option<f64>,
+    weights: u8,
+}
+
+fn trainer() -> Value {
+    Value::Table([("revision".to_owned(), Value::Int(3))].into())
+}
+
+fn made(losses: &[f64]) -> Made {
+    Made { device: "cuda", program: trainer(), losses: losses.to_vec(), accuracy: Some(0.5), weights: 1 }
+}
+
+/// Two steps an epoch, an evaluation after each.
+fn phases(steps: usize) -> Vec<Phase> {
+    let phase = |name: &str, index: u64, start_ns: u64, stop_ns: u64| Phase {
+        name: name.to_owned(),
+        index,
+        rank: 0,
+        start_ns,
+        stop_ns: Some(stop_ns),
+    };
+    let steps = u64::try_from(steps).unwrap();
+    let mut all: Vec<Phase> = (1..=steps).map(|step| phase("step", step, 100 * step, 100 * step + 50)).collect();
+    all.extend((1..=steps / 2).map(|epoch| phase("epoch", epoch, 200 * epoch - 110, 200 * epoch + 60)));
+    all.extend((1..=steps / 2).map(|epoch| phase("eval", epoch, 200 * epoch + 61, 200 * epoch + 70)));
+    all
+}
+
+fn sealed(made: Made) -> Sealed {
+    let config: Table =
+        [("hardware.device".to_owned(), made.device.into()), ("training.precision".to_owned(), "fp32".into())].into();
+    let run = Run::new(Parts {
+        config: config.into(),
+        program: made.program,
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: made.device.into(),
+        seed: 1,
+    });
+    let mut loss = Series::new("loss", "", Axis::Step);
+    made.losses.iter().zip(1..).for_each(|(value, step)| loss.push(step, *value));
+    let phases = phases(made.losses.len());
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([7; 16]),
+        started_unix_ms: 0,
+        wall_ns: 1,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics: made.accuracy.map(|value| ("accuracy".to_owned(), Metric::new(value, ""))).into_iter().collect(),
+        digests: [("weights".to_owned(), Digest([made.weights; 32]))].into(),
+        settings: Table::new(),
+        facts: Table::new(),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: vec![loss.summary()],
+        phases: Phase::digest_all(&phases),
+    };
+    Sealed { run, attempt, series: vec![loss], phases }
+}
+
+fn grade(original: &Sealed, rerun: &Sealed) -> Grade {
+    verdict(original, &[], &[rerun], None).grade
+}
+
+#[test]
+fn every_bit_and_digest_counts() {
+    let original = sealed(made(&[2.0, 1.0, 0.5, 0.25]));
+    assert_eq!(grade(&original, &original.clone()), Grade::Identical);
+    let other_weights = sealed(Made { weights: 2, ..made(&[2.0, 1.0, 0.5, 0.25]) });
+    // On a GPU the last bits of weights may differ though no recorded loss does.
+    assert_eq!(grade(&original, &other_weights), Grade::Equivalent);
+    let on_cpu = |weights| sealed(Made { device: "cpu", weights, ..made(&[2.0, 1.0, 0.5, 0.25]) });
+    let found = verdict(&on_cpu(1), &[], &[&on_cpu(2)], None);
+    assert_eq!(
+        (found.grade, found.detail.as_str()),
+        (Grade::Drifted, "no recorded curve parts; other digests of `weights`")
+    );
+}
+
+#[test]
+fn where_it_parts_is_named_with_its_phase() {
+    let made = |losses: &[f64]| sealed(Made { device: "cpu", ..made(losses) });
+    let original = made(&[2.0, 1.0, 0.5, 0.25]);
+    let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.75, 0.25])], None);
+    assert_eq!(
+        found.detail,
+        "`loss` parts at step 3, in epoch 2: 0.5 against 0.75 (at most 2.5e-1 apart over 4 steps)"
+    );
+    assert_eq!(phase_of(&original.phases, "eval_loss", 2), Some("eval 1".to_owned()));
+    assert_eq!(phase_of(&original.phases, "loss", 1), Some("epoch 1".to_owned()));
+    assert_eq!(phase_of(&original.phases, "loss", 9), None);
+}
+
+#[test]
+fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
+    let original = sealed(made(&[2.0, 1.0, 0.5, 0.25]));
+    // 2^-12 of the larger one is allowed in FP32, and 2^-24 of the largest.
+    let tolerance = 2f64.powi(-12);
+    let near = |share: f64| sealed(made(&[2.0, 1.0, 0.5, 0.25 * (1.0 + share)]));
+    assert_eq!(grade(&original, &near(0.9 * tolerance)), Grade::Equivalent);
+    assert_eq!(grade(&original, &near(1.1 * tolerance)), Grade::Drifted);
+    let mut tf32 = original.clone();
+    tf32.attempt.facts.insert("worker.precision".to_owned(), "fp32 (tf32 allowed)".into());
+    assert_eq!(Class::of(&tf32.run, &tf32.attempt).tolerance(), 2f64.powf(-5.5));
+    assert_eq!(grade(&tf32, &near(1.1 * tolerance)), Grade::Equivalent);
+    let command: Table = [("command".to_owned(), vec!["python"].into())].into();
+    let foreign = |share: f64| sealed(Made { program: command.clone().into(), ..made(&[2.0, 1.0 + share]) });
+    assert_eq!(grade(&foreign(0.0), &foreign(1e-9)), Grade::Drifted, "nothing is known of another program");
+    // A loss that is no number any more is no matter of rounding, nor is a curve that ends early.
+    assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5, f64::NAN]))), Grade::Drifted);
+    assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5]))), Grade::Drifted);
+}
+
+#[test]
+fn metrics_within_a_stated_margin_are_equivalent_over_repeats() {
+    let with =
+        |accuracy, weights| sealed(Made { device: "cpu", accuracy: Some(accuracy), weights, ..made(&[2.0, 1.0]) });
+    let original = with(0.950, 1);
+    let near = [0.951, 0.949, 0.950, 0.952].map(|accuracy| with(accuracy, 2));
+    let refs: Vec<&Sealed> = near.iter().collect();
+    let judged = |margin: &str| verdict(&original, &[], &refs, Some(margin.parse().unwrap()));
+    assert_eq!(judged("1%").grade, Grade::Equivalent);
+    let strict = judged("0.1%");
+    assert_eq!(strict.grade, Grade::Drifted);
+    assert!(strict.detail.contains("not within 0.1%: `accuracy` (p 0."), "{}", strict.detail);
+    let once = verdict(&original, &[], &refs[..1], Some(Margin::Share(0.01)));
+    assert!(once.grade == Grade::Drifted && once.detail.contains("two repetitions"), "{}", once.detail);
+    let mut failed = near[0].clone();
+    failed.attempt.outcome = Outcome::Failed { reason: "the disk is full".to_owned() };
+    let found = verdict(&original, &[], &[refs[0], &failed], Some(Margin::Share(0.01)));
+    assert_eq!((found.grade, found.detail.as_str()), (Grade::Failed, "the rerun is failed: the disk is full"));
+}
+
+#[test]
+fn margins_are_shares_or_numbers() {
+    assert_eq!("1%".parse(), Ok(Margin::Share(0.01)));
+    assert_eq!("0.002".parse(), Ok(Margin::Absolute(0.002)));
+    for text in ["", "%", "-1%", "0", "inf", "nan", "a"] {
+        assert!(text.parse::<Margin>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn changes_of_the_surroundings_leave_out_what_differs_each_time() {
+    let facts = |pairs: &[(&str, &str)]| -> Table {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+    };
+    let recorded = facts(&[
+        ("host.kernel", "6.1"),
+        ("host.os", "Debian"),
+        ("load_average", "1"),
+        ("SLURM_JOB_ID", "7"),
+        ("git.commit", "abc"),
+        ("telemetry.marks", "gap"),
+    ]);
+    let here = facts(&[("host.kernel", "6.2"), ("host.os", "Debian"), ("OMP_NUM_THREADS", "4"), ("load_average", "2")]);
+    let names: Vec<String> = environment_changes(&recorded, &here).into_iter().map(|change| change.field).collect();
+    assert_eq!(names, ["OMP_NUM_THREADS", "host.kernel"]);
+}
+
+proptest! {
+    #[test]
+    fn what_is_repeated_bit_for_bit_is_identical_and_any_other_bit_is_found(
+        losses in prop::collection::vec(any::<f64>(), 1..9),
+        at in any::<prop::sample::Index>(),
+        bit in 0u32..64,
+    ) {
+        let made = |losses: &[f64]| sealed(Made { device: "cpu", ..made(losses) });
+        let original = made(&losses);
+        prop_assert_eq!(grade(&original, &made(&losses)), Grade::Identical);
+        let mut other = losses.clone();
+        let at = at.index(losses.len());
+        other[at] = f64::from_bits(other[at].to_bits() ^ 1 << bit);
+        let found = verdict(&original, &[], &[&made(&other)], None);
+        prop_assert_eq!(found.grade, Grade::Drifted);
+        let step = found.reruns[0].divergence.as_ref().unwrap().first.as_ref().unwrap().first_step;
+        prop_assert_eq!(step, Some(u64::try_from(at).unwrap() + 1));
+    }
+}

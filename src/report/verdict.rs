@@ -1,0 +1,100 @@
+//! What reruns have shown, as text and as a document.
+
+use super::difference::fields_value;
+use super::document::table_of;
+use super::number::{count, significant};
+use super::table::columns;
+use crate::analysis::{Divergence, FieldDifference, Grade, Judged, Verdict, is_computed};
+use crate::record::{AttemptId, RunId, Sealed, Table, Value};
+
+/// The verdict, each rerun if there are several, and the tests of metrics.
+pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, reruns: &[(AttemptId, RunId)]) -> String {
+    let named: Vec<String> = reruns.iter().map(|(id, _)| id.0.prefix(8)).collect();
+    let mut text = match verdict.grade {
+        Grade::Identical => format!(
+            "identical: {} bit for bit, and {} ({} and {})\n",
+            count(sealed.series.iter().filter(|series| is_computed(series)).count(), "curve"),
+            count(sealed.attempt.digests.len(), "digest"),
+            original.0.prefix(8),
+            named.join(", "),
+        ),
+        grade => format!("{}: {}\n", grade.name(), verdict.detail),
+    };
+    if verdict.reruns.len() > 1 && verdict.grade != Grade::Identical {
+        let rows = verdict
+            .reruns
+            .iter()
+            .zip(&named)
+            .map(|(judged, name)| vec![name.clone(), judged.grade.name().to_owned(), verdict.detail_of(judged)]);
+        text.push_str(&columns(&["RERUN", "VERDICT", "WHY"], rows));
+    }
+    if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
+        let rows = verdict.tested.iter().map(|one| {
+            let p = one.p.map_or_else(|| "-".to_owned(), |p| format!("{p:.3}"));
+            let (before, after) = (significant(one.means.0), significant(one.means.1));
+            vec![one.metric.clone(), before, after, significant(one.margin), format!("{} + {}", one.n.0, one.n.1), p]
+        });
+        text.push_str(&columns(&["METRIC", "BEFORE", "NOW", "MARGIN", "N", "P"], rows));
+    }
+    text
+}
+
+/// The verdict as a document's members.
+pub fn verdict_value(
+    verdict: &Verdict,
+    original: AttemptId,
+    reruns: &[(AttemptId, RunId)],
+    environment: &[FieldDifference],
+) -> Table {
+    let mut table = table_of([
+        ("verdict", verdict.grade.name().into()),
+        ("detail", verdict.detail.as_str().into()),
+        ("original", original.to_string().into()),
+        ("class", verdict.class.name().into()),
+        ("tolerance", verdict.class.tolerance().into()),
+        ("environment", fields_value(environment)),
+    ]);
+    if let Some((id, run)) = reruns.first() {
+        table.insert("rerun".to_owned(), id.to_string().into());
+        table.insert("run".to_owned(), run.to_string().into());
+    }
+    let each = verdict.reruns.iter().zip(reruns).map(|(judged, (id, _))| {
+        let mut one = table_of([
+            ("rerun", id.to_string().into()),
+            ("verdict", judged.grade.name().into()),
+            ("detail", verdict.detail_of(judged).into()),
+        ]);
+        one.extend(divergence(judged));
+        Value::Table(one)
+    });
+    table.insert("reruns".to_owned(), Value::List(each.collect()));
+    let tested = verdict.tested.iter().map(|one| {
+        let mut row = table_of([
+            ("metric", one.metric.as_str().into()),
+            ("before", one.means.0.into()),
+            ("now", one.means.1.into()),
+            ("n_before", one.n.0.into()),
+            ("n_now", one.n.1.into()),
+            ("margin", one.margin.into()),
+        ]);
+        row.extend(one.p.map(|p| ("p".to_owned(), Value::Float(p))));
+        Value::Table(row)
+    });
+    table.insert("tested".to_owned(), Value::List(tested.collect()));
+    table
+}
+
+fn divergence(judged: &Judged) -> Table {
+    let Some(Divergence { first, phase, curves, digests, parts }) = &judged.divergence else { return Table::new() };
+    let mut table = table_of([
+        ("curves", curves.clone().into()),
+        ("digests", digests.clone().into()),
+        ("parts", parts.iter().map(|part| part.name()).collect::<Vec<_>>().into()),
+    ]);
+    if let Some(first) = first {
+        table.insert("curve".to_owned(), first.name.as_str().into());
+        table.extend(first.first_step.map(|step| ("step".to_owned(), step.into())));
+    }
+    table.extend(phase.as_ref().map(|phase| ("phase".to_owned(), phase.as_str().into())));
+    table
+}
