@@ -207,6 +207,7 @@ fn main() {
         fill(&store, runs);
         let filled = started.elapsed();
         println!("-- {runs} runs, filled in {:.1} s", filled.as_secs_f64());
+        merges(&store, runs);
         store
             .read(|reader| {
                 let ask = || reader.best("bert", "energy", Direction::Minimize, 1).unwrap();
@@ -262,6 +263,33 @@ fn main() {
             print!("{}", String::from_utf8_lossy(&output.stdout));
         }
     }
+}
+
+/// Takes the whole ledger into an empty one, then into one that holds as many others, then once more.
+fn merges(store: &Store, runs: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let into = Store::at(dir.path());
+    let merge = |what: &str, other: &Store, new: u64| {
+        let started = Instant::now();
+        let merged = into.merge(other, 0, &mut |_, _| {}).unwrap();
+        assert_eq!((merged.new, merged.faults.len()), (new, 0));
+        row(what, started.elapsed());
+    };
+    merge("merge all into an empty ledger", store, runs);
+    merge("merge all once more", store, 0);
+    let others = tempfile::tempdir().unwrap();
+    let other = Store::at(others.path());
+    let begin = 10_000_000;
+    other
+        .write(|writer| (begin..begin + runs.min(20_000)).try_for_each(|i| writer.seal(&light(i), 0).map(drop)))
+        .unwrap();
+    merge("merge up to 20,000 into as many as there are", &other, runs.min(20_000));
+    let started = Instant::now();
+    assert_eq!(into.verify(false, &mut |_, _| {}).unwrap().faults, []);
+    row("verify", started.elapsed());
+    let started = Instant::now();
+    assert_eq!(into.verify(true, &mut |_, _| {}).unwrap().faults, []);
+    row("verify --deep", started.elapsed());
 }
 
 fn diff(dir: &Path) -> Duration {

@@ -20,6 +20,7 @@ mod hide;
 mod import;
 mod ls;
 mod man;
+mod merge;
 mod note;
 mod only;
 mod pareto;
@@ -91,6 +92,7 @@ enum Command {
     Plan(plan::Args),
     Export(export::Args),
     Import(import::Args),
+    Merge(merge::Args),
     Verify(verify::Args),
     Tag(tag::Args),
     Note(note::Args),
@@ -146,6 +148,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Plan(args) => plan::run(args, context),
         Command::Export(args) => export::run(args, context),
         Command::Import(args) => import::run(args, context),
+        Command::Merge(args) => merge::run(args, context),
         Command::Verify(args) => verify::run(args, context),
         Command::Tag(args) => tag::run(args, context),
         Command::Note(args) => note::run(args, context),

@@ -3,7 +3,7 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use crate::host::clock;
-use crate::record::{Change, LogEntry, Target, Value};
+use crate::record::{Change, LogEntry, Target, Value, tag_fault};
 use crate::report::{columns, table_of};
 
 /// Give a run or an attempt a name that works wherever an id does; without arguments, list the names
@@ -43,18 +43,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 fn check(name: &str) -> Result<(), Failure> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let like_an_id = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
-    let fault = if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
-        "has other characters than letters, digits, `.`, `_` and `-`, or is longer than 64"
-    } else if like_an_id {
-        "may be mistaken for an id's prefix (add a letter beyond f)"
-    } else if name.starts_with("latest") {
-        "has a meaning of its own"
-    } else {
-        return Ok(());
-    };
-    Err(Failure::new(exit::USAGE, format!("`{name}` cannot be a tag: it {fault}")))
+    match tag_fault(name) {
+        Some(fault) => Err(Failure::new(exit::USAGE, format!("`{name}` cannot be a tag: it {fault}"))),
+        None => Ok(()),
+    }
 }
 
 fn remove(name: &str, context: &Context) -> Result<u8, Failure> {

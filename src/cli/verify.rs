@@ -3,18 +3,26 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::record::Value;
-use crate::report::table_of;
+use crate::report::{Count, table_of};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
 /// Names the owner of the first wrong byte. Exit code 1 if anything is wrong.
 ///
-/// Example: ledger verify
+/// Example: ledger verify --deep
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// Recompute the checksum of every page of the file too: bytes that no record and no index is made of
+    #[arg(long)]
+    deep: bool,
+}
 
-pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
-    let found = context.store().read(|reader| reader.verify(&mut |_, _| {}))?;
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let store = context.store();
+    let count = Count::new("attempts");
+    let found = store.verify(args.deep, &mut |done, total| count.set(done, total));
+    count.finish();
+    let found = found?;
     let sound = found.faults.is_empty();
     context.answer(
         || {
@@ -24,13 +32,14 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
             }
             found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
             text.push_str(&format!(
-                "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries\n",
+                "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries{}\n",
                 if sound { "sound" } else { "DAMAGED" },
                 found.runs,
                 found.attempts,
                 found.chunks,
                 found.log_entries,
-                found.index_entries
+                found.index_entries,
+                if found.pages { ", every page" } else { "" }
             ));
             text
         },
@@ -46,6 +55,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("chunks", found.chunks.into()),
                 ("log_entries", found.log_entries.into()),
                 ("index_entries", found.index_entries.into()),
+                ("pages", found.pages.into()),
                 ("faults", Value::List(faults.collect())),
                 ("notes", found.notes.clone().into()),
             ])

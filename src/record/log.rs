@@ -29,6 +29,21 @@ impl Target {
     }
 }
 
+/// What keeps a text from being a tag; none where it can be one.
+pub fn tag_fault(name: &str) -> Option<&'static str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let like_an_id = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
+    if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
+        Some("has other characters than letters, digits, `.`, `_` and `-`, or is longer than 64")
+    } else if like_an_id {
+        Some("may be mistaken for an id's prefix (add a letter beyond f)")
+    } else if name.starts_with("latest") {
+        Some("has a meaning of its own")
+    } else {
+        None
+    }
+}
+
 /// One change to the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

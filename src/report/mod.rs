@@ -43,7 +43,7 @@ pub use listing::{
 };
 pub use number::{bytes, count, duration, percent, quantity, significant, when, within};
 pub use plot::{PlotError, plot_svg};
-pub use progress::{Bar, Progress};
+pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value};
 pub use record::{Described, show_text, show_value};
 pub use scatter::pareto_svg;

@@ -82,6 +82,34 @@ impl Bar {
     }
 }
 
+/// Shows how far one piece of work is, on a terminal alone.
+pub struct Count {
+    bar: ProgressBar,
+}
+
+impl Count {
+    /// Begins to show work on those things: `attempts`.
+    pub fn new(what: &str) -> Self {
+        let live = std::io::stderr().is_terminal();
+        let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        bar.set_style(style("{pos}/{len} {msg} {bar:30} {elapsed} elapsed, {eta} left"));
+        bar.set_message(what.to_owned());
+        Self { bar }
+    }
+
+    /// Says how many of how many are done.
+    pub fn set(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -4,8 +4,11 @@
 //! it, does one short transaction and closes it, and waits its turn, within bounds, while another process has it. This room
 //! knows records and their encodings, and nothing of who made them or what they mean.
 
+mod bulk;
 mod census;
 mod index;
+mod merge;
+mod pages;
 mod query;
 mod rank;
 mod seal;
@@ -20,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use census::Tally;
+pub use merge::Merged;
 pub use query::{Reader, ResolveError};
 pub use rank::Ranked;
 pub use seal::{Added, Writer};
@@ -135,6 +139,27 @@ impl Store {
             let txn = handle.begin_read()?;
             self.check_format(&txn)?;
             question(&Reader::new(&txn)?)
+        })
+    }
+
+    /// Recomputes every id, digest, index and the chain; `deep` also every page's checksum. `progress` is told how many of how many attempts are done.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read so far that anything could be checked.
+    pub fn verify(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
+        self.read(|reader| {
+            let mut found = reader.verify(progress)?;
+            if deep {
+                // The file stays open for reading meanwhile, so that nobody changes it.
+                match pages::are_sound(&self.file()) {
+                    Ok(true) => found.pages = true,
+                    Ok(false) => {
+                        found.fault("pages", "a page does not match its checksum, or is not the one that is used")
+                    }
+                    Err(error) => found.fault("pages", error.to_string()),
+                }
+            }
+            Ok(found)
         })
     }
 

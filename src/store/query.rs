@@ -228,8 +228,16 @@ impl<'a> Reader<'a> {
     /// The notes on a run or an attempt, oldest first.
     pub fn notes(&self, target: Digest) -> Result<Vec<String>, StoreError> {
         let table = self.txn.open_table(NOTES)?;
-        let range = table.range((target.0, 0)..=(target.0, u64::MAX))?;
-        range.map(|item| Ok(item?.1.value().to_owned())).collect()
+        let log = self.txn.open_table(LOG)?;
+        let mut notes = Vec::new();
+        for item in table.range((target.0, 0)..=(target.0, u64::MAX))? {
+            let (key, text) = item?;
+            // In which order ledgers were merged does not matter: notes stand in that in which they were written.
+            let entry = log.get(key.value().1)?.map(|bytes| decode_log_entry(bytes.value())).transpose()?;
+            notes.push((entry.as_ref().map(|entry| (entry.unix_ms, entry.digest())), text.value().to_owned()));
+        }
+        notes.sort();
+        Ok(notes.into_iter().map(|(_, text)| text).collect())
     }
 
     /// The head of the log.

@@ -105,7 +105,7 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     Ok(())
 }
 
-fn group_mean(
+pub(super) fn group_mean(
     values: &impl ReadableTable<(Id, &'static str, Id), u64>,
     group: Id,
     metric: &str,

@@ -7,7 +7,8 @@ use super::tables::{
 use super::{StoreError, index, rank};
 use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, Target};
 use crate::wire::{
-    decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run, encode_series,
+    decode_attempt, decode_log_entry, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run,
+    encode_series,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 
@@ -31,7 +32,7 @@ impl Added {
 
 /// One change to the ledger, under way.
 pub struct Writer<'txn> {
-    txn: &'txn WriteTransaction,
+    pub(super) txn: &'txn WriteTransaction,
     head: Digest,
     log_len: u64,
 }
@@ -87,12 +88,27 @@ impl<'txn> Writer<'txn> {
         Ok(())
     }
 
-    /// Seals an attempt that was executed here.
+    pub(super) fn log_all(&mut self, entries: impl Iterator<Item = LogEntry>) -> Result<(), StoreError> {
+        let mut log = self.txn.open_table(LOG)?;
+        for entry in entries {
+            log.insert(self.log_len, encode_log_entry(&entry)?.as_slice())?;
+            self.head = entry.chain(self.head);
+            self.log_len += 1;
+        }
+        Ok(())
+    }
+
+    /// Seals an attempt that was executed here. One execution is sealed once, even if its journal is found by two processes that end it differently.
     pub fn seal(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        if self.txn.open_table(ATTEMPTS)?.get(sealed.attempt.id().0.0)?.is_none()
+            && let Some(known) = self.sealed_as(sealed.attempt.nonce)?
+        {
+            return Ok(Added::Known(known));
+        }
         self.add(sealed, unix_ms, Change::Sealed)
     }
 
-    /// Takes in an attempt of another ledger.
+    /// Takes in an attempt of another ledger. If that one has sealed an execution of this one otherwise, both stay: which came first must not matter.
     pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         self.add(sealed, unix_ms, Change::Imported)
     }
@@ -110,10 +126,6 @@ impl<'txn> Writer<'txn> {
         if self.txn.open_table(ATTEMPTS)?.get(key)?.is_some() {
             return Ok(Added::Known(id));
         }
-        // One execution is sealed once, even if its journal is found by two processes that end it differently.
-        if let Some(known) = self.txn.open_table(NONCES)?.get(attempt.nonce.0)? {
-            return Ok(Added::Known(AttemptId(Digest(known.value()))));
-        }
         if self.txn.open_table(RUNS)?.get(run.id.0.0)?.is_none() {
             self.txn.open_table(RUNS)?.insert(run.id.0.0, encode_run(run)?.as_slice())?;
         }
@@ -126,7 +138,9 @@ impl<'txn> Writer<'txn> {
             chunks.insert((key, ""), encode_phases(phases)?.as_slice())?;
         }
         self.txn.open_table(BY_RUN)?.insert((run.id.0.0, key), outcome_code(&attempt.outcome))?;
-        self.txn.open_table(NONCES)?.insert(attempt.nonce.0, key)?;
+        // Of several that are one execution, the smallest stands for it.
+        let known = self.sealed_as(attempt.nonce)?.map(|known| known.0.0);
+        self.txn.open_table(NONCES)?.insert(attempt.nonce.0, known.map_or(key, |known| known.min(key)))?;
         let row = encode_row(&index::row(id, run, attempt))?;
         self.txn.open_table(RECENT)?.insert((attempt.started_unix_ms, key), row.as_slice())?;
         rank::insert(self.txn, run, key, attempt)?;
@@ -165,6 +179,12 @@ impl<'txn> Writer<'txn> {
             Change::Verdict { .. } => {}
         }
         self.log(entry)
+    }
+
+    /// The log, oldest entry first.
+    pub(super) fn entries(&self) -> Result<Vec<LogEntry>, StoreError> {
+        let table = self.txn.open_table(LOG)?;
+        table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
     }
 
     /// The attempt that an execution was sealed as, if it was.

@@ -1,4 +1,6 @@
 mod census;
+mod flips;
+mod merge;
 
 use super::*;
 use crate::record::{
@@ -48,6 +50,16 @@ fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path().join("ledger"));
     (dir, store)
+}
+
+/// Panics of redb over damaged pages are caught; they need not be printed.
+fn quiet() {
+    std::panic::set_hook(Box::new(|info| {
+        if info.location().is_none_or(|place| !place.file().contains("redb")) {
+            // As the usual hook would, without its backtrace.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{info}\n").as_bytes());
+        }
+    }));
 }
 
 fn faults(store: &Store) -> Vec<Fault> {

@@ -36,12 +36,14 @@ pub struct Verification {
     pub index_entries: u64,
     /// Every fault, the first one first.
     pub faults: Vec<Fault>,
+    /// Whether the checksum of every page was recomputed too.
+    pub pages: bool,
     /// What could not be checked, though nothing is wrong with it.
     pub notes: Vec<String>,
 }
 
 impl Verification {
-    fn fault(&mut self, owner: impl Into<String>, fault: impl Into<String>) {
+    pub(super) fn fault(&mut self, owner: impl Into<String>, fault: impl Into<String>) {
         self.faults.push(Fault { owner: owner.into(), fault: fault.into() });
     }
 }
@@ -138,7 +140,8 @@ fn check_attempts(
             continue;
         };
         expected.by_run.insert((run.id.0.0, key), outcome_code(&attempt.outcome));
-        expected.nonces.insert(attempt.nonce.0, key);
+        // Ids ascend: of several that are one execution, the smallest stands for it.
+        expected.nonces.entry(attempt.nonce.0).or_insert(key);
         let row = index::row(AttemptId(Digest(key)), run, &attempt);
         expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
         expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);

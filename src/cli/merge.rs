@@ -1,0 +1,93 @@
+//! `ledger merge`
+
+use super::context::{Context, say};
+use super::failure::{Failure, exit};
+use crate::host::clock;
+use crate::journal;
+use crate::record::Value;
+use crate::report::{Count, columns, count, table_of};
+use crate::store::{Merged, Store};
+use std::path::{Path, PathBuf};
+
+/// Take in all that other ledgers hold: runs, attempts, series, tags, notes, what is hidden, verdicts
+///
+/// Every id and digest is recomputed first; what is not what it says it is stays out and is named (exit code 1). An attempt is named by its content, so that
+/// there is nothing to disagree on: in which order ledgers are merged does not matter, and merging again changes nothing. Of a name that two ledgers give, the newer one stands. What was
+/// cut off goes on with the same command. The other ledgers are not changed.
+///
+/// Example: ledger merge /scratch/gpu07/ledger
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The other ledgers' folders
+    #[arg(required = true, value_name = "OTHER")]
+    others: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let store = context.store();
+    let others: Vec<Store> = args.others.iter().map(|path| other(path, store)).collect::<Result<_, _>>()?;
+    let mut merged: Vec<Merged> = Vec::new();
+    for other in &others {
+        let waiting = journal::list(&other.journals()).map_or(0, |found| found.len());
+        if waiting > 0 {
+            say(&format!(
+                "note: `{}` has {} that live or wait to be sealed; they stay there",
+                other.dir().display(),
+                count(waiting, "attempt")
+            ));
+        }
+        let progress = Count::new("attempts");
+        let result = store.merge(other, clock::unix_ms(), &mut |done, total| progress.set(done, total));
+        progress.finish();
+        merged.push(result?);
+    }
+    let sound = merged.iter().all(|merged| merged.faults.is_empty());
+    context.answer(
+        || text(&others, &merged),
+        || {
+            let items = others.iter().zip(&merged).map(|(other, merged)| {
+                let faults = merged.faults.iter().map(|fault| {
+                    let pairs = [("owner", fault.owner.as_str().into()), ("fault", fault.fault.as_str().into())];
+                    Value::Table(table_of(pairs))
+                });
+                Value::Table(table_of([
+                    ("ledger", other.dir().display().to_string().into()),
+                    ("new", merged.new.into()),
+                    ("known", merged.known.into()),
+                    ("entries", merged.entries.into()),
+                    ("faults", Value::List(faults.collect())),
+                ]))
+            });
+            table_of([("merged", Value::List(items.collect()))])
+        },
+    )?;
+    Ok(if sound { exit::YES } else { exit::NO })
+}
+
+fn other(path: &Path, own: &Store) -> Result<Store, Failure> {
+    let is_file = path.file_name().is_some_and(|name| name == "ledger.redb");
+    let dir = if is_file { path.parent().unwrap_or(path) } else { path };
+    let other = Store::at(if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    if !other.file().is_file() {
+        return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`", path.display())));
+    }
+    let same = |store: &Store| store.file().canonicalize().ok();
+    if same(&other) == same(own) {
+        return Err(Failure::new(exit::USAGE, format!("`{}` is this ledger itself", path.display())));
+    }
+    Ok(other)
+}
+
+fn text(others: &[Store], merged: &[Merged]) -> String {
+    let mut text = String::new();
+    for fault in merged.iter().flat_map(|merged| &merged.faults) {
+        text.push_str(&format!("left out: {}: {}\n", fault.owner, fault.fault));
+    }
+    let rows = others.iter().zip(merged).map(|(other, merged)| {
+        let numbers = [merged.new, merged.known, merged.entries].map(|number| number.to_string());
+        let [new, known, entries] = numbers;
+        vec![other.dir().display().to_string(), new, known, entries]
+    });
+    text.push_str(&columns(&["LEDGER", ">NEW", ">KNOWN", ">TAGS, NOTES, VERDICTS"], rows));
+    text
+}

@@ -1,0 +1,200 @@
+//! Many attempts at once: every table is opened once and filled in the order of its keys, each mean is computed once.
+//!
+//! What is written is what [`Writer::import`] writes of one after the other.
+
+use super::census::Census;
+use super::rank::{group_mean, mean, ranked_metrics};
+use super::seal::{Writer, outcome_code};
+use super::tables::{
+    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, TOTALS, UNMEASURED, VALUES,
+};
+use super::{StoreError, index, index::ordered};
+use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run};
+use crate::wire::encode_row;
+use redb::ReadableTable;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
+pub(super) struct Checked {
+    pub(super) id: Id,
+    pub(super) attempt: Attempt,
+    pub(super) run: Run,
+    pub(super) attempt_bytes: Vec<u8>,
+    pub(super) run_bytes: Vec<u8>,
+    /// By name; the empty name has the phases.
+    pub(super) chunks: Vec<(String, Vec<u8>)>,
+}
+
+/// Group, metric and attempt, the value, and the model.
+type New<'a> = ((Id, &'a str, Id), f64, &'a str);
+/// Model, metric, ordered mean and group, and of how many values the mean is.
+type Place<'a> = ((&'a str, &'a str, u64, Id), u32);
+
+impl Writer<'_> {
+    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
+    pub(super) fn import_all(&mut self, mut batch: Vec<Checked>, unix_ms: i64) -> Result<u64, StoreError> {
+        batch.sort_unstable_by_key(|one| one.id);
+        batch.dedup_by_key(|one| one.id);
+        {
+            let attempts = self.txn.open_table(ATTEMPTS)?;
+            let mut fresh = Vec::with_capacity(batch.len());
+            for one in batch {
+                if attempts.get(one.id)?.is_none() {
+                    fresh.push(one);
+                }
+            }
+            batch = fresh;
+        }
+        self.put_records(&batch)?;
+        self.put_indexes(&batch)?;
+        let hidden: BTreeSet<Id> = {
+            let table = self.txn.open_table(HIDDEN)?;
+            table.iter()?.map(|item| item.map(|(key, _)| key.value())).collect::<Result<_, _>>()?
+        };
+        let is_hidden = |one: &Checked| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
+        self.put_census(&batch, &is_hidden)?;
+        let visible: Vec<&Checked> =
+            batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok()).collect();
+        self.put_ranking(&visible)?;
+        let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
+        self.log_all(entries)?;
+        Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
+    }
+
+    fn put_records(&self, batch: &[Checked]) -> Result<(), StoreError> {
+        let mut runs: Vec<(Id, &[u8])> = batch.iter().map(|one| (one.run.id.0.0, one.run_bytes.as_slice())).collect();
+        runs.sort_unstable_by_key(|(id, _)| *id);
+        runs.dedup_by_key(|(id, _)| *id);
+        let mut table = self.txn.open_table(RUNS)?;
+        for (id, bytes) in runs {
+            if table.get(id)?.is_none() {
+                table.insert(id, bytes)?;
+            }
+        }
+        let mut attempts = self.txn.open_table(ATTEMPTS)?;
+        for one in batch {
+            attempts.insert(one.id, one.attempt_bytes.as_slice())?;
+        }
+        let mut chunks = self.txn.open_table(CHUNKS)?;
+        for one in batch {
+            for (name, bytes) in &one.chunks {
+                chunks.insert((one.id, name.as_str()), bytes.as_slice())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_indexes(&self, batch: &[Checked]) -> Result<(), StoreError> {
+        let mut keys: Vec<((Id, Id), u8)> =
+            batch.iter().map(|one| ((one.run.id.0.0, one.id), outcome_code(&one.attempt.outcome))).collect();
+        keys.sort_unstable();
+        let mut by_run = self.txn.open_table(BY_RUN)?;
+        for (key, code) in keys {
+            by_run.insert(key, code)?;
+        }
+        let mut keys: Vec<([u8; 16], Id)> = batch.iter().map(|one| (one.attempt.nonce.0, one.id)).collect();
+        keys.sort_unstable();
+        let mut nonces = self.txn.open_table(NONCES)?;
+        for (nonce, id) in keys {
+            let known = nonces.get(nonce)?.map(|known| known.value());
+            if known.is_none_or(|known| id < known) {
+                nonces.insert(nonce, id)?;
+            }
+        }
+        let mut keys: Vec<(i64, Id, &Checked)> =
+            batch.iter().map(|one| (one.attempt.started_unix_ms, one.id, one)).collect();
+        keys.sort_unstable_by_key(|(started, id, _)| (*started, *id));
+        let mut recent = self.txn.open_table(RECENT)?;
+        for (started, id, one) in keys {
+            let row = encode_row(&index::row(AttemptId(Digest(id)), &one.run, &one.attempt))?;
+            recent.insert((started, id), row.as_slice())?;
+        }
+        Ok(())
+    }
+
+    fn put_census(&self, batch: &[Checked], is_hidden: &dyn Fn(&Checked) -> bool) -> Result<(), StoreError> {
+        let mut by_model: BTreeMap<(&str, u8, Id), String> = BTreeMap::new();
+        let mut unmeasured: BTreeMap<(&str, &str, Id), (u8, String)> = BTreeMap::new();
+        let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for one in batch {
+            let model = one.run.model();
+            let census = Census::of(&one.attempt, is_hidden(one));
+            by_model.insert((model, census.standing.0, one.id), census.standing.1);
+            for metric in census.counted {
+                *totals.entry((model, metric)).or_default() += 1;
+            }
+            for (metric, kind, reason) in census.unmeasured {
+                unmeasured.insert((model, metric, one.id), (kind, reason));
+            }
+        }
+        let mut table = self.txn.open_table(BY_MODEL)?;
+        for (key, reason) in &by_model {
+            table.insert(*key, reason.as_str())?;
+        }
+        let mut table = self.txn.open_table(UNMEASURED)?;
+        for (key, (kind, reason)) in &unmeasured {
+            table.insert(*key, (*kind, reason.as_str()))?;
+        }
+        let mut table = self.txn.open_table(TOTALS)?;
+        for (key, count) in totals {
+            let before = table.get(key)?.map_or(0, |count| count.value());
+            table.insert(key, before + count)?;
+        }
+        Ok(())
+    }
+
+    fn put_ranking(&self, visible: &[&Checked]) -> Result<(), StoreError> {
+        let mut groups = self.txn.open_table(GROUPS)?;
+        let mut values = self.txn.open_table(VALUES)?;
+        let mut ranking = self.txn.open_table(RANKING)?;
+        let of_group: Vec<Id> = visible.iter().map(|one| one.run.parts.group_id().0.0).collect();
+        let mut names: BTreeMap<Id, Id> = BTreeMap::new();
+        for (one, group) in visible.iter().zip(&of_group) {
+            names.entry(*group).or_insert(one.run.id.0.0);
+        }
+        let mut known: BTreeSet<Id> = BTreeSet::new();
+        for (group, run) in &names {
+            if groups.get(*group)?.is_some() {
+                known.insert(*group);
+            } else {
+                groups.insert(*group, *run)?;
+            }
+        }
+        let mut new: Vec<New<'_>> = Vec::new();
+        for (one, group) in visible.iter().zip(&of_group) {
+            let ranked = ranked_metrics(&one.attempt).into_iter();
+            new.extend(ranked.map(|(metric, value)| ((*group, metric, one.id), value, one.run.model())));
+        }
+        new.sort_unstable_by_key(|(key, ..)| *key);
+        let of_one = |a: &New<'_>, b: &New<'_>| a.0.0 == b.0.0 && a.0.1 == b.0.1;
+        for same in new.chunk_by(of_one) {
+            let Some(((group, metric, _), _, model)) = same.first() else { continue };
+            if known.contains(group)
+                && let Some((mean, _)) = group_mean(&values, *group, metric)?
+                && mean.is_finite()
+            {
+                ranking.remove((*model, *metric, ordered(mean), *group))?;
+            }
+        }
+        for (key, value, _) in &new {
+            values.insert(*key, value.to_bits())?;
+        }
+        let mut places: Vec<Place<'_>> = Vec::new();
+        for same in new.chunk_by(of_one) {
+            let Some(((group, metric, _), _, model)) = same.first() else { continue };
+            let found = if known.contains(group) {
+                group_mean(&values, *group, metric)?
+            } else {
+                mean(same.iter().map(|(_, value, _)| *value))
+            };
+            if let Some((mean, n)) = found.filter(|(mean, _)| mean.is_finite()) {
+                places.push(((*model, *metric, ordered(mean), *group), n));
+            }
+        }
+        places.sort_unstable();
+        for (key, n) in places {
+            ranking.insert(key, n)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Takes in what another ledger holds and this one does not.
+//!
+//! Attempts and runs are named by their content, so that two ledgers cannot disagree on one: a merge is a union. Of names that can be given anew (tags, what
+//! is hidden) the newest stands, by the hosts' clocks, then by the entry's digest; notes and verdicts are a union. So the order of merges does not matter, and merging
+//! again changes nothing. It goes in batches, each one transaction; one that was cut off goes on where it stopped.
+
+use super::bulk::Checked;
+use super::seal::Writer;
+use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
+use super::verify::Fault;
+use super::{Reader, Store, StoreError};
+use crate::record::{Change, Digest, LogEntry, Phase, tag_fault};
+use crate::wire::{decode_attempt, decode_phases, decode_run, decode_series};
+use redb::ReadableTable;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+/// No batch has more attempts.
+const BATCH: usize = 25_000;
+/// A batch ends where it has so many bytes.
+const BATCH_BYTES: usize = 128 << 20;
+
+/// What a merge did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Attempts that were new.
+    pub new: u64,
+    /// Attempts that were there already.
+    pub known: u64,
+    /// Tags, notes, hidings and verdicts that were new.
+    pub entries: u64,
+    /// What of the other ledger is not what it says it is, and was left there.
+    pub faults: Vec<Fault>,
+}
+
+impl Store {
+    /// Takes in what another ledger holds and this one does not, after every id and digest of it was recomputed. `progress` is told how many of how many attempts are done.
+    ///
+    /// # Errors
+    /// If either ledger cannot be read, the other one's log is not the one that its head names, or this one cannot be written. What was taken in before stays.
+    pub fn merge(&self, other: &Self, unix_ms: i64, progress: &mut dyn FnMut(u64, u64)) -> Result<Merged, StoreError> {
+        let log = other.read(|reader| other.chained(reader))?;
+        let held: HashSet<Id> = match self.read(held) {
+            Err(StoreError::Missing(_)) => HashSet::new(),
+            held => held?,
+        };
+        let mut wanted: Vec<Id> = Vec::new();
+        let mut merged = Merged::default();
+        let theirs: BTreeSet<Id> = log
+            .iter()
+            .filter_map(|entry| match &entry.change {
+                Change::Sealed(id) | Change::Imported(id) => Some(id.0.0),
+                _ => None,
+            })
+            .collect();
+        for id in theirs {
+            if held.contains(&id) {
+                merged.known += 1;
+            } else {
+                wanted.push(id);
+            }
+        }
+        let total = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
+        progress(0, total);
+        let (sender, receiver) = sync_channel(1);
+        std::thread::scope(|scope| -> Result<(), StoreError> {
+            let reader = scope.spawn(|| other.read_batches(wanted, sender));
+            for batch in receiver {
+                merged.faults.extend(batch.faults);
+                merged.new += self.write(|writer| writer.import_all(batch.checked, unix_ms))?;
+                progress(merged.new, total);
+            }
+            reader.join().unwrap_or_else(|_| {
+                Err(StoreError::Damaged { path: other.file(), fault: "its pages make no sense".to_owned() })
+            })
+        })?;
+        let mut changes: Vec<LogEntry> =
+            log.into_iter().filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_))).collect();
+        changes.retain(|entry| match &entry.change {
+            Change::Tagged { name, .. } => match tag_fault(name) {
+                Some(fault) => {
+                    merged
+                        .faults
+                        .push(Fault { owner: format!("tag `{}`", name.escape_debug()), fault: format!("it {fault}") });
+                    false
+                }
+                None => true,
+            },
+            _ => true,
+        });
+        let ours = if self.file().exists() { self.read(|reader| reader.log())? } else { Vec::new() };
+        if !self.file().exists() || !missing(&ours, &changes).is_empty() {
+            merged.entries = self.write(|writer| writer.take_in(&changes))?;
+        }
+        Ok(merged)
+    }
+
+    /// The log, if it chains to the head that is kept beside it.
+    fn chained(&self, reader: &Reader<'_>) -> Result<Vec<LogEntry>, StoreError> {
+        let log = reader.log()?;
+        let head = log.iter().fold(Digest([0; 32]), |head, entry| entry.chain(head));
+        if head == reader.log_head()? {
+            Ok(log)
+        } else {
+            let fault = "its log does not chain to its head".to_owned();
+            Err(StoreError::Damaged { path: self.file(), fault })
+        }
+    }
+
+    /// Reads and checks, batch by batch; the file is not kept open between two.
+    fn read_batches(&self, wanted: Vec<Id>, sender: SyncSender<Batch>) -> Result<(), StoreError> {
+        let mut left = wanted.as_slice();
+        while !left.is_empty() {
+            let (batch, used) = self.read(|reader| read_batch(reader, left))?;
+            left = left.get(used..).unwrap_or_default();
+            // Nobody listens any more if the ledger could not be written.
+            if sender.send(check(batch)).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn held(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
+    let table = reader.txn().open_table(ATTEMPTS)?;
+    table.iter()?.map(|item| Ok(item?.0.value())).collect()
+}
+
+struct Batch {
+    checked: Vec<Checked>,
+    faults: Vec<Fault>,
+}
+
+/// An attempt as it lies in the other ledger; none of it is believed yet.
+struct Raw {
+    id: Id,
+    attempt: Option<Vec<u8>>,
+    run: Option<Vec<u8>>,
+    chunks: Vec<(String, Vec<u8>)>,
+}
+
+/// The first of those attempts, and how many they are.
+fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), StoreError> {
+    let txn = reader.txn();
+    let (attempts, runs, chunks) = (txn.open_table(ATTEMPTS)?, txn.open_table(RUNS)?, txn.open_table(CHUNKS)?);
+    let mut bytes = 0;
+    let mut batch = Vec::new();
+    for id in wanted.iter().take(BATCH) {
+        if bytes > BATCH_BYTES {
+            break;
+        }
+        let attempt = attempts.get(id)?.map(|bytes| bytes.value().to_vec());
+        let run = match attempt.as_deref().map(decode_attempt) {
+            Some(Ok(attempt)) => runs.get(attempt.run.0.0)?.map(|bytes| bytes.value().to_vec()),
+            _ => None,
+        };
+        let mut of_attempt = Vec::new();
+        for item in chunks.range((*id, "")..)? {
+            let (key, chunk) = item?;
+            let (owner, name) = key.value();
+            if owner != *id {
+                break;
+            }
+            bytes += chunk.value().len();
+            of_attempt.push((name.to_owned(), chunk.value().to_vec()));
+        }
+        bytes += attempt.as_ref().map_or(0, Vec::len) + run.as_ref().map_or(0, Vec::len);
+        batch.push(Raw { id: *id, attempt, run, chunks: of_attempt });
+    }
+    let used = batch.len();
+    Ok((batch, used))
+}
+
+/// Recomputes ids and digests, by as many threads as there are processors, up to four.
+fn check(batch: Vec<Raw>) -> Batch {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    let share = batch.len().div_ceil(threads).max(1);
+    let mut shares: Vec<Vec<Raw>> = Vec::new();
+    let mut batch = batch.into_iter().peekable();
+    while batch.peek().is_some() {
+        shares.push(batch.by_ref().take(share).collect());
+    }
+    let mut found = Batch { checked: Vec::new(), faults: Vec::new() };
+    let results: Vec<Result<Checked, Fault>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = shares
+            .into_iter()
+            .map(|share| scope.spawn(|| share.into_iter().map(check_one).collect::<Vec<_>>()))
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    });
+    for result in results {
+        match result {
+            Ok(checked) => found.checked.push(checked),
+            Err(fault) => found.faults.push(fault),
+        }
+    }
+    found
+}
+
+fn check_one(raw: Raw) -> Result<Checked, Fault> {
+    let id = Digest(raw.id);
+    let fault = |fault: String| Fault { owner: format!("attempt {id}"), fault };
+    let attempt_bytes = raw.attempt.ok_or_else(|| fault("it is missing".to_owned()))?;
+    let attempt = decode_attempt(&attempt_bytes).map_err(|error| fault(error.to_string()))?;
+    if attempt.id().0 != id {
+        return Err(fault(format!("its content hashes to {}", attempt.id())));
+    }
+    let run_bytes = raw.run.ok_or_else(|| fault(format!("its run {} is missing", attempt.run)))?;
+    let run = decode_run(&run_bytes).map_err(|error| fault(error.to_string()))?;
+    if run.id != attempt.run {
+        return Err(fault(format!("its run {} has parts that hash to {}", attempt.run, run.id)));
+    }
+    let mut chunks: BTreeMap<String, Vec<u8>> = raw.chunks.into_iter().collect();
+    let mut kept = Vec::with_capacity(chunks.len());
+    let phases = chunks.remove("").ok_or_else(|| fault("its phases are missing".to_owned()))?;
+    let decoded = decode_phases(&phases).map_err(|error| fault(error.to_string()))?;
+    if Phase::digest_all(&decoded) != attempt.phases {
+        return Err(fault("its phases do not match their digest".to_owned()));
+    }
+    kept.push((String::new(), phases));
+    for summary in &attempt.series {
+        let name = &summary.name;
+        let chunk = chunks.remove(name).ok_or_else(|| fault(format!("its series `{name}` is missing")))?;
+        let series = decode_series(&chunk).map_err(|error| fault(error.to_string()))?;
+        if series.summary() != *summary {
+            return Err(fault(format!("its series `{name}` does not match its digest")));
+        }
+        kept.push((name.clone(), chunk));
+    }
+    Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept })
+}
+
+/// What stands of several changes is one of each of these.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Tag(String),
+    Hiding(Digest),
+}
+
+fn standing(entry: &LogEntry) -> Option<Standing> {
+    match &entry.change {
+        Change::Tagged { name, .. } | Change::Untagged { name } => Some(Standing::Tag(name.clone())),
+        Change::Hidden(target) | Change::Unhidden(target) => Some(Standing::Hiding(target.digest())),
+        Change::Sealed(_) | Change::Imported(_) | Change::Noted { .. } | Change::Verdict { .. } => None,
+    }
+}
+
+/// Those changes that a log lacks, the oldest first.
+fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry)> {
+    if theirs.is_empty() {
+        return Vec::new();
+    }
+    let mut known: HashSet<Digest> = ours
+        .iter()
+        .filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_)))
+        .map(LogEntry::digest)
+        .collect();
+    let mut new: Vec<(i64, Digest, LogEntry)> = Vec::new();
+    for entry in theirs {
+        let digest = entry.digest();
+        if known.insert(digest) {
+            new.push((entry.unix_ms, digest, entry.clone()));
+        }
+    }
+    new.sort_by_key(|(unix_ms, digest, _)| (*unix_ms, *digest));
+    new
+}
+
+impl Writer<'_> {
+    /// Takes in the changes of another log that this one lacks. Of what can be changed anew the newest stands.
+    fn take_in(&mut self, theirs: &[LogEntry]) -> Result<u64, StoreError> {
+        let ours = self.entries()?;
+        let new = missing(&ours, theirs);
+        let touched: BTreeSet<Standing> = new.iter().filter_map(|(.., entry)| standing(entry)).collect();
+        let mut newest: BTreeMap<Standing, (i64, Digest, LogEntry)> = BTreeMap::new();
+        for entry in &ours {
+            let Some(key) = standing(entry).filter(|key| touched.contains(key)) else { continue };
+            let candidate = (entry.unix_ms, entry.digest(), entry.clone());
+            match newest.get(&key) {
+                Some(known) if (known.0, known.1) >= (candidate.0, candidate.1) => {}
+                _ => drop(newest.insert(key, candidate)),
+            }
+        }
+        let mut last: BTreeMap<Standing, (i64, Digest)> = BTreeMap::new();
+        for (unix_ms, digest, entry) in &new {
+            self.note(entry)?;
+            if let Some(key) = standing(entry) {
+                last.insert(key, (*unix_ms, *digest));
+            }
+        }
+        for (key, (unix_ms, digest, entry)) in newest {
+            // The entry that stands is said once more, so that the log's last word on it is the one that counts.
+            if last.get(&key).is_some_and(|last| *last < (unix_ms, digest)) {
+                self.note(&entry)?;
+            }
+        }
+        Ok(u64::try_from(new.len()).unwrap_or(u64::MAX))
+    }
+}

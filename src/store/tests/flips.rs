@@ -1,0 +1,69 @@
+use super::merge::{said, with_series};
+use super::*;
+
+fn ledger() -> (tempfile::TempDir, Store) {
+    let (dir, store) = store();
+    for number in 0..12u32 {
+        let one = with_series(sealed(i64::from(number % 4), 1, number, f64::from(number), number % 5 != 4));
+        let id = one.attempt.id();
+        store.write(|writer| writer.seal(&one, 0)).unwrap();
+        let change = match number {
+            3 => Change::Tagged { name: "best".to_owned(), target: Target::Attempt(id) },
+            5 => Change::Noted { target: Target::Attempt(id), text: "the fan was noisy".to_owned() },
+            8 => Change::Hidden(Target::Attempt(id)),
+            _ => continue,
+        };
+        store.write(|writer| writer.note(&LogEntry { unix_ms: 1, change })).unwrap();
+    }
+    (dir, store)
+}
+
+/// Flips bits one at a time; each has to be found by `verify`, or the ledger has to say what it said before. Returns how many were found.
+fn flip(flips: impl Iterator<Item = (usize, u32)>) -> usize {
+    let (_dir, store) = ledger();
+    let before = said(&store).unwrap();
+    assert_eq!(store.verify(true, &mut |_, _| {}).unwrap().faults, []);
+    let sound = std::fs::read(store.file()).unwrap();
+    let mut found = 0;
+    for (at, bit) in flips {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << bit;
+        std::fs::write(store.file(), &bytes).unwrap();
+        let is_found = store.verify(true, &mut |_, _| {}).map_or(true, |found| !found.faults.is_empty());
+        if is_found {
+            found += 1;
+        } else {
+            let after = said(&store);
+            assert!(after.is_ok_and(|after| after == before), "bit {bit} of byte {at} was not found");
+        }
+        // Looking must not change the file, unless the byte says that it was not closed.
+        let is_open_mark = at == 9;
+        let left = std::fs::read(store.file()).unwrap();
+        assert!(is_open_mark || left == bytes, "bit {bit} of byte {at} made looking change the file");
+    }
+    found
+}
+
+#[test]
+fn any_flipped_bit_is_found_or_means_nothing() {
+    quiet();
+    let (_dir, store) = ledger();
+    let bytes = std::fs::read(store.file()).unwrap();
+    // Bytes that are in use are rare: half of the flips fall on those that are not zero.
+    let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+    let mut state = 0x1edce5_u64;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let flips: Vec<(usize, u32)> = (0..300)
+        .map(|i| {
+            let at = if i % 2 == 0 { used[draw(used.len())] } else { draw(bytes.len()) };
+            (at, u32::try_from(draw(8)).unwrap())
+        })
+        .collect();
+    // The first page says which pages count.
+    let header = (0..320).map(|at| (at, u32::try_from(at % 8).unwrap())).chain((0..8).map(|bit| (9, bit)));
+    let found = flip(flips.into_iter().chain(header));
+    assert!(found > 100, "only {found} of 628 flips were found");
+}
