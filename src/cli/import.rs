@@ -1,6 +1,6 @@
 //! `ledger import`
 
-mod packs;
+pub(super) mod packs;
 mod table;
 mod telemetry;
 

@@ -23,8 +23,10 @@ mod man;
 mod merge;
 mod note;
 mod only;
+mod pack;
 mod pareto;
 mod plan;
+mod replay;
 mod rerun;
 mod rm;
 mod run;
@@ -38,6 +40,7 @@ mod tag;
 mod task;
 mod telemetry;
 mod trainer;
+mod unpack;
 mod verify;
 mod watch;
 mod why;
@@ -92,6 +95,9 @@ enum Command {
     Plan(plan::Args),
     Export(export::Args),
     Import(import::Args),
+    Pack(pack::Args),
+    Unpack(unpack::Args),
+    Replay(replay::Args),
     Merge(merge::Args),
     Verify(verify::Args),
     Tag(tag::Args),
@@ -148,6 +154,9 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Plan(args) => plan::run(args, context),
         Command::Export(args) => export::run(args, context),
         Command::Import(args) => import::run(args, context),
+        Command::Pack(args) => pack::run(args, context),
+        Command::Unpack(args) => unpack::run(args, context),
+        Command::Replay(args) => replay::run(args, context),
         Command::Merge(args) => merge::run(args, context),
         Command::Verify(args) => verify::run(args, context),
         Command::Tag(args) => tag::run(args, context),

@@ -6,9 +6,9 @@ use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{BindError, Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
-use crate::host::{container, environment, git, machine, slurm};
+use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
-use crate::record::{Attempt, Cell, Direction, Table, Value, known_metric};
+use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
 use crate::report::{self, Summary, table_of};
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
@@ -54,8 +54,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return answer_plan(context, store, &planned, &axes);
     }
     // A ledger that cannot be written is found out now, not after the training.
-    store.write(|_| Ok(()))?;
     let facts = facts(&manifests);
+    let sources = sources(&args.manifests, &manifests, &facts);
+    store.write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     let interruption = Interruption::install()?;
     let report = if missing == 0 {
@@ -157,11 +158,33 @@ pub(super) fn facts(manifests: &[Manifest]) -> Table {
     facts.extend(slurm::facts());
     facts.extend(environment::recorded());
     if let Some(manifest) = manifests.first() {
-        let directory = &manifest.directory;
-        let here = std::path::Path::new(".");
-        facts.extend(git::facts(if directory.as_os_str().is_empty() { here } else { directory }));
+        facts.extend(git::facts(&directory(manifest)));
     }
     facts
+}
+
+/// The texts that the runs are made from, secrets taken out: the manifests, and what the repository has changed since its commit.
+fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) -> Vec<SourceText> {
+    let text = |original: Digest, text: &[u8]| {
+        let (kept, is_redacted) = secrets::redact(text);
+        SourceText { original, is_redacted, kept }
+    };
+    let mut found = Vec::new();
+    for (path, manifest) in paths.iter().zip(manifests) {
+        // A file that was changed since it was read is another manifest.
+        let content = std::fs::read(path).ok().filter(|content| Digest::of(content) == manifest.source);
+        found.extend(content.map(|content| text(manifest.source, &content)));
+    }
+    let patch = facts.get("git.patch").and_then(Value::as_str).and_then(|digest| digest.parse().ok());
+    if let (Some(digest), Some(manifest)) = (patch, manifests.first()) {
+        let patch = git::patch(&directory(manifest), digest, SourceText::MOST_BYTES);
+        found.extend(patch.map(|patch| text(digest, &patch)));
+    }
+    found
+}
+
+fn directory(manifest: &Manifest) -> PathBuf {
+    if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
 }
 
 fn answer(

@@ -53,6 +53,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("runs", found.runs.into()),
                 ("attempts", found.attempts.into()),
                 ("chunks", found.chunks.into()),
+                ("sources", found.sources.into()),
                 ("log_entries", found.log_entries.into()),
                 ("index_entries", found.index_entries.into()),
                 ("pages", found.pages.into()),

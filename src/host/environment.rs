@@ -77,11 +77,11 @@ const PREFIXES: &[&str] = &[
 ];
 
 /// A name that holds one of these holds a secret; its value is never recorded.
-const SECRET: &[&str] =
+pub(super) const SECRET: &[&str] =
     &["TOKEN", "SECRET", "KEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "JWT", "COOKIE"];
 
 /// What stands in a record in the place of a secret.
-const REDACTED: &str = "(redacted)";
+pub(super) const REDACTED: &str = "(redacted)";
 
 /// The value of one variable; none where it is not set or empty.
 pub fn var(name: &str) -> Option<OsString> {

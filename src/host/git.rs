@@ -1,7 +1,7 @@
 //! The state of a directory's git repository, asked of `git` itself.
 
 use super::environment;
-use crate::record::{DigestWriter, Table, Value};
+use crate::record::{Digest, DigestWriter, Table, Value};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// - `git.state`: `clean`, `dirty`, or why nothing is known (no git, no repository, too slow, git's own words);
 /// - `git.commit`, `git.branch`: absent before the first commit and on a detached head;
-/// - `git.untracked`: how many files and directories git neither tracks nor ignores;
+/// - `git.untracked`: how many files and directories git neither tracks nor ignores; `git.untracked_names`: the first hundred of them;
 /// - `git.patch`: the digest of `git diff HEAD` in a fixed form, where the state is dirty.
 ///
 /// Untracked files alone leave the state clean. Nothing is written into the repository and no hook is run.
@@ -26,6 +26,33 @@ pub fn facts(directory: &Path) -> Table {
         Some(git) => facts_by(git.as_os_str(), directory, TIMEOUT),
         None => said("git is not installed"),
     }
+}
+
+/// Every option that a user's configuration could change is spelled out: one change has one digest everywhere.
+const DIFF: &[&str] = &[
+    "diff",
+    "--binary",
+    "--full-index",
+    "--no-color",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--unified=3",
+    "--inter-hunk-context=0",
+    "--diff-algorithm=myers",
+    "--ignore-submodules=none",
+    "--submodule=short",
+    "HEAD",
+];
+
+/// The patch whose digest [`facts`] tells, if it is that one and no larger than `most` bytes.
+pub fn patch(directory: &Path, digest: Digest, most: usize) -> Option<Vec<u8>> {
+    let git = environment::which("git")?;
+    let answer = ask(git.as_os_str(), directory, DIFF, TIMEOUT, most.saturating_add(1)).ok()?;
+    let is_it = answer.status.success() && answer.writer.finish() == digest && answer.head.len() <= most;
+    is_it.then_some(answer.head)
 }
 
 fn said(state: &str) -> Table {
@@ -51,30 +78,15 @@ fn facts_by(git: &OsStr, directory: &Path, timeout: Duration) -> Table {
     let mut table = said(if listed.changed { "dirty" } else { "clean" });
     let mut put = |name: &str, value: Value| table.insert(name.to_owned(), value);
     put("git.untracked", listed.untracked.into());
+    if !listed.names.is_empty() {
+        put("git.untracked_names", listed.names.into());
+    }
     if let Some(branch) = listed.branch {
         put("git.branch", branch.into());
     }
     if let Some(commit) = listed.commit {
         put("git.commit", commit.into());
-        // Every option that a user's configuration could change is spelled out: one change has one digest everywhere.
-        let diff = [
-            "diff",
-            "--binary",
-            "--full-index",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-renames",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-            "--unified=3",
-            "--inter-hunk-context=0",
-            "--diff-algorithm=myers",
-            "--ignore-submodules=none",
-            "--submodule=short",
-            "HEAD",
-        ];
-        let patch = if listed.changed { ask(git, directory, &diff, timeout, 0).ok() } else { None };
+        let patch = if listed.changed { ask(git, directory, DIFF, timeout, 0).ok() } else { None };
         if let Some(patch) = patch.filter(|patch| patch.status.success()) {
             put("git.patch", patch.writer.finish().to_string().into());
         }
@@ -88,7 +100,11 @@ struct Listed {
     branch: Option<String>,
     changed: bool,
     untracked: usize,
+    names: Vec<String>,
 }
+
+/// No more names of untracked files are kept.
+const MOST_NAMES: usize = 100;
 
 /// Reads the format of git-status(1), "Porcelain Format Version 2", with entries ended by NUL.
 fn parse_status(output: &[u8]) -> Listed {
@@ -99,8 +115,11 @@ fn parse_status(output: &[u8]) -> Listed {
             listed.commit = Some(commit.to_owned()).filter(|commit| commit != "(initial)");
         } else if let Some(branch) = text.strip_prefix("# branch.head ") {
             listed.branch = Some(branch.to_owned()).filter(|branch| branch != "(detached)");
-        } else if text.starts_with("? ") {
+        } else if let Some(name) = text.strip_prefix("? ") {
             listed.untracked += 1;
+            if listed.names.len() < MOST_NAMES {
+                listed.names.push(name.chars().take(200).collect());
+            }
         } else if ["1 ", "2 ", "u "].iter().any(|kind| text.starts_with(kind)) {
             listed.changed = true;
         }
@@ -287,7 +306,13 @@ mod tests {
     #[test]
     fn the_status_is_read_as_documented() {
         let output = b"# branch.oid (initial)\0# branch.head main\0\x31 .M N... 100644 100644 100644 a b c\0? x\0? y\0";
-        let listed = Listed { commit: None, branch: Some("main".into()), changed: true, untracked: 2 };
+        let listed = Listed {
+            commit: None,
+            branch: Some("main".into()),
+            changed: true,
+            untracked: 2,
+            names: vec!["x".into(), "y".into()],
+        };
         assert_eq!(parse_status(output), listed);
         assert_eq!(parse_status(b""), Listed::default());
     }

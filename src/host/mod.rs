@@ -19,6 +19,7 @@ pub mod meter;
 pub mod owner;
 pub mod process;
 mod procfs;
+pub mod secrets;
 pub mod signals;
 pub mod slurm;
 

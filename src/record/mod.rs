@@ -13,6 +13,7 @@ mod run;
 mod sample;
 mod sealed;
 mod series;
+mod source;
 mod standing;
 mod value;
 
@@ -27,5 +28,6 @@ pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};
 pub use sealed::{Inconsistency, Sealed};
 pub use series::{Axis, Phase, Series, SeriesSummary};
+pub use source::SourceText;
 pub use standing::{LeftOut, Why};
 pub use value::{Table, Value};

@@ -51,6 +51,11 @@ pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
     Value::List(fields.iter().map(item).collect())
 }
 
+/// Fields that differ as a document's value.
+pub fn environment_value(fields: &[FieldDifference]) -> Value {
+    fields_value(fields)
+}
+
 fn parts_value(parts: &[PartDifference]) -> Value {
     let item = |part: &PartDifference| {
         Value::Table(table_of([("part", part.part.name().into()), ("fields", fields_value(&part.fields))]))

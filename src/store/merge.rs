@@ -10,15 +10,18 @@ use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
 use super::verify::Fault;
 use super::{Reader, Store, StoreError};
 use crate::record::{Change, Digest, LogEntry, Phase, tag_fault};
-use crate::wire::{decode_attempt, decode_phases, decode_run, decode_series};
+use crate::wire::{decode_attempt, decode_phases, decode_run, decode_series, decode_source};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// No batch has more attempts.
-const BATCH: usize = 25_000;
+const BATCH: usize = 50_000;
 /// A batch ends where it has so many bytes.
 const BATCH_BYTES: usize = 128 << 20;
+
+/// Keys of indexes come in no order, so that a batch touches most of their pages: those stay in memory, up to this size.
+const CACHE_BYTES: usize = 1 << 30;
 
 /// What a merge did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,13 +70,26 @@ impl Store {
             let reader = scope.spawn(|| other.read_batches(wanted, sender));
             for batch in receiver {
                 merged.faults.extend(batch.faults);
-                merged.new += self.write(|writer| writer.import_all(batch.checked, unix_ms))?;
+                merged.new += self.write_within(CACHE_BYTES, |writer| writer.import_all(batch.checked, unix_ms))?;
                 progress(merged.new, total);
             }
             reader.join().unwrap_or_else(|_| {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages make no sense".to_owned() })
             })
         })?;
+        let sources = other.read(|reader| checked_sources(reader, &mut merged.faults))?;
+        let unknown = |reader: &Reader<'_>| -> Result<bool, StoreError> {
+            let Some(table) = reader.sources()? else { return Ok(!sources.is_empty()) };
+            for (id, bytes) in &sources {
+                if table.get(*id)?.is_none_or(|known| known.value() > bytes.as_slice()) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if !sources.is_empty() && (!self.file().exists() || self.read(unknown)?) {
+            self.write(|writer| sources.iter().try_for_each(|(id, bytes)| writer.keep_encoded(*id, bytes)))?;
+        }
         let mut changes: Vec<LogEntry> =
             log.into_iter().filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_))).collect();
         changes.retain(|entry| match &entry.change {
@@ -120,6 +136,24 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// All that the other ledger keeps of sources, checked.
+fn checked_sources(reader: &Reader<'_>, faults: &mut Vec<Fault>) -> Result<Vec<(Id, Vec<u8>)>, StoreError> {
+    let Some(table) = reader.sources()? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for item in table.iter()? {
+        let (key, bytes) = item?;
+        let id = key.value();
+        match decode_source(bytes.value()) {
+            Ok(source) if source.original.0 == id => found.push((id, bytes.value().to_vec())),
+            _ => faults.push(Fault {
+                owner: format!("source {}", Digest(id)),
+                fault: "it is not what its digest says".to_owned(),
+            }),
+        }
+    }
+    Ok(found)
 }
 
 fn held(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {

@@ -165,13 +165,21 @@ impl Store {
 
     /// Makes one change, durable when this returns. The ledger is created if there is none.
     pub fn write<T>(&self, change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.write_within(CACHE_BYTES, change)
+    }
+
+    fn write_within<T>(
+        &self,
+        cache_bytes: usize,
+        change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         std::fs::create_dir_all(&self.dir).map_err(|source| StoreError::Io {
             action: "create",
             path: self.dir.clone(),
             source,
         })?;
         self.guarded(|| {
-            let database = self.wait(|| builder().create(self.file()))?;
+            let database = self.wait(|| builder().set_cache_size(cache_bytes).create(self.file()))?;
             let mut txn = database.begin_write()?;
             txn.set_quick_repair(true);
             self.initialise(&txn)?;
@@ -329,9 +337,12 @@ impl Handle {
     }
 }
 
+/// What redb keeps in memory of the file, at most.
+const CACHE_BYTES: usize = 64 << 20;
+
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(64 << 20);
+    builder.set_cache_size(CACHE_BYTES);
     builder
 }
 

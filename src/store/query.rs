@@ -1,13 +1,16 @@
 //! Questions to the ledger, answered from one consistent state.
 
 use super::rank::{self, Ranked};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, TAGS};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, SOURCES, TAGS};
 use super::{INDEXES, StoreError, Tally, census, index_version, verify};
 use crate::record::{
-    Attempt, AttemptId, Change, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series, Target,
+    Attempt, AttemptId, Change, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
+    SourceText, Target,
 };
-use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series};
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
+use crate::wire::{
+    decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
+};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -251,6 +254,21 @@ impl<'a> Reader<'a> {
     pub fn log(&self) -> Result<Vec<LogEntry>, StoreError> {
         let table = self.txn.open_table(LOG)?;
         table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
+    }
+
+    /// What is kept of a text that runs were made from, by the digest of the text as it was.
+    pub fn source(&self, original: Digest) -> Result<Option<SourceText>, StoreError> {
+        let Some(table) = self.sources()? else { return Ok(None) };
+        Ok(table.get(original.0)?.map(|bytes| decode_source(bytes.value())).transpose()?)
+    }
+
+    /// None in a ledger that was not changed since there are sources.
+    pub(super) fn sources(&self) -> Result<Option<ReadOnlyTable<Id, &'static [u8]>>, StoreError> {
+        match self.txn.open_table(SOURCES) {
+            Ok(table) => Ok(Some(table)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether an attempt came from another ledger.

@@ -1,14 +1,14 @@
 //! Changes to the ledger: each is one transaction and one or more entries of the log.
 
 use super::tables::{
-    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, TAGS,
-    TOTALS, UNMEASURED, VALUES,
+    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, SOURCES,
+    TAGS, TOTALS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
-use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, Target};
+use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, SourceText, Target};
 use crate::wire::{
     decode_attempt, decode_log_entry, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run,
-    encode_series,
+    encode_series, encode_source,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 
@@ -70,6 +70,7 @@ impl<'txn> Writer<'txn> {
         txn.open_table(TAGS)?;
         txn.open_table(NOTES)?;
         txn.open_table(HIDDEN)?;
+        txn.open_table(SOURCES)?;
         let log_len = txn.open_table(LOG)?.len()?;
         let meta = txn.open_table(META)?;
         let head = meta.get("log_head")?.and_then(|bytes| bytes.value().try_into().ok()).map(Digest);
@@ -146,6 +147,23 @@ impl<'txn> Writer<'txn> {
         rank::insert(self.txn, run, key, attempt)?;
         self.log(&LogEntry { unix_ms, change: change(id) })?;
         Ok(Added::New(id))
+    }
+
+    /// Keeps a text that runs were made from. Of two that stand for one original the one that sorts first stays, so that it does not matter which came first.
+    pub fn keep(&mut self, source: &SourceText) -> Result<(), StoreError> {
+        if source.kept.len() <= SourceText::MOST_BYTES {
+            self.keep_encoded(source.original.0, &encode_source(source)?)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn keep_encoded(&mut self, original: Id, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut table = self.txn.open_table(SOURCES)?;
+        let stays = table.get(original)?.is_some_and(|known| known.value() <= bytes);
+        if !stays {
+            table.insert(original, bytes)?;
+        }
+        Ok(())
     }
 
     /// Writes an entry about something that the ledger holds: a tag, a note, a hiding, a verdict.

@@ -15,6 +15,9 @@ pub(super) const CHUNKS: TableDefinition<(Id, &str), &[u8]> = TableDefinition::n
 /// Position to log entry, from 0.
 pub(super) const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 
+/// Digest of a text that runs were made from to what is kept of it. Older ledgers get it with their next change.
+pub(super) const SOURCES: TableDefinition<Id, &[u8]> = TableDefinition::new("sources");
+
 // Everything below can be rebuilt from what is above.
 
 /// Run and attempt to the code of the attempt's outcome.

@@ -7,7 +7,9 @@ use super::seal::{outcome_code, target_key};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
 use super::{StoreError, index};
 use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId};
-use crate::wire::{decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, encode_row};
+use crate::wire::{
+    decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, encode_row,
+};
 use answers::Measured;
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,8 @@ pub struct Verification {
     pub attempts: u64,
     /// Chunks whose digest was recomputed.
     pub chunks: u64,
+    /// Texts that runs were made from whose digest was recomputed.
+    pub sources: u64,
     /// Log entries that were chained.
     pub log_entries: u64,
     /// Index entries that were compared with what they are derived from.
@@ -63,6 +67,7 @@ pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) ->
     let mut found = Verification::default();
     let runs = check_runs(reader, &mut found)?;
     let expected = check_attempts(reader, &runs, &mut found, progress)?;
+    check_sources(reader, &mut found)?;
     let log = check_log(reader, &mut found)?;
     check_indexes(reader, &expected, &log, &mut found)?;
     Ok(found)
@@ -155,6 +160,21 @@ fn check_attempts(
         }
     }
     Ok(expected)
+}
+
+fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
+    let Some(table) = reader.sources()? else { return Ok(()) };
+    for item in table.iter()? {
+        let (key, bytes) = item?;
+        let key = Digest(key.value());
+        found.sources += 1;
+        match decode_source(bytes.value()) {
+            Ok(source) if source.original == key => {}
+            Ok(source) => found.fault(format!("source {key}"), format!("it says that it is {}", source.original)),
+            Err(error) => found.fault(format!("source {key}"), error.to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// What the log says of the names, notes and hidden things that there are.

@@ -2,10 +2,14 @@
 //!
 //! The file is the magic, the BLAKE3 digest of all that follows, and a bincode body: run, attempt, series chunks, phases chunk.
 //! A reader recomputes every id and digest before it believes any of it.
+//!
+//! Format 2 holds many attempts and the texts that they were made from: after magic and digest come frames of one byte that says what it is, four that say how long, and
+//! the content. Nothing in a pack is a path.
 
 use super::chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series};
+use super::source::{decode_source, encode_source};
 use super::v1::{WireError, decode, decode_attempt, decode_run, encode, encode_attempt, encode_run};
-use crate::record::{Digest, Inconsistency, Sealed};
+use crate::record::{Digest, Inconsistency, Sealed, SourceText};
 use bincode::{Decode, Encode};
 
 /// The first eight bytes of a pack; the last of them is the format.
@@ -18,11 +22,14 @@ pub enum PackError {
     #[error("it is not a ledger pack")]
     NoPack,
     /// It was written by a newer ledger.
-    #[error("it has pack format {0}, but this ledger reads up to 1 (use a newer ledger)")]
+    #[error("it has pack format {0}, but this ledger reads up to 2 (use a newer ledger)")]
     Newer(u8),
     /// Bytes were changed or lost.
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
+    /// One attempt is more than a pack can hold.
+    #[error("one of the attempts has more than 4 GiB")]
+    Large,
     /// The run or attempt does not decode.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -32,6 +39,68 @@ pub enum PackError {
     /// Its pieces do not belong together.
     #[error("its pieces do not belong together: {0}")]
     Inconsistent(#[from] Inconsistency),
+}
+
+/// What lies in a pack.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Packed {
+    /// The attempts, each with its run, series and phases.
+    pub attempts: Vec<Sealed>,
+    /// Texts that they were made from.
+    pub sources: Vec<SourceText>,
+}
+
+const OF_ATTEMPT: u8 = 1;
+const OF_SOURCE: u8 = 2;
+
+/// Encodes attempts and sources as the bytes of a pack of format 2.
+pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
+    let mut body = Vec::new();
+    let mut frame = |kind: u8, content: Vec<u8>| -> Result<(), PackError> {
+        let length = u32::try_from(content.len()).map_err(|_| PackError::Large)?;
+        body.push(kind);
+        body.extend_from_slice(&length.to_le_bytes());
+        body.extend(content);
+        Ok(())
+    };
+    for sealed in &packed.attempts {
+        frame(OF_ATTEMPT, encode_body(sealed)?)?;
+    }
+    for source in &packed.sources {
+        frame(OF_SOURCE, encode_source(source)?)?;
+    }
+    Ok([PACK_MAGIC[..7].to_vec(), vec![2], Digest::of(&body).0.to_vec(), body].concat())
+}
+
+/// Decodes and checks a pack of either format.
+pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
+    if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7]) {
+        return Err(PackError::NoPack);
+    }
+    match bytes[7] {
+        0 | 1 => Ok(Packed { attempts: vec![decode_pack(bytes)?], sources: Vec::new() }),
+        2 => decode_frames(&bytes[8..]),
+        newer => Err(PackError::Newer(newer)),
+    }
+}
+
+fn decode_frames(bytes: &[u8]) -> Result<Packed, PackError> {
+    let (digest, mut body) = bytes.split_at_checked(32).ok_or(PackError::Damaged)?;
+    if Digest::of(body).0 != *digest {
+        return Err(PackError::Damaged);
+    }
+    let mut packed = Packed::default();
+    while let Some((head, rest)) = body.split_at_checked(5) {
+        let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
+        let (content, rest) = rest.split_at_checked(length).ok_or(PackError::Damaged)?;
+        match head[0] {
+            OF_ATTEMPT => packed.attempts.push(decode_body(content)?),
+            OF_SOURCE => packed.sources.push(decode_source(content)?),
+            _ => return Err(PackError::Damaged),
+        }
+        body = rest;
+    }
+    if body.is_empty() { Ok(packed) } else { Err(PackError::Damaged) }
 }
 
 #[derive(Encode, Decode)]
@@ -44,14 +113,18 @@ struct BodyV1 {
 
 /// Encodes a sealed attempt as the bytes of a pack.
 pub fn encode_pack(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
+    let body = encode_body(sealed)?;
+    Ok([PACK_MAGIC.as_slice(), Digest::of(&body).0.as_slice(), &body].concat())
+}
+
+fn encode_body(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
     let body = BodyV1 {
         run: encode_run(&sealed.run)?,
         attempt: encode_attempt(&sealed.attempt)?,
         series: sealed.series.iter().map(encode_series).collect::<Result<_, _>>()?,
         phases: encode_phases(&sealed.phases)?,
     };
-    let body = encode("pack", &body)?;
-    Ok([PACK_MAGIC.as_slice(), Digest::of(&body).0.as_slice(), &body].concat())
+    Ok(encode("pack", &body)?)
 }
 
 /// Decodes and checks a pack.
@@ -67,6 +140,10 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     if Digest::of(body).0 != *digest {
         return Err(PackError::Damaged);
     }
+    decode_body(body)
+}
+
+fn decode_body(body: &[u8]) -> Result<Sealed, PackError> {
     let body: BodyV1 = decode("pack", body)?;
     let sealed = Sealed {
         run: decode_run(&body.run)?,
@@ -76,4 +153,51 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     };
     sealed.check()?;
     Ok(sealed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packed() -> Vec<u8> {
+        let kept = b"name = \"toy\"".to_vec();
+        let sources = vec![SourceText { original: Digest::of(&kept), is_redacted: false, kept }; 2];
+        encode_packed(&Packed { attempts: Vec::new(), sources }).unwrap()
+    }
+
+    /// A pack whose digest is right, whatever is in it.
+    fn signed(body: &[u8]) -> Vec<u8> {
+        [b"ledger\0\x02".as_slice(), &Digest::of(body).0, body].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn rubbish_never_panics_nor_takes_memory_on_its_word(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode_packed(&body);
+            let _ = decode_packed(&signed(&body));
+            // A frame that says that it is an attempt, with rubbish in it.
+            let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+            for kind in [OF_ATTEMPT, OF_SOURCE] {
+                prop_assert!(decode_packed(&signed(&[&[kind], length.as_slice(), &body].concat())).is_err());
+            }
+        }
+
+        #[test]
+        fn every_flipped_bit_is_found(at in any::<prop::sample::Index>(), bit in 0u32..8) {
+            let mut bytes = packed();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(decode_packed(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn frames_stay_within_the_pack() {
+        assert_eq!(decode_packed(&packed()).unwrap().sources.len(), 2);
+        let long = [&[OF_SOURCE], u32::MAX.to_le_bytes().as_slice(), b"abc"].concat();
+        assert!(matches!(decode_packed(&signed(&long)), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&signed(&[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&signed(&[1, 0])), Err(PackError::Damaged)));
+    }
 }

@@ -88,3 +88,158 @@ fn a_command_of_another_ledger_is_executed_only_on_trust() {
     assert_eq!(to.outcomes().len(), 1);
     assert_eq!(to.json(&["rerun", "latest", "--trust"], 0)["verdict"], "identical");
 }
+
+fn one_run(script: &str, seed: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(script, "[1, 2]", seed);
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox
+}
+
+#[test]
+fn ledgers_are_merged_once_and_in_any_order() {
+    let (a, b) = (one_run(WORKER, "1"), one_run(WORKER, "2"));
+    a.run(&["tag", "latest", "baseline"]).expect(0);
+    b.run(&["note", "latest", "the fan was noisy"]).expect(0);
+    let (one, other) = (Sandbox::new(), Sandbox::new());
+    let (from_a, from_b) = (a.ledger_dir(), b.ledger_dir().join("ledger.redb"));
+    let (from_a, from_b) = (from_a.to_str().unwrap(), from_b.to_str().unwrap());
+    let merged = one.json(&["merge", from_a, from_b], 0);
+    assert_eq!((merged["merged"][0]["new"].as_i64(), merged["merged"][0]["entries"].as_i64()), (Some(2), Some(1)));
+    other.run(&["merge", from_b]).expect(0);
+    other.run(&["merge", from_a]).expect(0);
+    assert_eq!(one.json(&["ls", "--all"], 0)["attempts"], other.json(&["ls", "--all"], 0)["attempts"]);
+    assert_eq!(one.json(&["show", "baseline"], 0), other.json(&["show", "baseline"], 0));
+    let again = one.json(&["merge", from_a, from_b], 0);
+    for merged in again["merged"].as_array().unwrap() {
+        assert_eq!(
+            (merged["new"].as_i64(), merged["known"].as_i64(), merged["entries"].as_i64()),
+            (Some(0), Some(2), Some(0))
+        );
+    }
+    assert_eq!(one.json(&["verify", "--deep"], 0)["pages"], true);
+    let own = one.ledger_dir();
+    assert!(one.run(&["merge", own.to_str().unwrap()]).complaint(2).contains("this ledger itself"));
+    assert!(one.run(&["merge", "nowhere"]).complaint(2).contains("no ledger at `nowhere`"));
+}
+
+/// The files below a folder.
+fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn git(sandbox: &Sandbox, args: &[&str]) {
+    let done = std::process::Command::new("git")
+        .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+        .args(args)
+        .current_dir(sandbox.path("."))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn a_pack_holds_all_that_belongs_to_a_run_and_no_secret() {
+    let from = Sandbox::new();
+    from.sweep_manifest(WORKER, "[1, 2]", "1");
+    git(&from, &["init", "-q"]);
+    git(&from, &["add", "worker.sh"]);
+    git(&from, &["commit", "-qm", "one"]);
+    // Planted: in what the repository has changed, in the manifest, in the environment.
+    let secrets = ["ghp_0123456789abcdefghij", "hunter2hunter2x9", "xyzzyxyzzy1234"];
+    from.write("worker.sh", format!("{WORKER}\n# {}\nAPI_KEY=\"{}\"\n", secrets[0], secrets[1]));
+    let manifest = std::fs::read_to_string(from.path("m.toml")).unwrap();
+    from.write("m.toml", format!("# token: {}\n{manifest}", secrets[0]));
+    let run = from.command(&["run", "m.toml"]).env("TORCH_API_TOKEN", secrets[2]).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let packed = from.json(&["pack", "latest", "latest~1", "-o", "two.pack"], 0);
+    assert_eq!((packed["attempts"].as_array().unwrap().len(), packed["sources"].as_i64()), (2, Some(2)));
+    from.run(&["pack", "latest", "-o", "two.pack"]).complaint(2);
+    let bytes = std::fs::read(from.path("two.pack")).unwrap();
+    let ledger = std::fs::read(from.ledger_dir().join("ledger.redb")).unwrap();
+    for secret in secrets {
+        for (place, bytes) in [("the pack", &bytes), ("the ledger", &ledger)] {
+            assert!(!bytes.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} is in {place}");
+        }
+    }
+    let to = Sandbox::new();
+    let before = files(&to.path("."));
+    to.write("two.pack", &bytes);
+    std::fs::create_dir(to.path("sources")).unwrap();
+    let unpacked = to.json(&["unpack", "two.pack", "--sources", "sources"], 0);
+    assert_eq!(unpacked["imported"].as_array().unwrap().len(), 2);
+    assert_eq!(from.json(&["show", "latest"], 0)["attempts"], to.json(&["show", "latest"], 0)["attempts"]);
+    let names: Vec<String> = files(&to.path("sources"))
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert!(names[0].starts_with("manifest-") && names[1].starts_with("patch-") && names.len() == 2, "{names:?}");
+    let patch = std::fs::read_to_string(to.path("sources").join(&names[1])).unwrap();
+    assert!(patch.contains("+API_KEY=\"(redacted)\"") && patch.contains("+# (redacted)"), "{patch}");
+    let manifest = std::fs::read_to_string(to.path("sources").join(&names[0])).unwrap();
+    assert!(manifest.contains("# token: (redacted)") && manifest.contains("name = \"toy\""), "{manifest}");
+    // Nothing lies anywhere else.
+    let new: Vec<_> = files(&to.path(".")).into_iter().filter(|path| !before.contains(path)).collect();
+    let expected = |path: &std::path::PathBuf| {
+        ["two.pack", "ledger.redb"].iter().any(|name| path.ends_with(name)) || path.starts_with(to.path("./sources"))
+    };
+    assert!(new.iter().all(expected), "{new:?}");
+    to.json(&["verify", "--deep"], 0);
+    // Never over what is there.
+    to.run(&["unpack", "two.pack", "--sources", "sources"]).complaint(2);
+}
+
+#[test]
+fn a_name_in_a_pack_is_no_path() {
+    let from = Sandbox::new();
+    from.sweep_manifest(WORKER, "1", "1");
+    let manifest = std::fs::read_to_string(from.path("m.toml")).unwrap().replace("\"toy\"", "\"../../../toy\"");
+    from.write("m.toml", manifest);
+    // The manifest may refuse such a name; if it does not, it must not become a path.
+    if from.run(&["run", "m.toml"]).code != Some(0) {
+        return;
+    }
+    from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
+    let to = Sandbox::new();
+    to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
+    std::fs::create_dir_all(to.path("a/b/c")).unwrap();
+    to.run(&["unpack", "one.pack", "--sources", "a/b/c"]).expect(0);
+    let outside = files(&to.path(".")).into_iter().filter(|path| path.to_string_lossy().contains("toy")).count();
+    assert_eq!((outside, files(&to.path("a/b/c")).len()), (0, 1));
+}
+
+#[test]
+fn a_replay_says_what_would_differ_and_executes_on_trust_alone() {
+    let from = one_run(WORKER, "1");
+    from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
+    let ran = |sandbox: &Sandbox| sandbox.outcomes().len();
+    let check = from.json(&["replay", "one.pack"], 0);
+    assert_eq!((&check["same_run"], &check["executed"]), (&true.into(), &false.into()));
+    assert!(from.run(&["replay", "one.pack"]).expect(0).contains("--trust would execute [\"sh\", \"worker.sh\""));
+    // Its program lies in the folder that the record names, and has changed since.
+    from.write("worker.sh", "exit 1");
+    let to = Sandbox::new();
+    to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
+    let text = to.run(&["replay", "one.pack"]).expect(1);
+    assert!(text.contains("program differs") && text.contains("--trust --on-current would execute"), "{text}");
+    assert!(!to.ledger_dir().exists(), "looking makes nothing");
+    assert!(to.run(&["replay", "one.pack", "--trust"]).complaint(5).contains("program differs"));
+    assert_eq!(ran(&to), 1, "it is taken in, and not executed");
+    from.write("worker.sh", WORKER);
+    assert_eq!(to.json(&["replay", "one.pack", "--trust"], 0)["verdict"], "identical");
+    assert_eq!(ran(&to), 2);
+    to.run(&["replay", "one.pack", "0000"]).complaint(1);
+    to.write("bad.pack", b"ledger\0\x02hello");
+    assert!(to.run(&["replay", "bad.pack"]).complaint(2).contains("damaged"));
+    to.write("new.pack", b"ledger\0\x03hello");
+    assert!(to.run(&["unpack", "new.pack"]).complaint(2).contains("reads up to 2"));
+    let huge = std::fs::File::create(to.path("huge.pack")).unwrap();
+    huge.set_len((1 << 30) + 1).unwrap();
+    assert!(to.run(&["unpack", "huge.pack"]).complaint(2).contains("more than 1 GiB"));
+}

@@ -6,17 +6,19 @@ use crate::host::clock;
 use crate::record::Value;
 use crate::report::{columns, table_of};
 use crate::store::Added;
-use crate::wire::decode_pack;
-use std::path::PathBuf;
+use crate::wire::{Packed, decode_packed};
+use std::path::{Path, PathBuf};
 
-pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
+pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
     let mut packs = Vec::new();
+    let mut sources = Vec::new();
     for path in files {
-        let sealed = decode_pack(&read_file(path)?)
-            .map_err(|error| Failure::new(exit::USAGE, format!("`{}` is refused: {error}", path.display())))?;
-        packs.push((path, sealed));
+        let packed = read_pack(path)?;
+        packs.extend(packed.attempts.into_iter().map(|sealed| (path, sealed)));
+        sources.extend(packed.sources);
     }
     let added = context.store().write(|writer| {
+        sources.iter().try_for_each(|source| writer.keep(source))?;
         packs.iter().map(|(_, sealed)| writer.import(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
@@ -40,6 +42,18 @@ pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
         },
     )?;
     Ok(exit::YES)
+}
+
+/// Larger packs are refused before they are read (`merge` takes a whole ledger).
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Reads a pack and recomputes every id and digest in it.
+pub(in crate::cli) fn read_pack(path: &Path) -> Result<Packed, Failure> {
+    let refused = |why: String| Failure::new(exit::USAGE, format!("`{}` is refused: {why}", path.display()));
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > MOST_BYTES) {
+        return Err(refused("it has more than 1 GiB".to_owned()));
+    }
+    decode_packed(&read_file(path)?).map_err(|error| refused(error.to_string()))
 }
 
 /// `new` or `known`.

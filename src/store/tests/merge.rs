@@ -127,7 +127,7 @@ fn merged(stores: &[&Store]) -> (tempfile::TempDir, Store) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
     fn a_merge_is_a_union_in_any_order(

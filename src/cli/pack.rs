@@ -1,0 +1,71 @@
+//! `ledger pack`
+
+use super::context::{self, Context, write_new};
+use super::failure::{Failure, exit};
+use crate::record::{AttemptId, Sealed, SourceText, Target};
+use crate::report::{bytes, count, table_of};
+use crate::store::{Reader, StoreError};
+use crate::wire::{Packed, encode_packed};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Write runs and all that belongs to them into one file: records, series, manifests, patches, environment
+///
+/// A run stands for all its attempts. `ledger unpack` takes the file into another ledger, `ledger replay` says what a machine would make of it.
+/// Secrets were taken out of manifests and patches when they were kept.
+///
+/// Example: ledger pack latest -o run.pack
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Runs and attempts: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    /// The file, which must not exist yet
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let packed = context.store().read(|reader| collect(reader, &args.ids))??;
+    let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
+    write_new(&args.output, &pack)?;
+    let file = args.output.display().to_string();
+    context.answer(
+        || {
+            let (attempts, sources) = (count(packed.attempts.len(), "attempt"), count(packed.sources.len(), "source"));
+            format!("{file}: {attempts}, {sources}, {}\n", bytes(pack.len() as u64))
+        },
+        || {
+            let ids = packed.attempts.iter().map(|sealed| sealed.attempt.id().to_string()).collect::<Vec<_>>();
+            table_of([
+                ("file", file.as_str().into()),
+                ("attempts", ids.into()),
+                ("sources", packed.sources.len().into()),
+                ("bytes", pack.len().into()),
+            ])
+        },
+    )?;
+    Ok(exit::YES)
+}
+
+fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Packed, Failure>, StoreError> {
+    let mut attempts: BTreeMap<AttemptId, Sealed> = BTreeMap::new();
+    for text in ids {
+        let found = match context::resolve(reader, text)? {
+            Err(failure) => return Ok(Err(failure)),
+            Ok(Target::Attempt(id)) => vec![id],
+            Ok(Target::Run(run)) => reader.attempts_of(run)?.into_iter().map(|(id, _)| id).collect(),
+        };
+        for id in found {
+            attempts.extend(reader.sealed(id)?.map(|sealed| (id, sealed)));
+        }
+    }
+    let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();
+    for sealed in attempts.values() {
+        for (_, digest) in SourceText::named_by(&sealed.attempt.settings, &sealed.attempt.facts) {
+            sources.extend(reader.source(digest)?.map(|source| (digest, source)));
+        }
+    }
+    Ok(Ok(Packed { attempts: attempts.into_values().collect(), sources: sources.into_values().collect() }))
+}

@@ -1,0 +1,109 @@
+//! `ledger replay`
+
+use super::context::{Context, print};
+use super::failure::{Failure, exit};
+use super::import::packs::read_pack;
+use super::rerun::{self, Consent, Original, bind_again};
+use super::run::facts;
+use crate::analysis::{FieldDifference, PartDifference, environment_changes, why};
+use crate::engine::{Bound, Launch};
+use crate::host::clock;
+use crate::record::{Sealed, Table, Value};
+use crate::report::{document, environment_value, fields_text, table_of, why_text, why_value};
+use std::path::PathBuf;
+
+/// Say what this machine would make of a packed run, and execute it with --trust
+///
+/// Without --trust nothing is executed and nothing is written: what would be another run here, and what else differs of the surroundings, is named (exit code
+/// 1 if it would be another run, 2 if it cannot be executed here). With --trust the pack is taken into the ledger and the run executed again, with a
+/// verdict as of `rerun`.
+///
+/// Example: ledger replay run.pack
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A file that `ledger pack` or `ledger export` wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Which of several attempts: the beginning of its id or of its run's
+    id: Option<String>,
+
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// What this machine makes of an attempt.
+struct Checked {
+    bound: Bound,
+    parts: Vec<PartDifference>,
+    changed: Vec<FieldDifference>,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let packed = read_pack(&args.file)?;
+    let chosen: Vec<&Sealed> = packed.attempts.iter().filter(|sealed| is_meant(sealed, args.id.as_deref())).collect();
+    let sealed = match chosen.as_slice() {
+        [] => return Err(Failure::new(exit::NO, format!("`{}` holds no such attempt", args.file.display()))),
+        [one] => *one,
+        many => {
+            let ids: Vec<String> = many.iter().map(|sealed| sealed.attempt.id().0.prefix(8)).collect();
+            let text = format!("`{}` holds several attempts: {} (name one)", args.file.display(), ids.join(", "));
+            return Err(Failure::new(exit::USAGE, text));
+        }
+    };
+    let id = sealed.attempt.id();
+    if !args.consent.trust {
+        return tell(sealed, &check(sealed, &facts(&[]))?, context);
+    }
+    // What cannot be executed here is not taken in either.
+    bind_again(sealed, &id.0.prefix(8))?;
+    context.store().write(|writer| {
+        packed.sources.iter().try_for_each(|source| writer.keep(source))?;
+        writer.import(sealed, clock::unix_ms())
+    })?;
+    let original: Original = rerun::find(context, &id.to_string())?;
+    rerun::rerun(&original, 1, None, args.consent, context)
+}
+
+fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
+    id.is_none_or(|id| [sealed.attempt.id().0, sealed.run.id.0].iter().any(|digest| digest.to_hex().starts_with(id)))
+}
+
+fn check(sealed: &Sealed, facts: &Table) -> Result<Checked, Failure> {
+    let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8))?;
+    let parts = why(&sealed.run, &bound.run);
+    Ok(Checked { parts, changed: environment_changes(&sealed.attempt.facts, facts), bound })
+}
+
+fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {
+    let command = match &checked.bound.launch {
+        Launch::Trainer => "the built-in trainer".to_owned(),
+        Launch::Program { argv, directory } => format!("{argv:?} in `{}`", directory.display()),
+    };
+    let same = checked.parts.is_empty();
+    if context.json {
+        let mut members: Table = table_of([
+            ("attempt", sealed.attempt.id().to_string().into()),
+            ("run", sealed.run.id.to_string().into()),
+            ("executes", command.into()),
+            ("environment", environment_value(&checked.changed)),
+        ]);
+        members.extend(why_value(&checked.parts));
+        members.insert("executed".to_owned(), Value::Bool(false));
+        print(&document(members))?;
+    } else {
+        let mut text = if same {
+            "here it is the same run\n".to_owned()
+        } else {
+            format!("here it would be another run:\n{}", why_text(&checked.parts, "packed", "here"))
+        };
+        if !checked.changed.is_empty() {
+            text.push_str("changed, without making it another run:\n");
+            text.push_str(&fields_text(&checked.changed, "packed", "here"));
+        }
+        let flags = if same { "--trust" } else { "--trust --on-current" };
+        text.push_str(&format!("{flags} would execute {command}\n"));
+        print(&text)?;
+    }
+    Ok(if same { exit::YES } else { exit::NO })
+}
