@@ -2,6 +2,7 @@
 //!
 //! The only room that prints, reads arguments and decides exit codes.
 
+mod attest;
 mod best;
 mod cache;
 mod cluster;
@@ -100,6 +101,7 @@ enum Command {
     Replay(replay::Args),
     Merge(merge::Args),
     Verify(verify::Args),
+    Attest(attest::Args),
     Tag(tag::Args),
     Note(note::Args),
     Hide(hide::Args),
@@ -158,6 +160,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Unpack(args) => unpack::run(args, context),
         Command::Replay(args) => replay::run(args, context),
         Command::Merge(args) => merge::run(args, context),
+        Command::Attest(args) => attest::run(args, context),
         Command::Verify(args) => verify::run(args, context),
         Command::Tag(args) => tag::run(args, context),
         Command::Note(args) => note::run(args, context),

@@ -1,9 +1,13 @@
 //! `ledger verify`
 
-use super::context::Context;
+use super::attest::beside;
+use super::context::{Context, read_file};
 use super::failure::{Failure, exit};
-use crate::record::Value;
+use crate::interop::attest::{AttestError, Head, Verifier, subject};
+use crate::record::{AttemptId, Value};
 use crate::report::{Count, table_of};
+use crate::store::{Fault, Store};
+use std::path::{Path, PathBuf};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
@@ -15,6 +19,14 @@ pub(super) struct Args {
     /// Recompute the checksum of every page of the file too: bytes that no record and no index is made of
     #[arg(long)]
     deep: bool,
+
+    /// What `ledger attest` wrote: also check its signature, and that all it speaks of is there as it was
+    #[arg(long, value_name = "FILE", requires = "key")]
+    attested: Option<PathBuf>,
+
+    /// The public key by which that is to be signed
+    #[arg(long, value_name = "FILE.pub", requires = "attested")]
+    key: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -22,7 +34,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let count = Count::new("attempts");
     let found = store.verify(args.deep, &mut |done, total| count.set(done, total));
     count.finish();
-    let found = found?;
+    let mut found = found?;
+    if let (Some(file), Some(key)) = (&args.attested, &args.key) {
+        match attested(file, key, store)? {
+            Ok(note) => found.notes.push(note),
+            Err(fault) => found.faults.push(Fault { owner: file.display().to_string(), fault }),
+        }
+    }
     let sound = found.faults.is_empty();
     context.answer(
         || {
@@ -63,4 +81,48 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         },
     )?;
     Ok(if sound { exit::YES } else { exit::NO })
+}
+
+/// Whether what is attested is so here: a note that tells of it, or what is wrong.
+fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, String>, Failure> {
+    let text = |path: &Path| -> Result<String, Failure> {
+        let refused = |_| Failure::new(exit::USAGE, format!("`{}` is no text", path.display()));
+        String::from_utf8(read_file(path)?).map_err(refused)
+    };
+    let failed = |path: &Path, error: AttestError| Failure::new(exit::USAGE, format!("`{}`: {error}", path.display()));
+    let verifier = Verifier::read(&text(key)?).map_err(|error| failed(key, error))?;
+    let content = text(file)?;
+    let by = verifier.fingerprint();
+    if content.trim_start().starts_with('{') {
+        let statement = match verifier.open(&content) {
+            Ok(statement) => statement,
+            Err(AttestError::Wrong) => return Ok(Err(AttestError::Wrong.to_string())),
+            Err(error) => return Err(failed(file, error)),
+        };
+        let id = AttemptId(subject(&statement).map_err(|error| failed(file, error))?);
+        let is_here = store.read(|reader| Ok(reader.attempt(id)?.is_some_and(|attempt| attempt.id() == id)))?;
+        return Ok(if is_here {
+            Ok(format!("attempt {} is attested by {by}", id.0.prefix(8)))
+        } else {
+            Err(format!("attempt {id}, which it speaks of, is not in the ledger"))
+        });
+    }
+    let beside = beside(file);
+    match verifier.check(&content, &text(&beside)?) {
+        Ok(()) => {}
+        Err(AttestError::Wrong) => return Ok(Err(AttestError::Wrong.to_string())),
+        Err(error) => return Err(failed(&beside, error)),
+    }
+    let head = Head::read(&content).map_err(|error| failed(file, error))?;
+    let (after, len) = store.read(|reader| Ok((reader.head_after(head.entries)?, reader.log_len()?)))?;
+    Ok(match after {
+        Some(digest) if digest == head.digest => {
+            Ok(format!("the first {} of {len} log entries are attested by {by}", head.entries))
+        }
+        Some(_) => Err(format!(
+            "its {} log entries are not the first ones of this ledger: what was there was changed",
+            head.entries
+        )),
+        None => Err(format!("it speaks of {} log entries, and the ledger has {len}: some were lost", head.entries)),
+    })
 }

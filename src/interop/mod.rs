@@ -3,6 +3,7 @@
 //! Knows how foreign files are written and read, and turns them into sealed attempts and these into them. Must not know where a ledger
 //! lies, or what is asked of it.
 
+pub mod attest;
 mod cluster;
 mod export;
 mod moment;

@@ -41,7 +41,7 @@ pub use grouped::{grouped_text, grouped_value};
 pub use listing::{
     Line, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text,
 };
-pub use number::{bytes, count, duration, percent, quantity, significant, when, within};
+pub use number::{bytes, count, duration, percent, quantity, significant, timestamp, when, within};
 pub use plot::{PlotError, plot_svg};
 pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value};

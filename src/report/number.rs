@@ -110,6 +110,11 @@ pub fn when(unix_ms: i64) -> String {
     }
 }
 
+/// A moment in the form of RFC 3339, in UTC, to the second.
+pub fn timestamp(unix_ms: i64) -> String {
+    format!("{}Z", when(unix_ms).replacen(' ', "T", 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
 use super::verify::Fault;
 use super::{Reader, Store, StoreError};
-use crate::record::{Change, Digest, LogEntry, Phase, tag_fault};
+use crate::record::{Attempt, Change, Digest, LogEntry, Phase, tag_fault};
 use crate::wire::{decode_attempt, decode_phases, decode_run, decode_series, decode_source};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -170,6 +170,7 @@ struct Batch {
 struct Raw {
     id: Id,
     attempt: Option<Vec<u8>>,
+    decoded: Option<Attempt>,
     run: Option<Vec<u8>>,
     chunks: Vec<(String, Vec<u8>)>,
 }
@@ -185,9 +186,10 @@ fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), S
             break;
         }
         let attempt = attempts.get(id)?.map(|bytes| bytes.value().to_vec());
-        let run = match attempt.as_deref().map(decode_attempt) {
-            Some(Ok(attempt)) => runs.get(attempt.run.0.0)?.map(|bytes| bytes.value().to_vec()),
-            _ => None,
+        let decoded = attempt.as_deref().and_then(|bytes| decode_attempt(bytes).ok());
+        let run = match &decoded {
+            Some(attempt) => runs.get(attempt.run.0.0)?.map(|bytes| bytes.value().to_vec()),
+            None => None,
         };
         let mut of_attempt = Vec::new();
         for item in chunks.range((*id, "")..)? {
@@ -200,7 +202,7 @@ fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), S
             of_attempt.push((name.to_owned(), chunk.value().to_vec()));
         }
         bytes += attempt.as_ref().map_or(0, Vec::len) + run.as_ref().map_or(0, Vec::len);
-        batch.push(Raw { id: *id, attempt, run, chunks: of_attempt });
+        batch.push(Raw { id: *id, attempt, decoded, run, chunks: of_attempt });
     }
     let used = batch.len();
     Ok((batch, used))
@@ -236,7 +238,11 @@ fn check_one(raw: Raw) -> Result<Checked, Fault> {
     let id = Digest(raw.id);
     let fault = |fault: String| Fault { owner: format!("attempt {id}"), fault };
     let attempt_bytes = raw.attempt.ok_or_else(|| fault("it is missing".to_owned()))?;
-    let attempt = decode_attempt(&attempt_bytes).map_err(|error| fault(error.to_string()))?;
+    let attempt = match raw.decoded {
+        Some(attempt) => attempt,
+        // Once more, for the reason.
+        None => decode_attempt(&attempt_bytes).map_err(|error| fault(error.to_string()))?,
+    };
     if attempt.id().0 != id {
         return Err(fault(format!("its content hashes to {}", attempt.id())));
     }

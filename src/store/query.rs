@@ -250,6 +250,24 @@ impl<'a> Reader<'a> {
         Ok(head.unwrap_or(Digest([0; 32])))
     }
 
+    /// How many entries the log has.
+    pub fn log_len(&self) -> Result<u64, StoreError> {
+        Ok(self.txn.open_table(LOG)?.len()?)
+    }
+
+    /// What the head of the log was after so many entries, computed from these; none where there are fewer.
+    pub fn head_after(&self, entries: u64) -> Result<Option<Digest>, StoreError> {
+        let table = self.txn.open_table(LOG)?;
+        if table.len()? < entries {
+            return Ok(None);
+        }
+        let mut head = Digest([0; 32]);
+        for item in table.range(..entries)? {
+            head = decode_log_entry(item?.1.value())?.chain(head);
+        }
+        Ok(Some(head))
+    }
+
     /// The log, oldest entry first.
     pub fn log(&self) -> Result<Vec<LogEntry>, StoreError> {
         let table = self.txn.open_table(LOG)?;

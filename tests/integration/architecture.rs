@@ -35,7 +35,11 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("analysis", &["record"], &["statrs"]),
     ("engine", &["record", "wire", "manifest", "host", "gpu", "journal", "store", "analysis"], &[]),
-    ("interop", &["record", "wire", "manifest", "analysis"], &["csv", "parquet", "crc32c"]),
+    (
+        "interop",
+        &["record", "wire", "manifest", "analysis"],
+        &["csv", "parquet", "crc32c", "ssh_key", "base64ct", "signature"],
+    ),
     ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
     (

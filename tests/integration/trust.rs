@@ -243,3 +243,50 @@ fn a_replay_says_what_would_differ_and_executes_on_trust_alone() {
     huge.set_len((1 << 30) + 1).unwrap();
     assert!(to.run(&["unpack", "huge.pack"]).complaint(2).contains("more than 1 GiB"));
 }
+
+#[test]
+fn what_is_attested_is_checked_by_ssh_keygen_and_by_verify() {
+    let sandbox = one_run(WORKER, "1");
+    let keygen =
+        |args: &[&str]| std::process::Command::new("ssh-keygen").args(args).current_dir(sandbox.path(".")).output();
+    if keygen(&["-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", "key"]).is_err() {
+        // No ssh-keygen on this machine: its own signatures are compared in the library's tests.
+        return;
+    }
+    let early = sandbox.json(&["attest", "--key", "key", "-o", "early.head"], 0);
+    assert_eq!(early["files"], serde_json::json!(["early.head", "early.head.sig"]));
+    let public = std::fs::read_to_string(sandbox.path("key.pub")).unwrap();
+    sandbox.write("allowed", format!("me {public}"));
+    let verified = std::process::Command::new("ssh-keygen")
+        .args(["-Y", "verify", "-f", "allowed", "-I", "me", "-n", "ledger-head", "-s", "early.head.sig"])
+        .current_dir(sandbox.path("."))
+        .stdin(std::fs::File::open(sandbox.path("early.head")).unwrap())
+        .output()
+        .unwrap();
+    assert!(verified.status.success(), "{verified:?}");
+    let check = |file: &str, key: &str, code: i32| sandbox.json(&["verify", "--attested", file, "--key", key], code);
+    assert!(check("early.head", "key.pub", 0)["notes"][0].as_str().unwrap().contains("the first 2 of 2 log entries"));
+    let before = std::fs::read(sandbox.ledger_dir().join("ledger.redb")).unwrap();
+    sandbox.run(&["tag", "latest", "baseline"]).expect(0);
+    assert!(check("early.head", "key.pub", 0)["notes"][0].as_str().unwrap().contains("the first 2 of 3 log entries"));
+    sandbox.run(&["attest", "--key", "key", "-o", "late.head"]).expect(0);
+    // An envelope about one attempt.
+    sandbox.run(&["attest", "latest", "--key", "key", "-o", "run.json"]).expect(0);
+    check("run.json", "key.pub", 0);
+    // Another key, another text, a ledger that was put back to what it was.
+    keygen(&["-q", "-t", "ed25519", "-N", "", "-f", "other"]).unwrap();
+    for file in ["early.head", "run.json"] {
+        assert!(check(file, "other.pub", 1)["faults"][0]["fault"].as_str().unwrap().contains("not by this key"));
+    }
+    std::fs::write(sandbox.ledger_dir().join("ledger.redb"), before).unwrap();
+    assert!(check("late.head", "key.pub", 1)["faults"][0]["fault"].as_str().unwrap().contains("some were lost"));
+    let head = std::fs::read_to_string(sandbox.path("early.head")).unwrap();
+    std::fs::write(sandbox.path("early.head"), head.replace("entries 2", "entries 1")).unwrap();
+    check("early.head", "key.pub", 1);
+    sandbox.run(&["verify", "--attested", "early.head"]).complaint(2);
+    sandbox.run(&["attest", "--key", "absent", "-o", "x"]).complaint(2);
+    sandbox.run(&["attest", "-o", "x"]).complaint(2);
+    keygen(&["-q", "-t", "ed25519", "-N", "secret", "-f", "locked"]).unwrap();
+    assert!(sandbox.run(&["attest", "--key", "locked", "-o", "x"]).complaint(2).contains("ssh-keygen -Y sign"));
+    sandbox.run(&["attest", "--statement", "-o", "plain.head"]).expect(0);
+}

@@ -1,0 +1,91 @@
+//! `ledger attest`
+
+use super::context::{self, Context, read_file, write_new};
+use super::failure::{Failure, exit};
+use crate::host::clock;
+use crate::interop::attest::{AttestError, Head, Signer, statement};
+use crate::report::{table_of, timestamp};
+use std::path::{Path, PathBuf};
+
+/// Sign the head of the log, or one attempt, with an Ed25519 key of `ssh-keygen`
+///
+/// Without an ID, a statement of the log's head is written, and beside it the signature with `.sig` behind its name, as `ssh-keygen -Y sign` would. Whoever has both and the public key
+/// knows what the ledger held then: `ledger verify --attested FILE --key KEY.pub` says whether all of it is still there, as it was. With an ID, the attempt's provenance is written as
+/// an in-toto Statement in a DSSE envelope.
+///
+/// Example: ledger attest --key ~/.ssh/id_ed25519 -o 2026-11.head
+///
+/// Example: ledger attest latest --key ~/.ssh/id_ed25519 -o run.intoto.json
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    id: Option<String>,
+
+    /// The private key, without a passphrase
+    #[arg(long, value_name = "FILE", required_unless_present = "statement")]
+    key: Option<PathBuf>,
+
+    /// Write the statement alone, to be signed by other means
+    #[arg(long, conflicts_with = "key")]
+    statement: bool,
+
+    /// The file, which must not exist yet
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let signer = args.key.as_deref().map(signer).transpose()?;
+    let (text, about, is_envelope) = match &args.id {
+        Some(id) => {
+            let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, id))??;
+            let started = sealed.attempt.started_unix_ms;
+            let wall_ms = i64::try_from(sealed.attempt.wall_ns / 1_000_000).unwrap_or(i64::MAX);
+            let times = (timestamp(started), timestamp(started.saturating_add(wall_ms)));
+            (statement(&sealed, (&times.0, &times.1)), format!("attempt {}", id.0.prefix(8)), true)
+        }
+        None => {
+            let head =
+                context.store().read(|reader| Ok(Head { digest: reader.log_head()?, entries: reader.log_len()? }))?;
+            let about = format!("head {} of {} log entries", head.digest.prefix(8), head.entries);
+            (head.statement(&timestamp(clock::unix_ms())), about, false)
+        }
+    };
+    let failed = |error: AttestError| Failure::new(exit::USAGE, error);
+    let mut files = vec![args.output.clone()];
+    match &signer {
+        Some(signer) if is_envelope => {
+            write_new(&args.output, signer.envelope(&text).map_err(failed)?.as_bytes())?;
+        }
+        Some(signer) => {
+            let signature = signer.sign(&text).map_err(failed)?;
+            let beside = beside(&args.output);
+            write_new(&args.output, text.as_bytes())?;
+            write_new(&beside, signature.as_bytes())?;
+            files.push(beside);
+        }
+        None => write_new(&args.output, text.as_bytes())?,
+    }
+    let by = signer.as_ref().map_or_else(String::new, Signer::fingerprint);
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    context.answer(
+        || match by.as_str() {
+            "" => format!("{}: {about}, not signed\n", names.join(", ")),
+            by => format!("{}: {about}, signed by {by}\n", names.join(", ")),
+        },
+        || table_of([("about", about.as_str().into()), ("key", by.as_str().into()), ("files", names.clone().into())]),
+    )?;
+    Ok(exit::YES)
+}
+
+/// Where the signature of a file lies.
+pub(super) fn beside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".sig");
+    name.into()
+}
+
+fn signer(path: &Path) -> Result<Signer, Failure> {
+    let text = read_file(path)?;
+    Signer::read(&text).map_err(|error| Failure::new(exit::USAGE, format!("`{}`: {error}", path.display())))
+}

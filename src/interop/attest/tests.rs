@@ -1,0 +1,93 @@
+use super::*;
+use crate::record::{Attempt, AttemptId, Metric, Nonce, Outcome, Parts, Phase, Run, Tail};
+use proptest::prelude::*;
+
+/// Made with `ssh-keygen -t ed25519 -N "" -C test`; it protects nothing.
+const KEY: &str = include_str!("../../../tests/golden/keys/ed25519");
+const PUBLIC: &str = include_str!("../../../tests/golden/keys/ed25519.pub");
+const LOCKED: &str = include_str!("../../../tests/golden/keys/locked");
+const OTHER: &str = include_str!("../../../tests/golden/keys/ecdsa");
+/// Made with `ssh-keygen -Y sign -n ledger-head -f ed25519`, of the text below.
+const SIGNATURE: &str = include_str!("../../../tests/golden/keys/statement.sig");
+const STATEMENT: &str = include_str!("../../../tests/golden/keys/statement");
+
+fn sealed() -> Sealed {
+    let run = Run::new(Parts {
+        config: Value::Table([("model.name".to_owned(), "linear".into())].into()),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "cpu".into(),
+        seed: u64::MAX,
+    });
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([7; 16]),
+        started_unix_ms: 0,
+        wall_ns: 1,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics: [("loss".to_owned(), Metric::new(0.5, ""))].into(),
+        digests: [("weights".to_owned(), Digest([2; 32])), ("data".to_owned(), Digest([3; 32]))].into(),
+        settings: Table::new(),
+        facts: [("git.commit".to_owned(), "abc".into())].into(),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: Vec::new(),
+        phases: Phase::digest_all(&[]),
+    };
+    Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
+}
+
+#[test]
+fn what_ssh_keygen_signed_is_accepted_and_ed25519_signs_the_same_bits() {
+    let verifier = Verifier::read(PUBLIC).unwrap();
+    verifier.check(STATEMENT, SIGNATURE).unwrap();
+    let signer = Signer::read(KEY.as_bytes()).unwrap();
+    // Ed25519 draws nothing: the signature of a text is always the same.
+    assert_eq!(signer.sign(STATEMENT).unwrap().trim(), SIGNATURE.trim());
+    assert_eq!(signer.fingerprint(), verifier.fingerprint());
+    assert!(matches!(verifier.check(&STATEMENT.replace("entries 3", "entries 4"), SIGNATURE), Err(AttestError::Wrong)));
+    assert!(matches!(verifier.check(STATEMENT, "no signature"), Err(AttestError::Form(_))));
+    assert_eq!(Head::read(STATEMENT).unwrap(), Head { digest: Digest([0x11; 32]), entries: 3 });
+}
+
+#[test]
+fn keys_of_other_kinds_and_protected_ones_are_refused() {
+    assert!(matches!(Signer::read(LOCKED.as_bytes()), Err(AttestError::Locked)));
+    assert!(matches!(Signer::read(OTHER.as_bytes()), Err(AttestError::Kind(_) | AttestError::NoKey(_))));
+    assert!(matches!(Signer::read(b"hello"), Err(AttestError::NoKey(_))));
+    assert!(matches!(Verifier::read("ssh-ed25519 AAAA"), Err(AttestError::NoKey(_))));
+}
+
+#[test]
+fn an_envelope_holds_the_statement_that_was_signed() {
+    let (signer, verifier) = (Signer::read(KEY.as_bytes()).unwrap(), Verifier::read(PUBLIC).unwrap());
+    let sealed = sealed();
+    let text = statement(&sealed, ("2026-11-22T08:00:00Z", "2026-11-22T08:01:00Z"));
+    let envelope = signer.envelope(&text).unwrap();
+    assert_eq!(verifier.open(&envelope).unwrap(), text);
+    assert_eq!(AttemptId(subject(&text).unwrap()), sealed.attempt.id());
+    let value = from_json(&text).unwrap().flatten();
+    assert_eq!(value["_type"], STATEMENT_TYPE.into());
+    assert_eq!(value["predicate.buildDefinition.externalParameters.seed"], u64::MAX.to_string().into());
+    // The encoding that is signed, by the example of DSSE's specification.
+    assert_eq!(
+        pre_authentication_encoding("http://example.com/HelloWorld", b"hello world"),
+        b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    );
+    let other = envelope.replace("\"payload\": \"", "\"payload\": \"AAAA");
+    assert!(matches!(verifier.open(&other), Err(AttestError::Wrong)));
+    assert!(subject("{}").is_err() && verifier.open("{}").is_err() && verifier.open("[").is_err());
+}
+
+proptest! {
+    #[test]
+    fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,120}") {
+        let verifier = Verifier::read(PUBLIC).unwrap();
+        prop_assert!(Signer::read(&bytes).is_err() && Verifier::read(&text).is_err());
+        prop_assert!(verifier.check(&text, &text).is_err() && verifier.open(&text).is_err());
+        prop_assert!(Head::read(&text).is_err() && subject(&text).is_err());
+    }
+}
