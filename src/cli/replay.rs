@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     bind_again(sealed, &id.0.prefix(8))?;
     context.store().write(|writer| {
         packed.sources.iter().try_for_each(|source| writer.keep(source))?;
-        writer.import(sealed, clock::unix_ms())
+        writer.unite(sealed, clock::unix_ms())
     })?;
     let original: Original = rerun::find(context, &id.to_string())?;
     rerun::rerun(&original, 1, None, args.consent, context)

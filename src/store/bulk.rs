@@ -1,6 +1,6 @@
 //! Many attempts at once: every table is opened once and filled in the order of its keys, each mean is computed once.
 //!
-//! What is written is what [`Writer::import`] writes of one after the other.
+//! What is written is what [`Writer::unite`] writes of one after the other.
 
 use super::census::Census;
 use super::rank::{group_mean, mean, ranked_metrics};

@@ -101,17 +101,31 @@ impl<'txn> Writer<'txn> {
 
     /// Seals an attempt that was executed here. One execution is sealed once, even if its journal is found by two processes that end it differently.
     pub fn seal(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        self.add_once(sealed, unix_ms, Change::Sealed)
+    }
+
+    /// Brings home an attempt that was executed for this ledger elsewhere; one execution once, as of [`seal`](Self::seal).
+    pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        self.add_once(sealed, unix_ms, Change::Imported)
+    }
+
+    /// Takes in an attempt of another ledger. If that one has sealed an execution of this one otherwise, both stay: which came first must not matter.
+    pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
+        self.add(sealed, unix_ms, Change::Imported)
+    }
+
+    fn add_once(
+        &mut self,
+        sealed: &Sealed,
+        unix_ms: i64,
+        change: impl FnOnce(AttemptId) -> Change,
+    ) -> Result<Added, StoreError> {
         if self.txn.open_table(ATTEMPTS)?.get(sealed.attempt.id().0.0)?.is_none()
             && let Some(known) = self.sealed_as(sealed.attempt.nonce)?
         {
             return Ok(Added::Known(known));
         }
-        self.add(sealed, unix_ms, Change::Sealed)
-    }
-
-    /// Takes in an attempt of another ledger. If that one has sealed an execution of this one otherwise, both stay: which came first must not matter.
-    pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
-        self.add(sealed, unix_ms, Change::Imported)
+        self.add(sealed, unix_ms, change)
     }
 
     fn add(

@@ -19,7 +19,7 @@ pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Fa
     }
     let added = context.store().write(|writer| {
         sources.iter().try_for_each(|source| writer.keep(source))?;
-        packs.iter().map(|(_, sealed)| writer.import(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
+        packs.iter().map(|(_, sealed)| writer.unite(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
         || {

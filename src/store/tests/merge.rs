@@ -97,7 +97,7 @@ fn made(steps: &[(i64, Step)]) -> (tempfile::TempDir, Store) {
         };
         let change = match step {
             Step::Seal(number) => {
-                store.write(|writer| writer.import(&attempt(*number), unix_ms)).unwrap();
+                store.write(|writer| writer.unite(&attempt(*number), unix_ms)).unwrap();
                 continue;
             }
             Step::Tag(number, first) => Change::Tagged { name: name(*first), target: target(*number) },
@@ -165,7 +165,7 @@ proptest! {
         prop_assert_eq!(head(), before);
         // What a merge that was cut off has left does no harm.
         let (_dir, cut_off) = store();
-        cut_off.write(|writer| expected.attempts.iter().take(cut).try_for_each(|one| writer.import(one, 5).map(drop))).unwrap();
+        cut_off.write(|writer| expected.attempts.iter().take(cut).try_for_each(|one| writer.unite(one, 5).map(drop))).unwrap();
         for store in [a, b, c] {
             cut_off.merge(store, 1000, &mut |_, _| {}).unwrap();
         }
