@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let planned = plan(store, bounds)?;
     let mut trials: Vec<Trial> = Vec::new();
-    if store.file().exists() {
+    if store.if_there(|_| Ok(()))?.is_some() {
         let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
         for model in models {
             trials.extend(store.read(|reader| trials_of(reader, Some(model)))?);

@@ -145,10 +145,9 @@ fn answer_plan(context: &Context, store: &Store, planned: &[Planned], axes: &[St
 
 /// The ids by which the runs are shown: as the ledger would show them, where it holds them.
 pub(super) fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String>, StoreError> {
-    if !store.file().exists() {
-        return Ok(planned.iter().map(|planned| planned.bound.run.id.0.prefix(8)).collect());
-    }
-    store.read(|reader| planned.iter().map(|planned| reader.short(planned.bound.run.id.0)).collect())
+    let shown =
+        store.if_there(|reader| planned.iter().map(|planned| reader.short(planned.bound.run.id.0)).collect())?;
+    Ok(shown.unwrap_or_else(|| planned.iter().map(|planned| planned.bound.run.id.0.prefix(8)).collect()))
 }
 
 /// What is recorded of the surroundings with every attempt.

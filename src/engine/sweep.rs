@@ -39,11 +39,9 @@ pub enum Cause {
 pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, StoreError> {
     let mut seen = HashSet::new();
     let bounds: Vec<(Bound, Cause)> = bounds.into_iter().filter(|(bound, _)| seen.insert(bound.run.id)).collect();
-    let counts = if store.file().exists() {
-        store.read(|reader| bounds.iter().map(|(bound, _)| reader.finished_count(bound.run.id)).collect())?
-    } else {
-        vec![0; bounds.len()]
-    };
+    let counts: Option<Vec<usize>> =
+        store.if_there(|reader| bounds.iter().map(|(bound, _)| reader.finished_count(bound.run.id)).collect())?;
+    let counts = counts.unwrap_or_else(|| vec![0; bounds.len()]);
     let planned = bounds.into_iter().zip(counts).map(|((bound, cause), sealed)| {
         let missing = match cause {
             Cause::Complete(wanted) => wanted.saturating_sub(sealed),

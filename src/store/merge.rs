@@ -43,10 +43,7 @@ impl Store {
     /// If either ledger cannot be read, the other one's log is not the one that its head names, or this one cannot be written. What was taken in before stays.
     pub fn merge(&self, other: &Self, unix_ms: i64, progress: &mut dyn FnMut(u64, u64)) -> Result<Merged, StoreError> {
         let log = other.read(|reader| other.chained(reader))?;
-        let held: HashSet<Id> = match self.read(held) {
-            Err(StoreError::Missing(_)) => HashSet::new(),
-            held => held?,
-        };
+        let held: HashSet<Id> = self.if_there(held)?.unwrap_or_default();
         let mut wanted: Vec<Id> = Vec::new();
         let mut merged = Merged::default();
         let theirs: BTreeSet<Id> = log
@@ -87,7 +84,7 @@ impl Store {
             }
             Ok(false)
         };
-        if !sources.is_empty() && (!self.file().exists() || self.read(unknown)?) {
+        if !sources.is_empty() && self.if_there(unknown)?.unwrap_or(true) {
             self.write(|writer| sources.iter().try_for_each(|(id, bytes)| writer.keep_encoded(*id, bytes)))?;
         }
         let mut changes: Vec<LogEntry> =
@@ -104,8 +101,8 @@ impl Store {
             },
             _ => true,
         });
-        let ours = if self.file().exists() { self.read(|reader| reader.log())? } else { Vec::new() };
-        if !self.file().exists() || !missing(&ours, &changes).is_empty() {
+        let ours = self.if_there(|reader| reader.log())?;
+        if ours.is_none_or(|ours| !missing(&ours, &changes).is_empty()) {
             merged.entries = self.write(|writer| writer.take_in(&changes))?;
         }
         Ok(merged)

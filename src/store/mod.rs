@@ -17,7 +17,9 @@ mod verify;
 
 use crate::record::{Digest, Inconsistency};
 use crate::wire::{ChunkError, FORMAT, WireError};
-use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
+use redb::{
+    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, TableError, WriteTransaction,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -142,6 +144,21 @@ impl Store {
         })
     }
 
+    /// Answers a question, or says that there is no ledger yet.
+    ///
+    /// # Errors
+    /// If there is one, and it cannot be read.
+    pub fn if_there<T>(
+        &self,
+        question: impl FnOnce(&Reader) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        match self.read(question) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(StoreError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Recomputes every id, digest, index and the chain; `deep` also every page's checksum. `progress` is told how many of how many attempts are done.
     ///
     /// # Errors
@@ -260,7 +277,14 @@ impl Store {
     }
 
     fn check_format(&self, txn: &ReadTransaction) -> Result<(), StoreError> {
-        let table = txn.open_table(tables::META)?;
+        let table = match txn.open_table(tables::META) {
+            Ok(table) => table,
+            // Whoever made the file was killed before its first change was durable.
+            Err(TableError::TableDoesNotExist(_)) if txn.list_tables()?.next().is_none() => {
+                return Err(StoreError::Missing(self.dir.clone()));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let bytes = table.get("format")?;
         self.accept(bytes.as_ref().map(|bytes| bytes.value()))
     }

@@ -182,6 +182,18 @@ fn a_group_is_named_by_a_run_that_has_a_value_in_it() {
 }
 
 #[test]
+fn a_file_whose_maker_was_killed_before_its_first_change_is_no_ledger_yet() {
+    let ((_dir, store), (_other, full)) = (store(), store());
+    std::fs::create_dir_all(store.dir()).unwrap();
+    drop(Database::create(store.file()).unwrap());
+    assert!(matches!(store.read(|reader| reader.run_count()), Err(StoreError::Missing(_))));
+    assert_eq!(store.if_there(|reader| reader.run_count()).unwrap(), None);
+    full.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    assert_eq!(store.merge(&full, 0, &mut |_, _| {}).unwrap().new, 1);
+    assert_eq!(faults(&store), []);
+}
+
+#[test]
 fn a_change_that_fails_leaves_nothing() {
     let (_dir, store) = store();
     let good = sealed(1, 1, 1, 0.5, true);
