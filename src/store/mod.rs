@@ -280,7 +280,7 @@ impl Store {
         let table = match txn.open_table(tables::META) {
             Ok(table) => table,
             // Whoever made the file was killed before its first change was durable.
-            Err(TableError::TableDoesNotExist(_)) if txn.list_tables()?.next().is_none() => {
+            Err(redb::TableError::TableDoesNotExist(_)) if txn.list_tables()?.next().is_none() => {
                 return Err(StoreError::Missing(self.dir.clone()));
             }
             Err(error) => return Err(error.into()),
