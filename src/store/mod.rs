@@ -17,9 +17,7 @@ mod verify;
 
 use crate::record::{Digest, Inconsistency};
 use crate::wire::{ChunkError, FORMAT, WireError};
-use redb::{
-    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, TableError, WriteTransaction,
-};
+use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
