@@ -5,6 +5,7 @@
 use super::comparison::{SIGNIFICANCE, Summary, tost};
 use super::difference::{CurveDifference, FieldDifference, curves, digests, fields, is_computed, why};
 use crate::record::{Attempt, Part, Phase, Run, Sealed, Series, Table, Value};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,7 +18,7 @@ pub enum Grade {
     Equivalent,
     /// They part.
     Drifted,
-    /// The rerun did not finish.
+    /// The rerun did not finish, or there is nothing to compare.
     Failed,
 }
 
@@ -91,7 +92,10 @@ impl Class {
         let Self::Rounding { unit } = self else { return false };
         let largest = a.values.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
         let near = |(a, b): (&f64, &f64)| {
-            a.to_bits() == b.to_bits() || (a - b).abs() <= self.tolerance() * a.abs().max(b.abs()) + unit * largest
+            // Of an infinity every share is infinite.
+            let finite = a.is_finite() && b.is_finite();
+            a.to_bits() == b.to_bits()
+                || finite && (a - b).abs() <= self.tolerance() * a.abs().max(b.abs()) + unit * largest
         };
         a.positions == b.positions && a.values.iter().zip(&b.values).all(near)
     }
@@ -142,6 +146,8 @@ pub struct Divergence {
     pub curves: Vec<String>,
     /// Every digest that differs.
     pub digests: Vec<String>,
+    /// Every metric that an external program stated and that differs.
+    pub metrics: Vec<String>,
     /// The parts of the identity that differ; none where it is one run.
     pub parts: Vec<Part>,
 }
@@ -284,7 +290,19 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
     let parted: Vec<CurveDifference> =
         curves(original, rerun).into_iter().filter(|curve| curve.first_step.is_some()).collect();
     let digests = digests(&original.attempt, &rerun.attempt);
-    if parted.is_empty() && digests.is_empty() {
+    let metrics = if class == Class::Unknown { metrics(&original.attempt, &rerun.attempt) } else { Vec::new() };
+    if parted.is_empty() && digests.is_empty() && metrics.is_empty() {
+        let says = |sealed: &Sealed| {
+            let has_curve = sealed.series.iter().any(|series| is_computed(series) && !series.values.is_empty());
+            has_curve || !sealed.attempt.digests.is_empty() || computed(&sealed.attempt).next().is_some()
+        };
+        if !says(original) {
+            judged.grade = Grade::Failed;
+            judged.failure = Some(
+                "nothing can be compared: it has recorded no curve, no digest and no metric of what it computed"
+                    .to_owned(),
+            );
+        }
         return judged;
     }
     judged.grade = Grade::Drifted;
@@ -304,6 +322,7 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
         phase: place,
         curves: parted.iter().map(|curve| curve.name.clone()).collect(),
         digests,
+        metrics,
         parts: why(&original.run, &rerun.run).into_iter().map(|part| part.part).collect(),
         first,
     });
@@ -344,8 +363,14 @@ impl fmt::Display for Divergence {
         let first = self.first.as_ref().map(|first| first.name.as_str());
         let curves = others(&mut self.curves.iter().map(String::as_str).filter(|name| Some(*name) != first));
         let digests = others(&mut self.digests.iter().map(String::as_str));
+        let metrics = others(&mut self.metrics.iter().map(String::as_str));
         let parts = others(&mut self.parts.iter().map(|part| part.name()));
-        for (what, names) in [("later", curves), ("other digests of", digests), ("other parts of the run:", parts)] {
+        for (what, names) in [
+            ("later", curves),
+            ("other digests of", digests),
+            ("other values of", metrics),
+            ("other parts of the run:", parts),
+        ] {
             if !names.is_empty() {
                 write!(f, "; {what} {names}")?;
             }
@@ -357,16 +382,31 @@ impl fmt::Display for Divergence {
 /// What is told of the host's doing beside what was computed; a rerun need not meet it.
 const NOT_COMPUTED: [&str; 2] = ["matching_share", "inference_batch_size"];
 
+/// Metrics that say what was computed: pure numbers.
+fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
+    attempt.metrics.iter().filter_map(|(name, metric)| {
+        let is_computed = metric.unit.is_empty() && !NOT_COMPUTED.contains(&name.as_str());
+        Some((name, metric.value.filter(|_| is_computed)?))
+    })
+}
+
+/// The metrics of what was computed that are not the same bits. Those of the built-in trainer follow from its curves.
+fn metrics(a: &Attempt, b: &Attempt) -> Vec<String> {
+    let bits = |attempt: &Attempt| -> BTreeMap<String, u64> {
+        computed(attempt).map(|(name, value)| (name.clone(), value.to_bits())).collect()
+    };
+    let (a, b) = (bits(a), bits(b));
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    names.into_iter().filter(|name| a.get(*name) != b.get(*name)).cloned().collect()
+}
+
 /// Tests each metric that says what was computed, which is a pure number, over the repetitions of the original and the reruns.
 fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Margin) -> Vec<Tested> {
-    let computed = original.attempt.metrics.iter().filter(|(name, metric)| {
-        metric.unit.is_empty() && metric.value.is_some() && !NOT_COMPUTED.contains(&name.as_str())
-    });
-    computed
-        .map(|(name, metric)| {
+    computed(&original.attempt)
+        .map(|(name, value)| {
             let mut before: Vec<f64> = earlier.iter().filter_map(|attempt| attempt.metric(name)).collect();
             if before.is_empty() {
-                before.extend(metric.value);
+                before.push(value);
             }
             let after: Vec<f64> = reruns.iter().filter_map(|rerun| rerun.attempt.metric(name)).collect();
             let mean = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |summary| summary.mean);
@@ -378,7 +418,10 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
             // A rerun that lacks the metric is no repetition of it.
             let complete = after.len() == reruns.len();
             let summaries = Summary::of(&before).zip(Summary::of(&after)).filter(|_| complete);
-            let p = summaries.and_then(|(a, b)| tost(&a, &b, margin));
+            // A share of nothing is nothing, and what is the same each time is within that too.
+            let first = value.to_bits();
+            let same = value.is_finite() && before.iter().chain(&after).all(|value| value.to_bits() == first);
+            let p = summaries.and_then(|(a, b)| tost(&a, &b, margin)).map(|p| if same { 0.0 } else { p });
             Tested { metric: name.clone(), n: (before.len(), after.len()), means, margin, p }
         })
         .collect()

@@ -85,10 +85,13 @@ pub fn verdict_value(
 }
 
 fn divergence(judged: &Judged) -> Table {
-    let Some(Divergence { first, phase, curves, digests, parts }) = &judged.divergence else { return Table::new() };
+    let Some(Divergence { first, phase, curves, digests, parts, metrics }) = &judged.divergence else {
+        return Table::new();
+    };
     let mut table = table_of([
         ("curves", curves.clone().into()),
         ("digests", digests.clone().into()),
+        ("metrics", metrics.clone().into()),
         ("parts", parts.iter().map(|part| part.name()).collect::<Vec<_>>().into()),
     ]);
     if let Some(first) = first {

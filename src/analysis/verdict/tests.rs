@@ -118,6 +118,12 @@ fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
     assert_eq!(grade(&foreign(0.0), &foreign(1e-9)), Grade::Drifted, "nothing is known of another program");
     // A loss that is no number any more is no matter of rounding, nor is a curve that ends early.
     assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5, f64::NAN]))), Grade::Drifted);
+    let ends = |last: f64| sealed(made(&[2.0, 1.0, 0.5, last]));
+    for (a, b) in [(f64::INFINITY, 0.25), (f64::NEG_INFINITY, 0.25), (f64::INFINITY, f64::NEG_INFINITY)] {
+        assert_eq!(grade(&ends(a), &ends(b)), Grade::Drifted, "{a} {b}");
+        assert_eq!(grade(&ends(b), &ends(a)), Grade::Drifted, "{b} {a}");
+        assert_eq!(grade(&ends(a), &ends(a)), Grade::Identical);
+    }
     assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5]))), Grade::Drifted);
 }
 
@@ -139,6 +145,55 @@ fn metrics_within_a_stated_margin_are_equivalent_over_repeats() {
     failed.attempt.outcome = Outcome::Failed { reason: "the disk is full".to_owned() };
     let found = verdict(&original, &[], &[refs[0], &failed], Some(Margin::Share(0.01)));
     assert_eq!((found.grade, found.detail.as_str()), (Grade::Failed, "the rerun is failed: the disk is full"));
+}
+
+#[test]
+fn what_a_program_states_is_compared_and_nothing_is_not_identical() {
+    let command: Table = [("command".to_owned(), vec!["python"].into())].into();
+    let stated = |accuracy: Option<f64>, weights: bool| {
+        let mut one = sealed(Made { program: command.clone().into(), accuracy, ..made(&[]) });
+        if !weights {
+            one.attempt.digests.clear();
+        }
+        one
+    };
+    let original = stated(Some(0.5), false);
+    assert_eq!(grade(&original, &original), Grade::Identical);
+    for other in [stated(Some(0.5000001), false), stated(None, false)] {
+        let found = verdict(&original, &[], &[&other], None);
+        assert_eq!(found.grade, Grade::Drifted);
+        assert!(found.detail.contains("other values of `accuracy`"), "{}", found.detail);
+    }
+    // A time, say: that it differs says nothing of what was computed.
+    let timed = |seconds: f64| {
+        let mut one = stated(Some(0.5), false);
+        one.attempt.metrics.insert("took".to_owned(), Metric::new(seconds, "s"));
+        one
+    };
+    assert_eq!(grade(&timed(1.0), &timed(2.0)), Grade::Identical);
+    let nothing = stated(None, false);
+    let found = verdict(&nothing, &[], &[&nothing], Some(Margin::Share(0.01)));
+    assert_eq!(found.grade, Grade::Failed);
+    assert!(found.detail.starts_with("nothing can be compared"), "{}", found.detail);
+    assert_eq!(grade(&stated(None, true), &stated(None, true)), Grade::Identical, "its digests are compared");
+}
+
+#[test]
+fn a_metric_that_is_0_each_time_is_within_any_margin() {
+    let with = |skipped: f64, accuracy: f64, weights: u8| {
+        let mut one = sealed(Made { device: "cpu", accuracy: Some(accuracy), weights, ..made(&[2.0, 1.0]) });
+        one.attempt.metrics.insert("skipped_steps".to_owned(), Metric::new(skipped, ""));
+        one
+    };
+    let original = with(0.0, 0.95, 1);
+    let judged = |reruns: &[Sealed]| {
+        verdict(&original, &[], &reruns.iter().collect::<Vec<_>>(), Some(Margin::Share(0.01))).grade
+    };
+    let near = [with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(0.0, 0.95, 2)];
+    assert_eq!(judged(&near), Grade::Equivalent);
+    assert_eq!(judged(&[with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(1.0, 0.95, 2)]), Grade::Drifted);
+    // A single repetition says nothing of how it scatters, even if it is the same.
+    assert_eq!(judged(&[with(0.0, 0.95, 2)]), Grade::Drifted);
 }
 
 #[test]
