@@ -27,38 +27,90 @@ const TOKENS: &[&str] = &[
 /// A secret is at least this long.
 const SHORTEST: usize = 12;
 
-/// The text without secrets, and whether there were any. Lines that are no UTF-8 stay as they are.
+/// Lines longer than this are no text that a person wrote; they are taken out whole.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// No word of a program is as long. That each longer one is taken out also keeps the search from looking at it again from every name in it.
+const LONGEST_CODE: usize = 1024;
+
+/// Words of names that hold secrets, besides those of environment variables.
+const WORDS: &[&str] =
+    &["APIKEY", "PWD", "AUTHORIZATION", "AUTHTOKEN", "ACCESSTOKEN", "SECRETKEY", "PRIVATEKEY", "CLIENTSECRET"];
+
+/// What stands before the secret in the value of `Authorization`.
+const SCHEMES: &[&str] = &["bearer", "basic", "token"];
+
+/// The text without secrets, and whether there were any. Lines without any stay as they are, byte for byte.
 pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
     let mut clean = Vec::with_capacity(text.len());
     let mut in_key = false;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        let Ok(words) = std::str::from_utf8(line) else {
-            clean.extend_from_slice(line);
-            continue;
-        };
-        let begins = words.contains("-----BEGIN ") && words.contains("PRIVATE KEY-----");
-        let ends = words.contains("-----END ") && words.contains("PRIVATE KEY-----");
-        if begins || ends {
-            in_key = begins && !ends;
-            clean.extend_from_slice(line);
-        } else if in_key {
-            // Of a line of a patch its first character stays, which says that it was added or taken away.
-            let mark = words.chars().next().filter(|mark| matches!(mark, '+' | '-' | ' '));
-            clean.extend(mark.map(|mark| mark.to_string()).unwrap_or_default().bytes());
+        let words = String::from_utf8_lossy(line);
+        let of_line = without_keys(&words, &mut in_key);
+        if line.len() > LONGEST_LINE {
+            clean.extend_from_slice(mark_of(&words).as_bytes());
             clean.extend_from_slice(REDACTED.as_bytes());
             clean.push(b'\n');
+        } else if of_line == words {
+            clean.extend_from_slice(line);
         } else {
-            clean.extend_from_slice(of_line(words).as_bytes());
+            clean.extend_from_slice(of_line.as_bytes());
         }
     }
     let found = clean != text;
     (clean, found)
 }
 
-fn of_line(line: &str) -> String {
-    let line = without_credentials(line);
-    let line = without_tokens(&line);
-    without_values(&line)
+/// Of a line of a patch its first character, which says that it was added or taken away.
+fn mark_of(line: &str) -> &str {
+    line.get(..1).filter(|mark| matches!(*mark, "+" | "-" | " ")).unwrap_or_default()
+}
+
+/// The line without private keys, of which `in_key` says whether one began in an earlier line, and without other secrets outside of these.
+fn without_keys(line: &str, in_key: &mut bool) -> String {
+    let mut clean = String::with_capacity(line.len());
+    let mut rest = line;
+    loop {
+        let next = marker(rest, if *in_key { "-----END " } else { "-----BEGIN " });
+        let (before, marker) = next.map_or((rest, ""), |(begin, end)| (&rest[..begin], &rest[begin..end]));
+        if *in_key {
+            let mark = if clean.is_empty() { mark_of(before) } else { "" };
+            clean.push_str(mark);
+            if !before[mark.len()..].trim().is_empty() || next.is_none() {
+                clean.push_str(REDACTED);
+            }
+            if next.is_none() {
+                clean.push('\n');
+            }
+        } else if line.len() <= LONGEST_LINE {
+            clean.push_str(&of_text(before));
+        }
+        let Some((_, end)) = next else { return clean };
+        clean.push_str(marker);
+        *in_key = !*in_key;
+        rest = &rest[end..];
+        if rest.trim().is_empty() {
+            clean.push_str(rest);
+            return clean;
+        }
+    }
+}
+
+/// Where the next marker of a private key lies: its begin and its end.
+fn marker(text: &str, begin: &str) -> Option<(usize, usize)> {
+    let is_label = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == ' ';
+    text.match_indices(begin).find_map(|(at, _)| {
+        let label = &text[at + begin.len()..];
+        let length = label.find(|c| !is_label(c))?;
+        let is_key = label[..length].contains("PRIVATE KEY") && label[length..].starts_with("-----");
+        is_key.then_some((at, at + begin.len() + length + 5))
+    })
+}
+
+fn of_text(text: &str) -> String {
+    let text = without_credentials(text);
+    let text = without_tokens(&text);
+    without_values(&text)
 }
 
 fn is_of_token(c: char) -> bool {
@@ -71,9 +123,9 @@ fn without_tokens(line: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let stands_alone = !clean.ends_with(|c: char| c.is_ascii_alphanumeric());
         let begin = TOKENS.iter().find(|begin| stands_alone && rest.starts_with(**begin));
-        let length = rest.find(|c| !is_of_token(c)).unwrap_or(rest.len());
-        match begin {
-            Some(begin) if length >= begin.len() + 16 => {
+        let length = begin.map(|begin| (begin.len(), rest.find(|c| !is_of_token(c)).unwrap_or(rest.len())));
+        match length {
+            Some((begin, length)) if length >= begin + 16 => {
                 clean.push_str(REDACTED);
                 rest = &rest[length..];
             }
@@ -86,30 +138,63 @@ fn without_tokens(line: &str) -> String {
     clean
 }
 
-/// `NAME = value`, `name: "value"`: the value goes if the name says that it is a secret and the value looks like one.
+/// `NAME = value`, `name: "value"`, `name: Type = value`: the value goes if the name says that it is a secret and the value looks like one.
 fn without_values(line: &str) -> String {
-    let Some(at) = line.find(['=', ':']) else { return line.to_owned() };
-    let (before, after) = line.split_at(at + 1);
-    let name: String = before[..at].trim_end_matches([' ', '"', '\'', '\t']).to_ascii_uppercase();
-    let name = name.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-').next().unwrap_or_default();
-    let is_secret =
-        name.split(['_', '-']).any(|word| SECRET.contains(&word) || ["APIKEY", "PASSPHRASE", "PWD"].contains(&word));
-    if !is_secret {
-        return format!("{before}{}", without_values(after));
+    let mut clean = String::with_capacity(line.len());
+    let mut rest = line;
+    // Whether what stands before is a secret's name with its type.
+    let mut is_typed = false;
+    while let Some(at) = rest.find(['=', ':']) {
+        let is_path = rest[at..].starts_with("::");
+        let operator =
+            if is_path { 2 } else { rest[at..].find(|c| !matches!(c, '=' | '>' | ':')).unwrap_or(rest.len() - at) };
+        let (before, after) = rest.split_at(at + operator);
+        let is_secret = !is_path && (is_secret(&before[..at]) || is_typed && !before.contains([',', ';', '"', '\'']));
+        clean.push_str(before);
+        rest = after;
+        is_typed = is_secret && before.ends_with(':');
+        if let Some((begin, end)) = is_secret.then(|| secret(after)).flatten() {
+            clean.push_str(&after[..begin]);
+            clean.push_str(REDACTED);
+            rest = &after[end..];
+            is_typed = false;
+        }
     }
-    let begin = after.find(|c| !matches!(c, ' ' | '\t' | '"' | '\'')).unwrap_or(after.len());
+    clean.push_str(rest);
+    clean
+}
+
+/// Whether what a text ends with is the name of a secret.
+fn is_secret(text: &str) -> bool {
+    let text = text.trim_end_matches([' ', '"', '\'', '\t', ']', '\\']);
+    let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    let name = begin.map_or(text, |at| text[at..].trim_start_matches(|c: char| !c.is_ascii_alphanumeric()));
+    let name = name.to_ascii_uppercase();
+    name.split(['_', '-']).any(|word| SECRET.contains(&word) || WORDS.contains(&word))
+}
+
+/// Where the secret lies in what follows its name, if it looks like one.
+fn secret(after: &str) -> Option<(usize, usize)> {
+    let mut begin = after.find(|c| !matches!(c, ' ' | '\t' | '"' | '\''))?;
+    let quote = after[..begin].chars().next_back().filter(|c| matches!(c, '"' | '\''));
+    let word = |text: &str| text.find([' ', '\t', ',', ';', '&', '"', '\'', '\n', '\r']).unwrap_or(text.len());
+    let scheme = word(&after[begin..]);
+    let has_scheme = SCHEMES.iter().any(|known| after[begin..begin + scheme].eq_ignore_ascii_case(known))
+        && after[begin + scheme..].starts_with(' ');
+    if has_scheme {
+        begin += scheme + 1;
+    }
     let value = &after[begin..];
-    let quoted = after[..begin].contains(['"', '\'']);
-    let end = if quoted { value.find(['"', '\'']) } else { value.find([' ', ',', ';', '\n', '\r']) };
-    let end = end.unwrap_or(value.trim_end().len());
-    let (value, beyond) = value.split_at(end);
-    let is_code = value.contains(['(', ')', '{', '}', '<', '>', '&', '$']) || value.contains("::");
+    let end = match quote {
+        Some(quote) => value.find(quote).unwrap_or(value.trim_end().len()),
+        None => word(value),
+    };
+    let value = &value[..end];
+    let is_code = quote.is_none() && (value.contains(['(', ')', '{', '}', '<', '>', '$']) || value.contains("::"));
     let mixed = value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic());
-    if value.len() >= SHORTEST && !is_code && (mixed || quoted) {
-        format!("{before}{}{REDACTED}{beyond}", &after[..begin])
-    } else {
-        line.to_owned()
-    }
+    let is_text = !is_code && (mixed || quote.is_some() || has_scheme);
+    let looks_like_one = value.len() >= SHORTEST && is_text || value.len() >= LONGEST_CODE;
+    looks_like_one.then_some((begin, begin + end))
 }
 
 #[cfg(test)]
@@ -135,6 +220,26 @@ mod tests {
                 "index-url = https://(redacted)@pypi.example/simple\n",
             ),
             ("a = 1, secret: x9y8z7w6v5u4t3 # b\n", "a = 1, secret: (redacted) # b\n"),
+            ("+const API_KEY: &str = \"a81c9f20d1b34e5f\";\n", "+const API_KEY: &str = \"(redacted)\";\n"),
+            (
+                "API_KEY=\"abcdefghijklmn\", SECRET=\"p$q&r(s<tuvwxyz\"\n",
+                "API_KEY=\"(redacted)\", SECRET=\"(redacted)\"\n",
+            ),
+            (
+                "curl -H \"Authorization: Bearer abcdefghijklmn\" x\n",
+                "curl -H \"Authorization: Bearer (redacted)\" x\n",
+            ),
+            ("\"Authorization\": \"Bearer abcdefghijklmn\"", "\"Authorization\": \"Bearer (redacted)\""),
+            ("os.environ[\"API_KEY\"] = 'abc-def-ghi-jkl'", "os.environ[\"API_KEY\"] = '(redacted)'"),
+            ("get(\"http://h/p?token=a1b2c3d4e5f6a7&page=3\")", "get(\"http://h/p?token=(redacted)&page=3\")"),
+            (
+                "+  \"key\": \"-----BEGIN PRIVATE KEY-----\\nMIIEvQIBADAN\\n-----END PRIVATE KEY-----\\n\", \"token\": \"abcdefghijklmn\"\n+x = 1\n",
+                "+  \"key\": \"-----BEGIN PRIVATE KEY-----(redacted)-----END PRIVATE KEY-----\\n\", \"token\": \"(redacted)\"\n+x = 1\n",
+            ),
+            (
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOYBF\n-----END PGP PRIVATE KEY BLOCK-----\nx\n",
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----\n(redacted)\n-----END PGP PRIVATE KEY BLOCK-----\nx\n",
+            ),
             (
                 "+-----BEGIN OPENSSH PRIVATE KEY-----\n+b3BlbnNzaC1rZXk\n+AAAA\n+-----END OPENSSH PRIVATE KEY-----\n+x = 1\n",
                 "+-----BEGIN OPENSSH PRIVATE KEY-----\n+(redacted)\n+(redacted)\n+-----END OPENSSH PRIVATE KEY-----\n+x = 1\n",
@@ -154,5 +259,23 @@ mod tests {
         assert_eq!(clean(text), text);
         assert_eq!(redact(&[0xff, b'\n', 0xfe]), (vec![0xff, b'\n', 0xfe], false));
         assert_eq!(redact(b""), (Vec::new(), false));
+    }
+    #[test]
+    fn a_line_that_no_text_is_written_in_is_taken_out_whole() {
+        let long = |line: &str| format!("{}{}", line, "=:token ghp_a ".repeat(6000));
+        assert_eq!(clean(&format!("a\n{}\nb\n", long("+"))), "a\n+(redacted)\nb\n");
+        assert_eq!(clean(&format!("{}\nkey\n", long("-----BEGIN PRIVATE KEY-----"))), "-(redacted)\n(redacted)\n");
+    }
+
+    #[test]
+    fn a_long_line_takes_neither_the_stack_nor_much_time() {
+        let begun = std::time::Instant::now();
+        for line in ["=", ":", "a=", "key:", "key: a", "abcdef", "sk-a ", "-----BEGIN ", "://a@", "token=="] {
+            let text = line.repeat(64 * 1024 / line.len());
+            redact(text.as_bytes());
+        }
+        let text = "x".repeat(8 << 20);
+        assert!(redact(text.as_bytes()).1);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 }
