@@ -54,8 +54,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return answer_plan(context, store, &planned, &axes);
     }
     // A ledger that cannot be written is found out now, not after the training.
-    let facts = facts(&manifests);
+    let mut facts = facts(&manifests);
     let sources = sources(&args.manifests, &manifests, &facts);
+    facts.extend(SourceText::redacted(&sources));
     store.write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     let interruption = Interruption::install()?;

@@ -1,6 +1,6 @@
 //! What a run was made from, kept beside its record: the manifest's text, a patch.
 
-use super::Digest;
+use super::{Digest, Table, Value};
 
 /// A text that attempts refer to by its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,44 @@ impl SourceText {
     /// Larger ones are not kept.
     pub const MOST_BYTES: usize = 4 << 20;
 
+    /// The fact that says for each original that holds secrets what is kept in its place: by the original's digest, the digest of what is kept.
+    pub const REDACTED: &str = "sources.redacted";
+
+    /// What it is kept by: its digest if it is whole, else a digest of both. So no text can take the place of another one.
+    pub fn key(&self) -> Digest {
+        Self::key_of(self.original, Digest::of(&self.kept))
+    }
+
+    fn key_of(original: Digest, kept: Digest) -> Digest {
+        if original == kept { original } else { Digest::of(&[original.0, kept.0].concat()) }
+    }
+
+    /// What attempts that are made from these have to record of them; none if no secrets were taken out.
+    pub fn redacted(sources: &[Self]) -> Option<(String, Value)> {
+        let of = |source: &Self| (source.original.to_string(), Digest::of(&source.kept).to_string().into());
+        let table: Table = sources.iter().filter(|source| source.is_redacted).map(of).collect();
+        (!table.is_empty()).then(|| (Self::REDACTED.to_owned(), table.into()))
+    }
+
+    fn redacted_as(original: Digest, facts: &Table) -> Option<Digest> {
+        facts.get(Self::REDACTED)?.as_table()?.get(&original.to_string())?.as_str()?.parse().ok()
+    }
+
+    /// What a text may be kept by of which an attempt with these facts was made: whole, else as the attempt says.
+    pub fn keys(original: Digest, facts: &Table) -> impl Iterator<Item = Digest> {
+        let redacted = Self::redacted_as(original, facts).map(|kept| Self::key_of(original, kept));
+        std::iter::once(original).chain(redacted)
+    }
+
+    /// What this text is to an attempt, if the attempt was made from it.
+    pub fn kind(&self, settings: &Table, facts: &Table) -> Option<&'static str> {
+        let (kind, _) = Self::named_by(settings, facts).into_iter().find(|(_, digest)| *digest == self.original)?;
+        Self::keys(self.original, facts).any(|key| key == self.key()).then_some(kind)
+    }
+
     /// The digests by which an attempt names what it was made from, with what each is.
-    pub fn named_by(settings: &super::Table, facts: &super::Table) -> Vec<(&'static str, Digest)> {
-        let digest = |table: &super::Table, name: &str| table.get(name).and_then(super::Value::as_str)?.parse().ok();
+    pub fn named_by(settings: &Table, facts: &Table) -> Vec<(&'static str, Digest)> {
+        let digest = |table: &Table, name: &str| table.get(name).and_then(Value::as_str)?.parse().ok();
         let manifest = digest(settings, "manifest.digest").map(|digest| ("manifest", digest));
         let patch = digest(facts, "git.patch").map(|digest| ("patch", digest));
         manifest.into_iter().chain(patch).collect()

@@ -5,7 +5,7 @@ use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANK
 use super::{INDEXES, StoreError, Tally, census, index_version, verify};
 use crate::record::{
     Attempt, AttemptId, Change, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
-    SourceText, Target,
+    SourceText, Table, Target,
 };
 use crate::wire::{
     decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
@@ -274,10 +274,15 @@ impl<'a> Reader<'a> {
         table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
     }
 
-    /// What is kept of a text that runs were made from, by the digest of the text as it was.
-    pub fn source(&self, original: Digest) -> Result<Option<SourceText>, StoreError> {
+    /// What is kept of a text that an attempt with these facts was made from, by the digest of the text as it was.
+    pub fn source(&self, original: Digest, facts: &Table) -> Result<Option<SourceText>, StoreError> {
         let Some(table) = self.sources()? else { return Ok(None) };
-        Ok(table.get(original.0)?.map(|bytes| decode_source(bytes.value())).transpose()?)
+        for key in SourceText::keys(original, facts) {
+            if let Some(bytes) = table.get(key.0)? {
+                return Ok(Some(decode_source(bytes.value())?));
+            }
+        }
+        Ok(None)
     }
 
     /// None in a ledger that was not changed since there are sources.

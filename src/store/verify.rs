@@ -169,8 +169,8 @@ fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<(), St
         let key = Digest(key.value());
         found.sources += 1;
         match decode_source(bytes.value()) {
-            Ok(source) if source.original == key => {}
-            Ok(source) => found.fault(format!("source {key}"), format!("it says that it is {}", source.original)),
+            Ok(source) if source.key() == key => {}
+            Ok(source) => found.fault(format!("source {key}"), format!("its content hashes to {}", source.key())),
             Err(error) => found.fault(format!("source {key}"), error.to_string()),
         }
     }
