@@ -10,10 +10,14 @@ use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
 use super::verify::Fault;
 use super::{Reader, Store, StoreError};
 use crate::record::{Attempt, Change, Digest, LogEntry, Phase, tag_fault};
-use crate::wire::{decode_attempt, decode_phases, decode_run, decode_series, decode_source};
+use crate::wire::{
+    decode_attempt, decode_phases, decode_run, decode_series, decode_source, phases_memory, series_memory,
+};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// No batch has more attempts.
 const BATCH: usize = 50_000;
@@ -77,8 +81,8 @@ impl Store {
         let sources = other.read(|reader| checked_sources(reader, &mut merged.faults))?;
         let unknown = |reader: &Reader<'_>| -> Result<bool, StoreError> {
             let Some(table) = reader.sources()? else { return Ok(!sources.is_empty()) };
-            for (id, bytes) in &sources {
-                if table.get(*id)?.is_none_or(|known| known.value() > bytes.as_slice()) {
+            for (id, _) in &sources {
+                if table.get(*id)?.is_none() {
                     return Ok(true);
                 }
             }
@@ -143,7 +147,7 @@ fn checked_sources(reader: &Reader<'_>, faults: &mut Vec<Fault>) -> Result<Vec<(
         let (key, bytes) = item?;
         let id = key.value();
         match decode_source(bytes.value()) {
-            Ok(source) if source.original.0 == id => found.push((id, bytes.value().to_vec())),
+            Ok(source) if source.key().0 == id => found.push((id, bytes.value().to_vec())),
             _ => faults.push(Fault {
                 owner: format!("source {}", Digest(id)),
                 fault: "it is not what its digest says".to_owned(),
@@ -207,6 +211,17 @@ fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), S
 
 /// Recomputes ids and digests, by as many threads as there are processors, up to four.
 fn check(batch: Vec<Raw>) -> Batch {
+    let alone = Mutex::new(());
+    check_by(batch, &|raw| check_one(raw, &alone))
+}
+
+fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked, Fault> + Sync)) -> Batch {
+    // An attempt on which a decoder fails is a fault of that one: none is left out without a word.
+    let check_one = |raw: Raw| {
+        let owner = format!("attempt {}", Digest(raw.id));
+        let fault = |_| Err(Fault { owner, fault: "its content makes no sense".to_owned() });
+        catch_unwind(AssertUnwindSafe(|| check_one(raw))).unwrap_or_else(fault)
+    };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let share = batch.len().div_ceil(threads).max(1);
     let mut shares: Vec<Vec<Raw>> = Vec::new();
@@ -218,9 +233,9 @@ fn check(batch: Vec<Raw>) -> Batch {
     let results: Vec<Result<Checked, Fault>> = std::thread::scope(|scope| {
         let workers: Vec<_> = shares
             .into_iter()
-            .map(|share| scope.spawn(|| share.into_iter().map(check_one).collect::<Vec<_>>()))
+            .map(|share| scope.spawn(|| share.into_iter().map(&check_one).collect::<Vec<_>>()))
             .collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     for result in results {
         match result {
@@ -231,7 +246,8 @@ fn check(batch: Vec<Raw>) -> Batch {
     found
 }
 
-fn check_one(raw: Raw) -> Result<Checked, Fault> {
+/// What takes much memory once it is decoded is decoded while nobody else holds `alone`.
+fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked, Fault> {
     let id = Digest(raw.id);
     let fault = |fault: String| Fault { owner: format!("attempt {id}"), fault };
     let attempt_bytes = raw.attempt.ok_or_else(|| fault("it is missing".to_owned()))?;
@@ -251,14 +267,18 @@ fn check_one(raw: Raw) -> Result<Checked, Fault> {
     let mut chunks: BTreeMap<String, Vec<u8>> = raw.chunks.into_iter().collect();
     let mut kept = Vec::with_capacity(chunks.len());
     let phases = chunks.remove("").ok_or_else(|| fault("its phases are missing".to_owned()))?;
-    let decoded = decode_phases(&phases).map_err(|error| fault(error.to_string()))?;
-    if Phase::digest_all(&decoded) != attempt.phases {
-        return Err(fault("its phases do not match their digest".to_owned()));
+    {
+        let _alone = hold(alone, phases_memory(&phases).map_err(|error| fault(error.to_string()))?);
+        let decoded = decode_phases(&phases).map_err(|error| fault(error.to_string()))?;
+        if Phase::digest_all(&decoded) != attempt.phases {
+            return Err(fault("its phases do not match their digest".to_owned()));
+        }
     }
     kept.push((String::new(), phases));
     for summary in &attempt.series {
         let name = &summary.name;
         let chunk = chunks.remove(name).ok_or_else(|| fault(format!("its series `{name}` is missing")))?;
+        let _alone = hold(alone, series_memory(&chunk).map_err(|error| fault(error.to_string()))?);
         let series = decode_series(&chunk).map_err(|error| fault(error.to_string()))?;
         if series.summary() != *summary {
             return Err(fault(format!("its series `{name}` does not match its digest")));
@@ -268,14 +288,21 @@ fn check_one(raw: Raw) -> Result<Checked, Fault> {
     Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept })
 }
 
+/// Chunks that take more are decoded one at a time.
+const SMALL_BYTES: u64 = 64 << 20;
+
+fn hold(alone: &Mutex<()>, memory: u64) -> Option<MutexGuard<'_, ()>> {
+    (memory > SMALL_BYTES).then(|| alone.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// What stands of several changes is one of each of these.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+pub(super) enum Standing {
     Tag(String),
     Hiding(Digest),
 }
 
-fn standing(entry: &LogEntry) -> Option<Standing> {
+pub(super) fn standing(entry: &LogEntry) -> Option<Standing> {
     match &entry.change {
         Change::Tagged { name, .. } | Change::Untagged { name } => Some(Standing::Tag(name.clone())),
         Change::Hidden(target) | Change::Unhidden(target) => Some(Standing::Hiding(target.digest())),
@@ -321,7 +348,7 @@ impl Writer<'_> {
         }
         let mut last: BTreeMap<Standing, (i64, Digest)> = BTreeMap::new();
         for (unix_ms, digest, entry) in &new {
-            self.note(entry)?;
+            self.put(entry)?;
             if let Some(key) = standing(entry) {
                 last.insert(key, (*unix_ms, *digest));
             }
@@ -329,9 +356,30 @@ impl Writer<'_> {
         for (key, (unix_ms, digest, entry)) in newest {
             // The entry that stands is said once more, so that the log's last word on it is the one that counts.
             if last.get(&key).is_some_and(|last| *last < (unix_ms, digest)) {
-                self.note(&entry)?;
+                self.put(&entry)?;
             }
         }
         Ok(u64::try_from(new.len()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_on_which_the_check_fails_is_named() {
+        let batch: Vec<Raw> = (0..9)
+            .map(|number| Raw { id: [number; 32], attempt: None, decoded: None, run: None, chunks: Vec::new() })
+            .collect();
+        let found = check_by(batch, &|raw| {
+            assert!(raw.id[0] != 4, "as a decoder that fails");
+            check_one(raw, &Mutex::new(()))
+        });
+        let owners: Vec<String> = found.faults.iter().map(|fault| fault.owner.clone()).collect();
+        let expected: Vec<String> = (0..9).map(|number| format!("attempt {}", Digest([number; 32]))).collect();
+        assert_eq!((owners, found.checked.len()), (expected, 0));
+        assert_eq!(found.faults[4].fault, "its content makes no sense");
+        assert_eq!(found.faults[5].fault, "it is missing");
     }
 }

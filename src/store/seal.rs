@@ -1,5 +1,6 @@
 //! Changes to the ledger: each is one transaction and one or more entries of the log.
 
+use super::merge::{Standing, standing};
 use super::tables::{
     ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, SOURCES,
     TAGS, TOTALS, UNMEASURED, VALUES,
@@ -11,6 +12,7 @@ use crate::wire::{
     encode_series, encode_source,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
+use std::collections::BTreeMap;
 
 /// Whether an attempt was new to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Writer<'txn> {
     pub(super) txn: &'txn WriteTransaction,
     head: Digest,
     log_len: u64,
+    /// When each thing that can be given anew was last given, once that was asked.
+    newest: Option<BTreeMap<Standing, i64>>,
 }
 
 pub(super) fn outcome_code(outcome: &Outcome) -> u8 {
@@ -74,7 +78,7 @@ impl<'txn> Writer<'txn> {
         let log_len = txn.open_table(LOG)?.len()?;
         let meta = txn.open_table(META)?;
         let head = meta.get("log_head")?.and_then(|bytes| bytes.value().try_into().ok()).map(Digest);
-        Ok(Self { txn, head: head.unwrap_or(Digest([0; 32])), log_len })
+        Ok(Self { txn, head: head.unwrap_or(Digest([0; 32])), log_len, newest: None })
     }
 
     pub(super) fn finish(self) -> Result<(), StoreError> {
@@ -163,25 +167,47 @@ impl<'txn> Writer<'txn> {
         Ok(Added::New(id))
     }
 
-    /// Keeps a text that runs were made from. Of two that stand for one original the one that sorts first stays, so that it does not matter which came first.
+    /// Keeps a text that runs were made from.
     pub fn keep(&mut self, source: &SourceText) -> Result<(), StoreError> {
         if source.kept.len() <= SourceText::MOST_BYTES {
-            self.keep_encoded(source.original.0, &encode_source(source)?)?;
+            self.keep_encoded(source.key().0, &encode_source(source)?)?;
         }
         Ok(())
     }
 
-    pub(super) fn keep_encoded(&mut self, original: Id, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn keep_encoded(&mut self, key: Id, bytes: &[u8]) -> Result<(), StoreError> {
         let mut table = self.txn.open_table(SOURCES)?;
-        let stays = table.get(original)?.is_some_and(|known| known.value() <= bytes);
-        if !stays {
-            table.insert(original, bytes)?;
+        // The key is a digest of the content.
+        if table.get(key)?.is_none() {
+            table.insert(key, bytes)?;
         }
         Ok(())
     }
 
     /// Writes an entry about something that the ledger holds: a tag, a note, a hiding, a verdict.
+    ///
+    /// Of what can be given anew the newest stands in a merge. So an entry is never dated before one that it takes the place of, be the clock what it may.
     pub fn note(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
+        let Some(key) = standing(entry) else { return self.put(entry) };
+        if self.newest.is_none() {
+            let mut newest = BTreeMap::new();
+            for entry in self.entries()? {
+                if let Some(key) = standing(&entry) {
+                    let at: &mut i64 = newest.entry(key).or_insert(entry.unix_ms);
+                    *at = entry.unix_ms.max(*at);
+                }
+            }
+            self.newest = Some(newest);
+        }
+        let newest = self.newest.get_or_insert_default();
+        let after = newest.get(&key).map_or(i64::MIN, |newest| newest.saturating_add(1));
+        let entry = LogEntry { unix_ms: entry.unix_ms.max(after), change: entry.change.clone() };
+        newest.insert(key, entry.unix_ms);
+        self.put(&entry)
+    }
+
+    /// Writes an entry as it is.
+    pub(super) fn put(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         match &entry.change {
             Change::Sealed(_) | Change::Imported(_) => {
                 // Only attempts that are kept have such entries, and `add` writes them.

@@ -27,12 +27,16 @@ pub enum ChunkError {
         expected: u64,
     },
     /// More points than any attempt has.
-    #[error("a chunk of {0} values is refused (at most {MAX_POINTS})")]
+    #[error("a chunk of {0} values is refused (at most {MAX_POINTS} points, and {MAX_BYTES} bytes of memory)")]
     TooLong(u64),
 }
 
 /// At 100 Hz this is more than five days of one series.
 const MAX_POINTS: u64 = 50_000_000;
+/// What a point takes in memory.
+const POINT_BYTES: u64 = 16;
+/// No chunk takes more memory than this once it is decoded, whatever it says.
+const MAX_BYTES: u64 = MAX_POINTS * POINT_BYTES;
 
 #[derive(Encode, Decode)]
 enum PositionsV1 {
@@ -142,12 +146,23 @@ pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
     Ok(encode("series", &wire)?)
 }
 
-/// Decodes a series, bit for bit as it was encoded.
-pub fn decode_series(bytes: &[u8]) -> Result<Series, ChunkError> {
+fn series_frame(bytes: &[u8]) -> Result<(SeriesV1, u64), ChunkError> {
     let wire: SeriesV1 = decode("series", bytes)?;
     if wire.len > MAX_POINTS {
         return Err(ChunkError::TooLong(wire.len));
     }
+    let memory = wire.len * POINT_BYTES;
+    Ok((wire, memory))
+}
+
+/// How many bytes of memory a series takes once it is decoded; a chunk of a few bytes can be many points.
+pub fn series_memory(bytes: &[u8]) -> Result<u64, ChunkError> {
+    Ok(series_frame(bytes)?.1)
+}
+
+/// Decodes a series, bit for bit as it was encoded.
+pub fn decode_series(bytes: &[u8]) -> Result<Series, ChunkError> {
+    let (wire, _) = series_frame(bytes)?;
     let positions = match wire.positions {
         PositionsV1::Regular { start, stride } => {
             (0..wire.len).map(|i| start.wrapping_add(stride.wrapping_mul(i))).collect()
@@ -200,12 +215,26 @@ pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
     Ok(encode("phases", &wire)?)
 }
 
+fn phases_frame(bytes: &[u8]) -> Result<(PhasesV1, u64), ChunkError> {
+    let wire: PhasesV1 = decode("phases", bytes)?;
+    let longest = wire.names.iter().map(String::len).max().unwrap_or(0);
+    // Five columns, the phase itself, and a name of its own.
+    let each = 5 * size_of::<u64>() + size_of::<Phase>() + longest;
+    let memory = u64::try_from(each).ok().and_then(|each| each.checked_mul(wire.len));
+    match memory.filter(|memory| *memory <= MAX_BYTES) {
+        Some(memory) => Ok((wire, memory)),
+        None => Err(ChunkError::TooLong(wire.len)),
+    }
+}
+
+/// How many bytes of memory phases take once they are decoded.
+pub fn phases_memory(bytes: &[u8]) -> Result<u64, ChunkError> {
+    Ok(phases_frame(bytes)?.1)
+}
+
 /// Decodes the phases of an attempt.
 pub fn decode_phases(bytes: &[u8]) -> Result<Vec<Phase>, ChunkError> {
-    let wire: PhasesV1 = decode("phases", bytes)?;
-    if wire.len > MAX_POINTS {
-        return Err(ChunkError::TooLong(wire.len));
-    }
+    let (wire, _) = phases_frame(bytes)?;
     let column = |bytes: &[u8]| decompress::<u64>(bytes, wire.len);
     let (name, index, rank) = (column(&wire.name)?, column(&wire.index)?, column(&wire.rank)?);
     let (start, duration) = (column(&wire.start_ns)?, column(&wire.duration)?);
@@ -222,6 +251,14 @@ pub fn decode_phases(bytes: &[u8]) -> Result<Vec<Phase>, ChunkError> {
             })
         })
         .collect()
+}
+
+/// A chunk of a few bytes that says that it is so many equal points.
+#[cfg(test)]
+pub(crate) fn bomb(len: u64) -> Vec<u8> {
+    let positions = PositionsV1::Regular { start: 0, stride: 1 };
+    let (name, values) = ("loss".to_owned(), ValuesV1::Constant(0));
+    encode("series", &SeriesV1 { name, unit: String::new(), axis: 0, len, positions, values }).unwrap()
 }
 
 #[cfg(test)]
@@ -299,5 +336,24 @@ mod tests {
         let negative_zero =
             Series { values: vec![-0.0, 1.0], positions: vec![0, 1], ..Series::new("z", "", Axis::Step) };
         assert_eq!(bits(&decode_series(&encode_series(&negative_zero).unwrap()).unwrap()), bits(&negative_zero));
+    }
+    #[test]
+    fn what_a_chunk_takes_is_known_before_it_is_decoded() {
+        assert_eq!(series_memory(&bomb(1_000_000)).unwrap(), 16_000_000);
+        assert!(bomb(MAX_POINTS).len() < 40);
+        assert_eq!(series_memory(&bomb(MAX_POINTS)).unwrap(), 800_000_000);
+        for len in [MAX_POINTS + 1, u64::MAX] {
+            assert!(matches!(decode_series(&bomb(len)), Err(ChunkError::TooLong(_))));
+        }
+        // A long name that each of many phases would hold.
+        let phases = |len: u64, name: usize| {
+            let column = || compress(&vec![0u64; 1000]).unwrap();
+            let (name, names) = (column(), vec!["n".repeat(name)]);
+            let (index, rank, start_ns, duration) = (column(), column(), column(), column());
+            encode("phases", &PhasesV1 { names, len, name, index, rank, start_ns, duration }).unwrap()
+        };
+        assert_eq!(decode_phases(&phases(1000, 10)).unwrap().len(), 1000);
+        assert!(matches!(decode_phases(&phases(1000, 1 << 20)), Err(ChunkError::TooLong(1000))));
+        assert!(matches!(decode_phases(&phases(MAX_POINTS, 1)), Err(ChunkError::TooLong(_))));
     }
 }

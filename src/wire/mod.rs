@@ -14,13 +14,15 @@ mod pack;
 mod source;
 mod v1;
 
-pub use chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series};
+pub use chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory};
 pub use entry::{decode_entry, encode_entry};
 pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, write_event};
 pub use json::{JsonFault, from_json, to_json, to_json_line, to_json_text};
 pub use kernels::{Kernels, KernelsError, decode_kernels, encode_kernels};
 pub use log::{decode_log_entry, decode_row, encode_log_entry, encode_row};
-pub use pack::{PACK_MAGIC, PackError, Packed, decode_pack, decode_packed, encode_pack, encode_packed};
+pub use pack::{
+    PACK_MAGIC, PACK_MOST_BYTES, PackError, Packed, decode_pack, decode_packed, encode_pack, encode_packed,
+};
 pub use source::{decode_source, encode_source};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};
 
