@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use crate::record::{AttemptId, Sealed, SourceText, Target};
 use crate::report::{bytes, count, table_of};
 use crate::store::{Reader, StoreError};
-use crate::wire::{Packed, encode_packed};
+use crate::wire::{Packed, decode_packed, encode_packed};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -29,6 +29,10 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let packed = context.store().read(|reader| collect(reader, &args.ids))??;
     let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
+    // What is written can be read back, by this program at least: nothing is missing, nothing too large.
+    if let Err(error) = decode_packed(&pack) {
+        return Err(Failure::new(exit::LEDGER, format!("what would be packed is not whole: {error}")));
+    }
     write_new(&args.output, &pack)?;
     let file = args.output.display().to_string();
     context.answer(
@@ -64,7 +68,8 @@ fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Packed, Failure
     let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();
     for sealed in attempts.values() {
         for (_, digest) in SourceText::named_by(&sealed.attempt.settings, &sealed.attempt.facts) {
-            sources.extend(reader.source(digest)?.map(|source| (digest, source)));
+            let source = reader.source(digest, &sealed.attempt.facts)?;
+            sources.extend(source.map(|source| (source.key(), source)));
         }
     }
     Ok(Ok(Packed { attempts: attempts.into_values().collect(), sources: sources.into_values().collect() }))

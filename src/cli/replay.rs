@@ -9,13 +9,13 @@ use crate::analysis::{FieldDifference, PartDifference, environment_changes, why}
 use crate::engine::{Bound, Launch};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
-use crate::report::{document, environment_value, fields_text, table_of, why_text, why_value};
+use crate::report::{document, environment_value, fields_text, plain, table_of, why_text, why_value};
 use std::path::PathBuf;
 
 /// Say what this machine would make of a packed run, and execute it with --trust
 ///
 /// Without --trust nothing is executed and nothing is written: what would be another run here, and what else differs of the surroundings, is named (exit code
-/// 1 if it would be another run, 2 if it cannot be executed here). With --trust the pack is taken into the ledger and the run executed again, with a
+/// 1 if it would be another run or there is no finished attempt to repeat, 2 if it cannot be executed here). With --trust the pack is taken into the ledger and the run executed again, with a
 /// verdict as of `rerun`.
 ///
 /// Example: ledger replay run.pack
@@ -56,9 +56,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return tell(sealed, &check(sealed, &facts(&[]))?, context);
     }
     // What cannot be executed here is not taken in either.
-    bind_again(sealed, &id.0.prefix(8))?;
+    bind_again(sealed, &id.0.prefix(8), true)?;
     context.store().write(|writer| {
-        packed.sources.iter().try_for_each(|source| writer.keep(source))?;
+        packed.named_sources().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite(sealed, clock::unix_ms())
     })?;
     let original: Original = rerun::find(context, &id.to_string())?;
@@ -70,7 +70,7 @@ fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
 }
 
 fn check(sealed: &Sealed, facts: &Table) -> Result<Checked, Failure> {
-    let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8))?;
+    let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), false)?;
     let parts = why(&sealed.run, &bound.run);
     Ok(Checked { parts, changed: environment_changes(&sealed.attempt.facts, facts), bound })
 }
@@ -78,7 +78,7 @@ fn check(sealed: &Sealed, facts: &Table) -> Result<Checked, Failure> {
 fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {
     let command = match &checked.bound.launch {
         Launch::Trainer => "the built-in trainer".to_owned(),
-        Launch::Program { argv, directory } => format!("{argv:?} in `{}`", directory.display()),
+        Launch::Program { argv, directory } => format!("{argv:?} in `{}`", plain(&directory.display().to_string())),
     };
     let same = checked.parts.is_empty();
     if context.json {

@@ -6,11 +6,12 @@ use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{Grade, Margin, environment_changes, verdict, why};
-use crate::engine::{Bound, Cause, Executed, Launch, Machine, Sweep, plan, rebind};
+use crate::engine::{Bound, Cause, Executed, Machine, Sweep, plan, rebind};
 use crate::host::clock;
-use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, Table};
+use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, SourceText, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 use crate::store::{Reader, StoreError};
+use std::collections::BTreeSet;
 
 /// Execute a run again, and say whether it did the same
 ///
@@ -63,7 +64,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) struct Original {
     pub(super) id: AttemptId,
     pub(super) sealed: Sealed,
-    /// All finished attempts of the run that count, this one among them.
+    /// All finished attempts of the run that count, this one among them; without reruns and those of other ledgers.
     pub(super) earlier: Vec<Attempt>,
     /// Whether it came from another ledger.
     pub(super) is_foreign: bool,
@@ -75,23 +76,39 @@ pub(super) fn find(context: &Context, text: &str) -> Result<Original, Failure> {
         Ok(match context::resolve_attempt(reader, text)? {
             Err(failure) => Err(failure),
             Ok((id, sealed)) => {
-                let earlier = earlier(reader, sealed.run.id)?;
-                Ok(Original { id, is_foreign: reader.was_imported(id)?, sealed, earlier })
+                let is_foreign = reader.was_imported(id)?;
+                let earlier = earlier(reader, sealed.run.id, id, is_foreign)?;
+                Ok(Original { id, is_foreign, sealed, earlier })
             }
         })
     })?
 }
 
-fn earlier(reader: &Reader<'_>, run: RunId) -> Result<Vec<Attempt>, StoreError> {
+/// What was executed again to be compared is no reference for the next comparison, nor is what another ledger says of a run of this one.
+fn earlier(reader: &Reader<'_>, run: RunId, original: AttemptId, is_foreign: bool) -> Result<Vec<Attempt>, StoreError> {
+    let no_reference: BTreeSet<AttemptId> = reader
+        .log()?
+        .into_iter()
+        .filter_map(|entry| match entry.change {
+            Change::Verdict { rerun: id, .. } => Some(id),
+            Change::Imported(id) => (!is_foreign).then_some(id),
+            _ => None,
+        })
+        .collect();
     let mut found = Vec::new();
     for (id, _) in reader.attempts_of(run)? {
+        if id != original && no_reference.contains(&id) {
+            continue;
+        }
         found.extend(reader.attempt(id)?.filter(|attempt| attempt.counts().is_ok()));
     }
     Ok(found)
 }
 
 /// What this machine makes of a recorded run.
-pub(super) fn bind_again(sealed: &Sealed, shown: &str) -> Result<Bound, Failure> {
+///
+/// `asks_git` says whether git may be asked of the program's folder: a repository can name commands that git executes, and the record says which folder.
+pub(super) fn bind_again(sealed: &Sealed, shown: &str, asks_git: bool) -> Result<Bound, Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
         let text = format!("`{shown}` has no finished attempt to compare with (the newest is {outcome}: {reason})");
@@ -101,7 +118,8 @@ pub(super) fn bind_again(sealed: &Sealed, shown: &str) -> Result<Bound, Failure>
         let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
         return Err(Failure::new(exit::NO, text));
     }
-    Ok(rebind(&sealed.run, &sealed.attempt.settings, trainer().as_ref(), &Machine::default())?)
+    let machine = if asks_git { Machine::default() } else { Machine::without_git(&sealed.run) };
+    Ok(rebind(&sealed.run, &sealed.attempt.settings, trainer().as_ref(), &machine)?)
 }
 
 /// Executes it as often as wanted, and judges.
@@ -112,8 +130,20 @@ pub(super) fn rerun(
     consent: Consent,
     context: &Context,
 ) -> Result<u8, Failure> {
-    let bound = bind_again(&original.sealed, &original.id.0.prefix(8))?;
-    let facts = facts(&[]);
+    let command = original.sealed.run.parts.program.as_table().and_then(|program| program.get("command"));
+    if let (Some(command), true, false) = (command, original.is_foreign, consent.trust) {
+        let words: Vec<&str> = match command {
+            Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let text = format!("its command came from another ledger and is not executed (--trust executes it): {words:?}");
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    let bound = bind_again(&original.sealed, &original.id.0.prefix(8), true)?;
+    let mut facts = facts(&[]);
+    // It is made from the same text, of which the same is kept.
+    let redacted = original.sealed.attempt.facts.get_key_value(SourceText::REDACTED);
+    facts.extend(redacted.map(|(name, value)| (name.clone(), value.clone())));
     let changed = environment_changes(&original.sealed.attempt.facts, &facts);
     let parts = why(&original.sealed.run, &bound.run);
     let surroundings = fields_text(&changed, "recorded", "here");
@@ -124,10 +154,6 @@ pub(super) fn rerun(
         }
         let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
-    }
-    if let (Launch::Program { argv, .. }, true, false) = (&bound.launch, original.is_foreign, consent.trust) {
-        let text = format!("its command came from another ledger and is not executed (--trust executes it): {argv:?}");
-        return Err(Failure::new(exit::USAGE, text));
     }
     if !changed.is_empty() {
         say(&format!("changed since it was recorded:\n{}", surroundings.trim_end()));

@@ -1,10 +1,11 @@
 //! `ledger unpack`
 
 use super::context::{Context, say, write_new};
-use super::failure::Failure;
+use super::failure::{Failure, exit};
 use super::import::packs::{read_pack, run as import};
-use crate::record::SourceText;
-use std::path::PathBuf;
+use crate::record::{Digest, SourceText};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// Take packs into the ledger, after every id and digest in them was recomputed
 ///
@@ -23,23 +24,39 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let targets = match &args.sources {
+        Some(dir) => targets(dir, &args.files)?,
+        None => BTreeMap::new(),
+    };
+    // What cannot be written is found out before anything is taken in.
+    if let Some(path) = targets.keys().find(|path| path.symlink_metadata().is_ok()) {
+        return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
+    }
+    if let Some(dir) = args.sources.as_ref().filter(|dir| !dir.is_dir()) {
+        return Err(Failure::new(exit::USAGE, format!("`{}` is no folder", dir.display())));
+    }
     let code = import(&args.files, context)?;
-    let Some(dir) = &args.sources else { return Ok(code) };
-    for path in &args.files {
-        let packed = read_pack(path)?;
-        for source in &packed.sources {
-            let named = packed.attempts.iter().find_map(|sealed| {
-                let named = SourceText::named_by(&sealed.attempt.settings, &sealed.attempt.facts);
-                named.into_iter().find(|(_, digest)| *digest == source.original)
-            });
-            // The name is made here: nothing in a pack is a path.
-            let kind = named.map_or("source", |(kind, _)| kind);
-            let ending = if kind == "manifest" { "toml" } else { "diff" };
-            let path = dir.join(format!("{kind}-{}.{ending}", source.original.prefix(8)));
-            write_new(&path, &source.kept)?;
-            let note = if source.is_redacted { " (secrets were taken out)" } else { "" };
-            say(&format!("{}{note}", path.display()));
-        }
+    for (path, source) in &targets {
+        write_new(path, &source.kept)?;
+        let note = if source.is_redacted { " (secrets were taken out)" } else { "" };
+        say(&format!("{}{note}", path.display()));
     }
     Ok(code)
+}
+
+/// What is to be written where: each text once, of however many packs.
+fn targets(dir: &Path, files: &[PathBuf]) -> Result<BTreeMap<PathBuf, SourceText>, Failure> {
+    let mut targets: BTreeMap<PathBuf, SourceText> = BTreeMap::new();
+    for path in files {
+        for (kind, source) in read_pack(path)?.named_sources() {
+            // The name is made here: nothing in a pack is a path.
+            let ending = if kind == "manifest" { "toml" } else { "diff" };
+            let name = |digest: Digest| dir.join(format!("{kind}-{}.{ending}", digest.prefix(8)));
+            let plain = name(source.original);
+            // Of one original, secrets may have been taken out in two ways.
+            let is_other = targets.get(&plain).is_some_and(|known| known != source);
+            targets.insert(if is_other { name(source.key()) } else { plain }, source.clone());
+        }
+    }
+    Ok(targets)
 }

@@ -2,7 +2,7 @@
 
 use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
 use crate::host::{HostError, cpu, environment, files, git};
-use crate::record::{Digest, Table};
+use crate::record::{Digest, Run, Table};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ pub struct Machine {
     gpus: OnceCell<GpuState>,
     program_files: RefCell<BTreeMap<PathBuf, Digest>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
+    /// What is told of every repository in git's place.
+    told: Option<Table>,
 }
 
 /// What was found of the GPUs.
@@ -42,6 +44,14 @@ impl GpuState {
 }
 
 impl Machine {
+    /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
+    pub fn without_git(run: &Run) -> Self {
+        let recorded = |name: &str| run.parts.program.as_table().and_then(|program| program.get(name)).cloned();
+        let facts = [("git.commit", "git_commit"), ("git.patch", "git_patch")];
+        let told = facts.into_iter().filter_map(|(fact, field)| Some((fact.to_owned(), recorded(field)?))).collect();
+        Self { told: Some(told), ..Self::default() }
+    }
+
     pub(super) fn cpu_name(&self) -> &str {
         self.cpu_name.get_or_init(cpu::cpu_name)
     }
@@ -108,6 +118,9 @@ impl Machine {
 
     /// What git says of a folder, asked once: a sweep of a thousand cells has one repository.
     pub(super) fn git(&self, directory: &Path) -> Table {
+        if let Some(told) = &self.told {
+            return told.clone();
+        }
         self.repositories.borrow_mut().entry(directory.to_owned()).or_insert_with(|| git::facts(directory)).clone()
     }
 

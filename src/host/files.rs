@@ -29,9 +29,14 @@ pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
 /// `data` and `data.gz` of the same content have the same digest.
 ///
 /// # Errors
-/// If the file cannot be read, is a directory, or is a damaged gzip stream.
+/// If it cannot be read, is no regular file (a device may have no end, a pipe no writer), or is a damaged gzip stream.
 pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
     let failed = |source| unreadable(path, source);
+    let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+    if !kind.is_file() {
+        let kind = if kind.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::Unsupported };
+        return Err(failed(std::io::Error::new(kind, "it is no regular file")));
+    }
     let file = File::open(path).map_err(failed)?;
     let mut magic = Vec::with_capacity(2);
     (&file).take(2).read_to_end(&mut magic).map_err(failed)?;
@@ -213,6 +218,7 @@ fn unreadable(path: &Path, source: std::io::Error) -> HostError {
     let remedy = match source.kind() {
         ErrorKind::NotFound => "check the path",
         ErrorKind::IsADirectory => "name a file, not a directory",
+        ErrorKind::Unsupported => "name a regular file",
         ErrorKind::PermissionDenied => "make it readable for this user",
         ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
             "the gzip stream is damaged or cut; fetch the file again"
@@ -325,5 +331,15 @@ mod tests {
     #[test]
     fn nonces_differ() {
         assert_ne!(random_nonce().unwrap(), random_nonce().unwrap());
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [pipe.as_path(), Path::new("/dev/zero"), dir.path()] {
+            assert!(digest_content(path).is_err(), "{}", path.display());
+        }
     }
 }

@@ -31,7 +31,7 @@ pub use cluster::{
 };
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
-pub use difference::{diff_text, diff_value, environment_value, fields_text, why_text, why_value};
+pub use difference::{diff_text, diff_value, environment_value, fields_text, plain, why_text, why_value};
 pub use document::{document, table_of};
 pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};

@@ -6,7 +6,9 @@
 //! Format 2 holds many attempts and the texts that they were made from: after magic and digest come frames of one byte that says what it is, four that say how long, and
 //! the content. Nothing in a pack is a path.
 
-use super::chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series};
+use super::chunk::{
+    ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
+};
 use super::source::{decode_source, encode_source};
 use super::v1::{WireError, decode, decode_attempt, decode_run, encode, encode_attempt, encode_run};
 use crate::record::{Digest, Inconsistency, Sealed, SourceText};
@@ -27,9 +29,15 @@ pub enum PackError {
     /// Bytes were changed or lost.
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
-    /// One attempt is more than a pack can hold.
-    #[error("one of the attempts has more than 4 GiB")]
+    /// One attempt is more than a frame of a pack can hold.
+    #[error("one of the attempts has more than 64 MiB (`merge` takes a whole ledger)")]
     Large,
+    /// All together is more than a pack can hold.
+    #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
+    Long,
+    /// It would take more memory than any pack should.
+    #[error("its series and phases take more than 2 GiB of memory (`merge` takes a whole ledger)")]
+    Memory,
     /// The run or attempt does not decode.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -41,6 +49,13 @@ pub enum PackError {
     Inconsistent(#[from] Inconsistency),
 }
 
+/// No pack is longer.
+pub const PACK_MOST_BYTES: u64 = 1 << 30;
+/// No attempt's frame is longer: what decodes it allocates no more on its word.
+const FRAME_MOST_BYTES: usize = 64 << 20;
+/// What the series and phases of a pack may take in memory, all together: a few bytes can say that they are millions of points.
+const MOST_MEMORY: u64 = 2 << 30;
+
 /// What lies in a pack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packed {
@@ -48,6 +63,16 @@ pub struct Packed {
     pub attempts: Vec<Sealed>,
     /// Texts that they were made from.
     pub sources: Vec<SourceText>,
+}
+
+impl Packed {
+    /// The sources that an attempt of the pack names; nobody asks for others.
+    pub fn named_sources(&self) -> impl Iterator<Item = (&'static str, &SourceText)> {
+        self.sources.iter().filter_map(|source| {
+            let mut attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
+            Some((attempts.find_map(|attempt| source.kind(&attempt.settings, &attempt.facts))?, source))
+        })
+    }
 }
 
 const OF_ATTEMPT: u8 = 1;
@@ -69,13 +94,21 @@ pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
     for source in &packed.sources {
         frame(OF_SOURCE, encode_source(source)?)?;
     }
-    Ok([PACK_MAGIC[..7].to_vec(), vec![2], Digest::of(&body).0.to_vec(), body].concat())
+    let pack = [PACK_MAGIC[..7].to_vec(), vec![2], Digest::of(&body).0.to_vec(), body].concat();
+    if u64::try_from(pack.len()).is_ok_and(|length| length <= PACK_MOST_BYTES) {
+        Ok(pack)
+    } else {
+        Err(PackError::Long)
+    }
 }
 
 /// Decodes and checks a pack of either format.
 pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7]) {
         return Err(PackError::NoPack);
+    }
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > PACK_MOST_BYTES) {
+        return Err(PackError::Long);
     }
     match bytes[7] {
         0 | 1 => Ok(Packed { attempts: vec![decode_pack(bytes)?], sources: Vec::new() }),
@@ -90,11 +123,12 @@ fn decode_frames(bytes: &[u8]) -> Result<Packed, PackError> {
         return Err(PackError::Damaged);
     }
     let mut packed = Packed::default();
+    let mut memory = MOST_MEMORY;
     while let Some((head, rest)) = body.split_at_checked(5) {
         let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
         let (content, rest) = rest.split_at_checked(length).ok_or(PackError::Damaged)?;
         match head[0] {
-            OF_ATTEMPT => packed.attempts.push(decode_body(content)?),
+            OF_ATTEMPT => packed.attempts.push(decode_body(content, &mut memory)?),
             OF_SOURCE => packed.sources.push(decode_source(content)?),
             _ => return Err(PackError::Damaged),
         }
@@ -124,7 +158,8 @@ fn encode_body(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
         series: sealed.series.iter().map(encode_series).collect::<Result<_, _>>()?,
         phases: encode_phases(&sealed.phases)?,
     };
-    Ok(encode("pack", &body)?)
+    let bytes = encode("pack", &body)?;
+    if bytes.len() <= FRAME_MOST_BYTES { Ok(bytes) } else { Err(PackError::Large) }
 }
 
 /// Decodes and checks a pack.
@@ -140,11 +175,17 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     if Digest::of(body).0 != *digest {
         return Err(PackError::Damaged);
     }
-    decode_body(body)
+    decode_body(body, &mut { MOST_MEMORY })
 }
 
-fn decode_body(body: &[u8]) -> Result<Sealed, PackError> {
+/// `memory` is what may be taken still, and is made less by what is taken.
+fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
     let body: BodyV1 = decode("pack", body)?;
+    let mut takes = phases_memory(&body.phases)?;
+    for chunk in &body.series {
+        takes = takes.saturating_add(series_memory(chunk)?);
+    }
+    *memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
     let sealed = Sealed {
         run: decode_run(&body.run)?,
         attempt: decode_attempt(&body.attempt)?,
@@ -158,6 +199,7 @@ fn decode_body(body: &[u8]) -> Result<Sealed, PackError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Attempt, Nonce, Outcome, Parts, Phase, Run, Table, Tail};
     use proptest::prelude::*;
 
     fn packed() -> Vec<u8> {
@@ -199,5 +241,81 @@ mod tests {
         assert!(matches!(decode_packed(&signed(&long)), Err(PackError::Damaged)));
         assert!(matches!(decode_packed(&signed(&[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
         assert!(matches!(decode_packed(&signed(&[1, 0])), Err(PackError::Damaged)));
+    }
+    fn an_attempt() -> Sealed {
+        let none = || "none".into();
+        let (container, cuda, driver, device) = (none(), none(), none(), none());
+        let run =
+            Run::new(Parts { config: Table::new().into(), program: none(), container, cuda, driver, device, seed: 1 });
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce([1; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: Default::default(),
+            digests: Default::default(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Phase::digest_all(&[]),
+        };
+        Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
+    }
+
+    #[test]
+    fn a_pack_of_a_few_bytes_takes_no_memory_on_its_word() {
+        let attempt = an_attempt();
+        let body = |bombs: usize, len: u64| {
+            let (run, phases) = (encode_run(&attempt.run).unwrap(), encode_phases(&[]).unwrap());
+            let series = vec![crate::wire::chunk::bomb(len); bombs];
+            encode("pack", &BodyV1 { run, attempt: encode_attempt(&attempt.attempt).unwrap(), series, phases }).unwrap()
+        };
+        let one = body(100, 50_000_000);
+        assert!(one.len() < 10_000);
+        let frame =
+            |body: &[u8]| [&[OF_ATTEMPT], u32::try_from(body.len()).unwrap().to_le_bytes().as_slice(), body].concat();
+        assert!(matches!(decode_packed(&signed(&frame(&one))), Err(PackError::Memory)));
+        let old = [PACK_MAGIC.as_slice(), &Digest::of(&one).0, &one].concat();
+        assert!(matches!(decode_packed(&old), Err(PackError::Memory)));
+        // What is within the limit is looked at, and taken from what is left.
+        let mut memory = 2_000_000;
+        assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Inconsistent(_))));
+        assert_eq!(memory, 400_000);
+        assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Memory)));
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_not_written() {
+        let mut attempt = an_attempt();
+        assert!(
+            decode_packed(&encode_packed(&Packed { attempts: vec![attempt.clone()], sources: Vec::new() }).unwrap())
+                .is_ok()
+        );
+        attempt.attempt.facts.insert("long".to_owned(), "x".repeat(FRAME_MOST_BYTES).into());
+        assert!(matches!(encode_pack(&attempt), Err(PackError::Large)));
+        assert!(matches!(
+            encode_packed(&Packed { attempts: vec![attempt], sources: Vec::new() }),
+            Err(PackError::Large)
+        ));
+    }
+
+    #[test]
+    fn texts_that_no_attempt_names_are_none_of_the_pack() {
+        let mut one = an_attempt();
+        let text = |kept: &str| SourceText { original: Digest::of(b"secret"), is_redacted: true, kept: kept.into() };
+        let (genuine, forged) = (text("(redacted)"), text("evil"));
+        let kept = b"name = 1".to_vec();
+        let patch = SourceText { original: Digest::of(&kept), is_redacted: false, kept };
+        one.attempt.settings.insert("manifest.digest".to_owned(), genuine.original.to_string().into());
+        one.attempt.facts.extend(SourceText::redacted(std::slice::from_ref(&genuine)));
+        let sources = vec![forged, genuine.clone(), patch.clone()];
+        let mut packed = Packed { attempts: vec![one], sources };
+        assert_eq!(packed.named_sources().collect::<Vec<_>>(), [("manifest", &genuine)]);
+        packed.attempts[0].attempt.facts.insert("git.patch".to_owned(), patch.original.to_string().into());
+        assert_eq!(packed.named_sources().collect::<Vec<_>>(), [("manifest", &genuine), ("patch", &patch)]);
     }
 }

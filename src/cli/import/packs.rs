@@ -1,12 +1,13 @@
 //! `ledger import FILE…`
 
-use crate::cli::context::{Context, read_file};
+use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::host::clock;
 use crate::record::Value;
 use crate::report::{columns, table_of};
 use crate::store::Added;
-use crate::wire::{Packed, decode_packed};
+use crate::wire::{PACK_MOST_BYTES, PackError, Packed, decode_packed};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
@@ -14,8 +15,8 @@ pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Fa
     let mut sources = Vec::new();
     for path in files {
         let packed = read_pack(path)?;
+        sources.extend(packed.named_sources().map(|(_, source)| source.clone()));
         packs.extend(packed.attempts.into_iter().map(|sealed| (path, sealed)));
-        sources.extend(packed.sources);
     }
     let added = context.store().write(|writer| {
         sources.iter().try_for_each(|source| writer.keep(source))?;
@@ -44,16 +45,18 @@ pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Fa
     Ok(exit::YES)
 }
 
-/// Larger packs are refused before they are read (`merge` takes a whole ledger).
-const MOST_BYTES: u64 = 1 << 30;
-
 /// Reads a pack and recomputes every id and digest in it.
 pub(in crate::cli) fn read_pack(path: &Path) -> Result<Packed, Failure> {
     let refused = |why: String| Failure::new(exit::USAGE, format!("`{}` is refused: {why}", path.display()));
-    if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > MOST_BYTES) {
-        return Err(refused("it has more than 1 GiB".to_owned()));
+    let unread = |error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display()));
+    // What a pipe holds is not told by its length.
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(unread)?;
+    if file.metadata().is_ok_and(|metadata| metadata.len() > PACK_MOST_BYTES) {
+        return Err(refused(PackError::Long.to_string()));
     }
-    decode_packed(&read_file(path)?).map_err(|error| refused(error.to_string()))
+    file.take(PACK_MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+    decode_packed(&bytes).map_err(|error| refused(error.to_string()))
 }
 
 /// `new` or `known`.
