@@ -16,6 +16,13 @@ use crate::report::{self, Effected};
 /// Example: ledger effects --model resnet50 --metric energy --axes batch_size,precision
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    #[command(flatten)]
+    question: Question,
+}
+
+/// Arguments that say which effects are meant.
+#[derive(Debug, clap::Args)]
+pub(super) struct Question {
     /// The model
     #[arg(long, value_name = "M")]
     model: String,
@@ -38,18 +45,35 @@ const MOST_LEVELS: usize = 24;
 const MOST_AXES: usize = 8;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let (found, _) = find(&args.question, context)?;
+    context.answer(|| report::effects_text(&found), || report::effects_value(&found))?;
+    Ok(exit::YES)
+}
+
+/// The effects that are asked for, and the observations that they were found from.
+pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<f64>), Failure> {
     let selected = args.selection.select(context, Some(&args.model))?;
     let metric = selected.metric(&args.metric, "--metric")?;
+    judge(&args.model, &metric, &args.axes, &selected)?.ok_or_else(|| nothing(context, &args.model, &metric))
+}
+
+/// The effects on a metric, and the observations that they were found from; none without observations.
+pub(super) fn judge(
+    model: &str,
+    metric: &str,
+    axes: &[String],
+    selected: &Selected,
+) -> Result<Option<(Effected, Vec<f64>)>, Failure> {
     let observed: Vec<(&Trial, f64)> = selected
         .trials
         .iter()
-        .filter_map(|trial| Some((trial, trial.measured(&metric, &selected.admitted).ok()?)))
+        .filter_map(|trial| Some((trial, trial.measured(metric, &selected.admitted).ok()?)))
         .collect();
     if observed.is_empty() {
-        return Err(nothing(context, &args.model, &metric));
+        return Ok(None);
     }
     let mut notes = Vec::new();
-    let factors = factors(args, &selected, &observed, &mut notes)?;
+    let factors = factors(axes, selected, &observed, &mut notes)?;
     let values: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
     let Some(effects) = effects(&factors, &values) else {
         let why =
@@ -59,31 +83,30 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not judged: {why}")));
     let found = Effected {
-        model: args.model.clone(),
-        unit: selected.unit(&metric),
-        direction: known_metric(&metric).map(|known| known.direction),
+        model: model.to_owned(),
+        unit: selected.unit(metric),
+        direction: known_metric(metric).map(|known| known.direction),
         factors,
         effects,
         notes,
-        left_out: count_left_out(&selected.trials, &metric, &selected.admitted).1,
-        metric,
+        left_out: count_left_out(&selected.trials, metric, &selected.admitted).1,
+        metric: metric.to_owned(),
     };
-    context.answer(|| report::effects_text(&found), || report::effects_value(&found))?;
-    Ok(exit::YES)
+    Ok(Some((found, values)))
 }
 
 fn factors(
-    args: &Args,
+    axes: &[String],
     selected: &Selected,
     observed: &[(&Trial, f64)],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Factor>, Failure> {
     let runs: Vec<_> = observed.iter().map(|(trial, _)| &trial.run).collect();
     let full = |name: &String| selected.full_name(name, "--axes");
-    let names = if args.axes.is_empty() {
+    let names = if axes.is_empty() {
         analysis::differing(&runs)
     } else {
-        args.axes.iter().map(full).collect::<Result<Vec<_>, _>>()?
+        axes.iter().map(full).collect::<Result<Vec<_>, _>>()?
     };
     let mut found: Vec<Factor> = Vec::new();
     for name in names {

@@ -26,8 +26,11 @@ mod note;
 mod only;
 mod pack;
 mod pareto;
+mod picture;
 mod plan;
 mod replay;
+mod plot;
+mod report;
 mod rerun;
 mod rm;
 mod run;
@@ -94,6 +97,8 @@ enum Command {
     Effects(effects::Args),
     Correlate(correlate::Args),
     Plan(plan::Args),
+    Plot(plot::Args),
+    Report(report::Args),
     Export(export::Args),
     Import(import::Args),
     Pack(pack::Args),
@@ -154,6 +159,8 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Effects(args) => effects::run(args, context),
         Command::Correlate(args) => correlate::run(args, context),
         Command::Plan(args) => plan::run(args, context),
+        Command::Plot(args) => plot::run(args, context),
+        Command::Report(args) => report::run(args, context),
         Command::Export(args) => export::run(args, context),
         Command::Import(args) => import::run(args, context),
         Command::Pack(args) => pack::run(args, context),

@@ -1,11 +1,12 @@
 //! `ledger pareto`
 
-use super::context::{Context, write_new};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::picture;
 use super::selection::{Selected, Selection, direction_of, nothing};
 use crate::analysis::{self, Configuration, configurations, dominators, place};
-use crate::record::{Direction, LeftOut};
-use crate::report::{self, Coordinate, Front, FrontPoint, PlotError};
+use crate::record::{Direction, LeftOut, Table};
+use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -17,6 +18,21 @@ use std::path::PathBuf;
 /// Example: ledger pareto --model resnet50 --metrics energy,epoch_time,accuracy --plot front.svg
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    #[command(flatten)]
+    question: Question,
+
+    /// Show what is dominated too, and by which
+    #[arg(long)]
+    dominated: bool,
+
+    /// Draw into a file: `.svg`, `.png`, `.csv`; `term` draws on standard output
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// Arguments that say what front is meant.
+#[derive(Debug, clap::Args)]
+pub(super) struct Question {
     /// The model
     #[arg(long, value_name = "M")]
     model: String,
@@ -31,43 +47,47 @@ pub(super) struct Args {
     /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     group_by: Vec<String>,
-
-    /// Show what is dominated too, and by which
-    #[arg(long)]
-    dominated: bool,
-
-    /// Draw an SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let front = find(&args.question, context)?;
+    if let Some(path) = &args.plot {
+        let figure = report::front_figure(&front).map_err(picture::failed)?;
+        if path.as_os_str() == "term" {
+            return picture::put(&figure, path, Millimetres::PAGE, false, context, Table::new());
+        }
+        picture::save(&figure, path, Millimetres::PAGE, false)?;
+    }
+    context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
+    Ok(exit::YES)
+}
+
+/// The front that is asked for.
+pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
     let mut coordinates = coordinates(args)?;
     let selected = args.selection.select(context, Some(&args.model))?;
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
     let full = |name: &String| selected.full_name(name, "--group-by");
     let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
     let found = configurations(&selected.trials, &by);
-    let mut front = front(args, &selected, coordinates, &found);
+    let mut front = front(&args.model, &selected, coordinates, &found);
     if front.points.is_empty() {
         return Err(empty(context, args, &front, &selected));
     }
+    name(context, &mut front)?;
+    Ok(front)
+}
+
+/// Gives each point the short id of its run.
+pub(super) fn name(context: &Context, front: &mut Front) -> Result<(), Failure> {
     let runs: Vec<_> = front.points.iter().map(|point| point.run.id).collect();
     let ids: Vec<String> =
         context.store_as_it_is().read(|reader| runs.iter().map(|run| reader.short(run.0)).collect())?;
     front.points.iter_mut().zip(ids).for_each(|(point, id)| point.id = id);
-    if let Some(path) = &args.plot {
-        let svg = report::pareto_svg(&front).map_err(|error| {
-            let code = if matches!(error, PlotError::Empty) { exit::NO } else { exit::LEDGER };
-            Failure::new(code, error)
-        })?;
-        write_new(path, svg.as_bytes())?;
-    }
-    context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
-    Ok(exit::YES)
+    Ok(())
 }
 
-fn coordinates(args: &Args) -> Result<Vec<Coordinate>, Failure> {
+fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
     let mut found: Vec<Coordinate> = Vec::new();
     for text in &args.metrics {
         let (metric, way) = match text.rsplit_once(':') {
@@ -95,7 +115,7 @@ fn coordinates(args: &Args) -> Result<Vec<Coordinate>, Failure> {
     Ok(found)
 }
 
-fn empty(context: &Context, args: &Args, front: &Front, selected: &Selected) -> Failure {
+fn empty(context: &Context, args: &Question, front: &Front, selected: &Selected) -> Failure {
     let none = |one: &&Coordinate| {
         !selected.trials.iter().any(|trial| trial.measured(&one.metric, &selected.admitted).is_ok())
     };
@@ -105,7 +125,13 @@ fn empty(context: &Context, args: &Args, front: &Front, selected: &Selected) -> 
     }
 }
 
-fn front(args: &Args, selected: &Selected, coordinates: Vec<Coordinate>, found: &[Configuration<'_>]) -> Front {
+/// The front of configurations in these metrics.
+pub(super) fn front(
+    model: &str,
+    selected: &Selected,
+    coordinates: Vec<Coordinate>,
+    found: &[Configuration<'_>],
+) -> Front {
     let mut points: Vec<FrontPoint> = found.iter().filter_map(|one| point(one, &coordinates, selected)).collect();
     points.sort_by(|a, b| {
         let better = |x: f64, y: f64| match coordinates[0].direction {
@@ -132,7 +158,7 @@ fn front(args: &Args, selected: &Selected, coordinates: Vec<Coordinate>, found: 
         let fault = coordinates.iter().find_map(|one| trial.measured(&one.metric, &selected.admitted).err());
         fault.into_iter().for_each(|left| *left_out.entry(left).or_default() += 1);
     }
-    Front { model: args.model.clone(), coordinates, fields, points, left_out }
+    Front { model: model.to_owned(), coordinates, fields, points, left_out }
 }
 
 /// A configuration that has all metrics.

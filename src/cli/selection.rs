@@ -49,7 +49,11 @@ impl Selection {
 
     /// The same from a ledger that is at hand.
     pub(super) fn select_from(&self, store: &Store, model: Option<&str>) -> Result<Selected, Failure> {
-        let trials = store.read(|reader| trials_of(reader, model))?;
+        self.select_of(store.read(|reader| trials_of(reader, model))?)
+    }
+
+    /// Keeps those of the attempts that match.
+    pub(super) fn select_of(&self, trials: Vec<Trial>) -> Result<Selected, Failure> {
         let names = names(&trials);
         let (trials, others) = self.filter(trials, &names)?;
         let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());

@@ -2,13 +2,12 @@
 
 use super::context::{self, Context, print, say};
 use super::failure::{Failure, exit};
+use super::picture;
 use crate::analysis;
 use crate::record::{AttemptId, Axis, Table, Target, Value};
-use crate::report::{self, PlotError, Telemetry, bytes, table_of};
+use crate::report::{self, Millimetres, Telemetry, table_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// What the facts of the reading begin with, and those of what could not be read.
@@ -35,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "plot")]
     csv: bool,
 
-    /// Draw the curves and the phases into an SVG file, which must not exist yet
+    /// Draw the curves and the phases into a file, which must not exist yet: `.svg`, `.png`, `.csv`; `term` draws on standard output
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
@@ -124,54 +123,7 @@ fn facts_of(facts: &Table) -> (Vec<(String, String)>, Table) {
 }
 
 fn plot(telemetry: &Telemetry, path: &Path, force: bool, context: &Context) -> Result<u8, Failure> {
-    let svg = report::plot_svg(telemetry).map_err(|error| {
-        let code = if matches!(error, PlotError::Empty) { exit::NO } else { exit::LEDGER };
-        Failure::new(code, error)
-    })?;
-    write(path, svg.as_bytes(), force)?;
-    context.answer(
-        || format!("{} {}\n", path.display(), bytes(svg.len() as u64)),
-        || {
-            table_of([
-                ("attempt", telemetry.attempt.to_string().into()),
-                ("run", telemetry.run.to_string().into()),
-                ("file", path.display().to_string().into()),
-                ("bytes", svg.len().into()),
-            ])
-        },
-    )?;
-    Ok(exit::YES)
-}
-
-fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == ErrorKind::AlreadyExists { " (--force replaces it)" } else { "" };
-        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-    };
-    // What is replaced stays whole until the new file is: only plain files, so that a device is written to as it is.
-    let replaces = force && fs::metadata(path).is_ok_and(|found| found.is_file());
-    let path = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
-    let new = if replaces { beside(&path) } else { path.clone() };
-    let mut options = OpenOptions::new();
-    if force && !replaces {
-        options.write(true).create(true).truncate(true)
-    } else {
-        options.write(true).create_new(true)
-    };
-    let mut file = options.open(&new).map_err(failed)?;
-    let written = file.write_all(content).and_then(|()| if replaces { fs::rename(&new, &path) } else { Ok(()) });
-    written.map_err(|error| {
-        // Half a plot is worth nothing.
-        if fs::metadata(&new).is_ok_and(|found| found.is_file()) {
-            let _ = fs::remove_file(&new);
-        }
-        failed(error)
-    })
-}
-
-/// A name beside that of a file which nobody else uses.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    path.with_file_name(name)
+    let figure = report::readings_figure(telemetry).map_err(picture::failed)?;
+    let ids = table_of([("attempt", telemetry.attempt.to_string().into()), ("run", telemetry.run.to_string().into())]);
+    picture::put(&figure, path, Millimetres(250.0), force, context, ids)
 }

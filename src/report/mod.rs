@@ -9,17 +9,18 @@ mod difference;
 mod document;
 mod effects;
 mod events;
+mod figure;
 mod forecast;
 mod front;
 mod grouped;
 mod listing;
 mod number;
 mod panels;
-mod plot;
+mod pictures;
 mod progress;
 mod ranking;
 mod record;
-mod scatter;
+mod site;
 mod sparkline;
 mod table;
 mod telemetry;
@@ -35,6 +36,7 @@ pub use difference::{diff_text, diff_value, environment_value, fields_text, plai
 pub use document::{document, table_of};
 pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
+pub use figure::{Drawing, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
@@ -42,11 +44,14 @@ pub use listing::{
     Line, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text,
 };
 pub use number::{bytes, count, duration, percent, quantity, significant, timestamp, when, within};
-pub use plot::{PlotError, plot_svg};
+pub use pictures::{
+    Curved, EnergyOf, Heat, Over, Subject, curves, distribution, effects_figure, energy_figure, front_figure, heat,
+    readings_figure, scaling,
+};
 pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value};
 pub use record::{Described, show_text, show_value};
-pub use scatter::pareto_svg;
+pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
 pub use verdict::{verdict_text, verdict_value};

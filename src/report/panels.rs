@@ -3,7 +3,7 @@
 use super::telemetry::{Telemetry, throttle_reason};
 use super::units::shown;
 use crate::analysis::{Curve, Kind, bit_shares, quantity};
-use crate::record::{Axis, Quantity, Series};
+use crate::record::{Axis, Phase, Quantity, Series};
 use std::collections::BTreeMap;
 
 /// As many lines as there are colours; a panel that would hold more is cut up.
@@ -188,12 +188,17 @@ fn throttled(title: &str, series: &[&Series], (from, to): (u64, u64), columns: u
     bits.chunks(LINES).map(panel).collect()
 }
 
-/// The bands of rank 0 up to `end`; what is narrower than `narrowest` joins its neighbour of the same name.
+/// The bands of an attempt's phases; see [`phase_bands`].
 pub(super) fn bands(telemetry: &Telemetry, end: u64, narrowest: u64) -> Vec<Band> {
+    phase_bands(&telemetry.phases, end, narrowest)
+}
+
+/// The bands of rank 0 up to `end`; what is narrower than `narrowest` joins its neighbour of the same name.
+pub(super) fn phase_bands(phases: &[Phase], end: u64, narrowest: u64) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for name in BANDS {
         let mut of_name: Vec<Band> = Vec::new();
-        for phase in telemetry.phases.iter().filter(|phase| phase.name == name && phase.rank == 0) {
+        for phase in phases.iter().filter(|phase| phase.name == name && phase.rank == 0) {
             let (start_ns, stop_ns) = (phase.start_ns.min(end), phase.stop_ns.unwrap_or(end).min(end));
             let narrow = |start: u64, stop: u64| stop.saturating_sub(start) < narrowest;
             match of_name.last_mut() {
@@ -213,15 +218,13 @@ pub(super) fn bands(telemetry: &Telemetry, end: u64, narrowest: u64) -> Vec<Band
 }
 
 impl Band {
-    /// Its name and number, or as much of them as at most so many characters hold.
-    pub(super) fn label(&self, characters: f64) -> String {
+    /// Its name and number, from the longest form to the shortest.
+    pub(super) fn labels(&self) -> Vec<String> {
         let number =
             if self.first == self.last { self.first.to_string() } else { format!("{}–{}", self.first, self.last) };
-        let fits =
-            |label: &String| u16::try_from(label.chars().count()).is_ok_and(|count| f64::from(count) <= characters);
         // A number alone is understood of what there are many.
         let alone = (self.name == "epoch").then(|| number.clone());
         let labels = [Some(format!("{} {number}", self.name)), Some(self.name.to_owned()), alone];
-        labels.into_iter().flatten().find(fits).unwrap_or_default()
+        labels.into_iter().flatten().collect()
     }
 }

@@ -50,14 +50,15 @@ pub struct Ranking {
 }
 
 /// The fields that the places do not agree on, or those by which they were put together.
-fn shown_fields(places: &[Place]) -> Vec<String> {
+pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
         return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
     }
     analysis::differing(&places.iter().map(|place| &place.contender.run).collect::<Vec<_>>())
 }
 
-fn field_of(place: &Place, name: &str) -> Option<Value> {
+/// The value of one of them.
+pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
     match place.contender.agreed.iter().find(|(agreed, _)| agreed == name) {
         Some((_, value)) => value.clone(),
         None => analysis::field(&place.contender.run, None, name),
@@ -128,12 +129,19 @@ pub fn best_text(ranking: &Ranking) -> String {
     text
 }
 
-fn likeness(likeness: Likeness) -> &'static str {
+/// Whether it differs, in a word.
+pub(super) fn likeness(likeness: Likeness) -> &'static str {
     match likeness {
         Likeness::Differs(_) => "yes",
         Likeness::Alike(_) => "no",
         Likeness::Untested => "untested",
     }
+}
+
+/// What has to be said of the order and of what is not in it, a sentence each.
+pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
+    let text = format!("{}{}", sureness(ranking), left_out_text(&ranking.left_out, &ranking.metric));
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Says which places cannot be told apart from the first one.

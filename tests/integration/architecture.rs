@@ -41,7 +41,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["csv", "parquet", "crc32c", "ssh_key", "base64ct", "signature"],
     ),
     ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
-    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "plotters"]),
+    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "resvg"]),
     (
         "cli",
         &[

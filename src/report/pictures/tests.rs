@@ -1,29 +1,13 @@
+use super::super::figure::{Drawing, tests::assert_well_formed};
+use super::super::telemetry::Telemetry;
 use super::super::telemetry::tests::synthetic;
 use super::*;
-use crate::record::{Phase, Series};
+use crate::record::{Axis, Phase, Series};
+use crate::report::FigureError;
 use proptest::prelude::*;
 
-/// Every tag is closed, in order, and nothing stands in the text that has to be escaped.
-fn assert_well_formed(svg: &str) {
-    let mut open: Vec<&str> = Vec::new();
-    for piece in svg.split('<').skip(1) {
-        let (tag, text) = piece.split_once('>').expect("a tag ends");
-        assert!(!text.contains('>'), "{text}");
-        for entity in text.split('&').chain(tag.split('&')).skip(1) {
-            let known = ["lt;", "gt;", "amp;", "quot;", "apos;"].iter().any(|known| entity.starts_with(known));
-            assert!(known || !piece.contains(&format!("&{entity}")), "{entity}");
-        }
-        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-        assert!(!tag.contains("NaN") && !tag.contains("inf"), "{tag}");
-        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
-        if tag.starts_with('/') {
-            assert_eq!(open.pop(), Some(name));
-        } else if !tag.ends_with('/') {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty() && svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{open:?}");
-    assert!(!svg.chars().any(|c| c.is_control() && c != '\n'));
+fn plot_svg(telemetry: &Telemetry) -> Result<String, FigureError> {
+    Drawing::default().svg(&readings_figure(telemetry)?)
 }
 
 /// `LEDGER_PLOTS=DIR` keeps the plots of these tests for a look at them.
@@ -40,7 +24,7 @@ fn a_plot_names_everything_and_is_the_same_twice() {
     assert_well_formed(&svg);
     assert_eq!(svg, plot_svg(&telemetry).unwrap());
     keep("two.svg", &svg);
-    let ids = format!("run {}   attempt {}", telemetry.run.0.prefix(8), telemetry.attempt.0.prefix(8));
+    let ids = format!("run {}, attempt {}", telemetry.run.0.prefix(8), telemetry.attempt.0.prefix(8));
     let titles = [
         "power, W",
         "power by the energy counter, W",
@@ -108,11 +92,11 @@ fn a_long_series_gives_a_small_file() {
 fn nothing_to_draw_is_said() {
     let mut telemetry = synthetic(0);
     telemetry.series.clear();
-    assert!(matches!(plot_svg(&telemetry), Err(PlotError::Empty)));
+    assert!(matches!(plot_svg(&telemetry), Err(FigureError::Empty(_))));
     let mut diverged = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
     diverged.push(0, f64::NAN);
     telemetry.series.push(diverged);
-    assert!(matches!(plot_svg(&telemetry), Err(PlotError::Empty)));
+    assert!(matches!(plot_svg(&telemetry), Err(FigureError::Empty(_))));
 }
 
 proptest! {

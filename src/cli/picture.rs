@@ -1,0 +1,159 @@
+//! Where a picture goes: a file of the form that its name ends in, or the terminal.
+
+use super::context::{Context, print};
+use super::failure::{Failure, exit};
+use crate::record::{Table, Value};
+use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Characters of a line on a terminal.
+const COLUMNS: usize = 100;
+/// What stands for the terminal where a file is asked for.
+const TERMINAL: &str = "term";
+
+/// Arguments that say where a picture goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Output {
+    /// The file, which must not exist yet: `.svg`, `.png` (300 dots per inch) or `.csv`, the numbers behind it [default: characters on standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// `term` draws with characters on standard output, which is also what is done without -o
+    #[arg(long, value_name = "HOW", value_parser = [TERMINAL], conflicts_with = "output")]
+    plot: Option<String>,
+
+    /// The width on paper: `column` (85 mm), `page` (174 mm), or millimetres
+    #[arg(long, value_name = "WIDTH", default_value = "page", value_parser = width)]
+    width: Millimetres,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    force: bool,
+}
+
+fn width(text: &str) -> Result<Millimetres, String> {
+    let (least, most) = Millimetres::LIMITS;
+    match text {
+        "column" => Ok(Millimetres::COLUMN),
+        "page" => Ok(Millimetres::PAGE),
+        other => {
+            let number = other.strip_suffix("mm").unwrap_or(other).trim().parse::<f64>().ok();
+            let number = number.filter(|number| (least..=most).contains(number));
+            number
+                .map(Millimetres)
+                .ok_or_else(|| format!("`column`, `page`, or {least} to {most} millimetres are wanted"))
+        }
+    }
+}
+
+impl Output {
+    /// Draws the figure where it was asked for.
+    pub(super) fn put(&self, figure: &Figure, context: &Context) -> Result<u8, Failure> {
+        match &self.output {
+            Some(path) => put(figure, path, self.width, self.force, context, Table::new()),
+            None if context.json => {
+                context.answer(String::new, || document(figure))?;
+                Ok(exit::YES)
+            }
+            None => {
+                print(&report::term(figure, COLUMNS))?;
+                Ok(exit::YES)
+            }
+        }
+    }
+}
+
+/// What a figure says, and its numbers.
+fn document(figure: &Figure) -> Table {
+    let row = |row: &Vec<String>| Value::List(row.iter().map(|cell| cell.as_str().into()).collect());
+    table_of([
+        ("title", figure.title.as_str().into()),
+        ("summary", figure.summary.as_str().into()),
+        ("notes", figure.notes.clone().into()),
+        ("columns", figure.sheet.heads.clone().into()),
+        ("rows", Value::List(figure.sheet.rows.iter().map(row).collect())),
+    ])
+}
+
+/// A failure to draw, by its kind.
+pub(super) fn failed(error: FigureError) -> Failure {
+    let code = if matches!(error, FigureError::Empty(_)) { exit::NO } else { exit::LEDGER };
+    Failure::new(code, error)
+}
+
+/// Draws a figure into a file, or with characters if `term` is its name, and says so with these members besides.
+pub(super) fn put(
+    figure: &Figure,
+    path: &Path,
+    width: Millimetres,
+    force: bool,
+    context: &Context,
+    more: Table,
+) -> Result<u8, Failure> {
+    if path.as_os_str() == TERMINAL {
+        print(&report::term(figure, COLUMNS))?;
+        return Ok(exit::YES);
+    }
+    let size = save(figure, path, width, force)?;
+    context.answer(
+        || format!("{} {}\n", path.display(), bytes(size)),
+        || {
+            let mut members = more;
+            members.extend(table_of([("file", path.display().to_string().into()), ("bytes", size.into())]));
+            members
+        },
+    )?;
+    Ok(exit::YES)
+}
+
+/// Writes a figure in the form that the file's name ends in; gives its size.
+pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool) -> Result<u64, Failure> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let svg = || Drawing { width, ..Drawing::default() }.svg(figure).map_err(failed);
+    let content = match ending.as_str() {
+        "png" => report::png(&svg()?).map_err(failed)?,
+        "csv" => figure.sheet.csv().into_bytes(),
+        "svg" | "" => svg()?.into_bytes(),
+        other => {
+            let text = format!("`.{other}` is no form of a picture (`.svg`, `.png` and `.csv` are)");
+            return Err(Failure::new(exit::USAGE, text));
+        }
+    };
+    write(path, &content, force)?;
+    Ok(content.len() as u64)
+}
+
+fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        let hint = if error.kind() == ErrorKind::AlreadyExists { " (--force replaces it)" } else { "" };
+        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+    };
+    // What is replaced stays whole until the new file is: only plain files, so that a device is written to as it is.
+    let replaces = force && fs::metadata(path).is_ok_and(|found| found.is_file());
+    let path = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
+    let new = if replaces { beside(&path) } else { path.clone() };
+    let mut options = OpenOptions::new();
+    if force && !replaces {
+        options.write(true).create(true).truncate(true)
+    } else {
+        options.write(true).create_new(true)
+    };
+    let mut file = options.open(&new).map_err(failed)?;
+    let written = file.write_all(content).and_then(|()| if replaces { fs::rename(&new, &path) } else { Ok(()) });
+    written.map_err(|error| {
+        // Half a picture is worth nothing.
+        if fs::metadata(&new).is_ok_and(|found| found.is_file()) {
+            let _ = fs::remove_file(&new);
+        }
+        failed(error)
+    })
+}
+
+/// A name beside that of a file which nobody else uses.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}

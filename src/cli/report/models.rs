@@ -1,0 +1,202 @@
+//! What a report says of each model: rankings and figures.
+
+use crate::analysis::{self, Trial, configurations, count_left_out, place, portions};
+use crate::cli::effects;
+use crate::cli::failure::Failure;
+use crate::cli::pareto;
+use crate::cli::plot::curved;
+use crate::cli::selection::{Selected, direction_of};
+use crate::manifest::Manifest;
+use crate::record::{AttemptId, Direction, known_metric};
+use crate::report::{self, Coordinate, EnergyOf, Figure, Heat, ModelOf, Over, Ranking, Subject};
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a model is judged by where nobody says: the first of each kind that it has.
+const KINDS: [&[&str]; 3] = [
+    &["accuracy", "perplexity", "mean_return", "eval_loss", "loss"],
+    &["energy", "energy_total"],
+    &["train_time", "epoch_time", "wall_time"],
+];
+/// Places of a ranking, attempts in pictures of single ones.
+const PLACES: usize = 25;
+const SINGLE: usize = 4;
+const STACKED: usize = 8;
+/// A grid with more values on a side is no picture.
+const LEVELS: usize = 16;
+
+struct Metric {
+    name: String,
+    direction: Direction,
+}
+
+pub(super) fn models(
+    stated: &[String],
+    manifests: &[Manifest],
+    selected: &Selected,
+    store: &Store,
+) -> Result<Vec<ModelOf>, Failure> {
+    let mut by_model: BTreeMap<&str, Vec<Trial>> = BTreeMap::new();
+    for trial in &selected.trials {
+        by_model.entry(trial.run.model()).or_default().push(trial.clone());
+    }
+    let mut models = Vec::new();
+    for (at, (model, trials)) in by_model.into_iter().enumerate() {
+        let selected =
+            Selected { trials, others: Vec::new(), names: selected.names.clone(), admitted: selected.admitted.clone() };
+        let metrics = metrics(stated, manifests, &selected)?;
+        let rankings: Vec<Ranking> = metrics
+            .iter()
+            .map(|metric| ranking(model, metric, &selected))
+            .filter(|one| !one.places.is_empty())
+            .collect();
+        let figures = figures(model, &metrics, &rankings, &selected, store)?;
+        let named = figures.into_iter().enumerate().map(|(number, (kind, figure))| {
+            (format!("{:02}-{:02}-{}-{kind}", at + 1, number + 1, slug(model)), figure)
+        });
+        models.push(ModelOf { model: model.to_owned(), figures: named.collect(), rankings });
+    }
+    Ok(models)
+}
+
+/// A name that every file system takes.
+fn slug(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    text.chars().take(40).map(plain).collect()
+}
+
+/// What was asked for, else what the manifests want to have best and the first metric of each kind that there is.
+fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Result<Vec<Metric>, Failure> {
+    let mut found: Vec<Metric> = Vec::new();
+    let mut add = |name: &str, direction: Direction| {
+        if !found.iter().any(|one| one.name == name) {
+            found.push(Metric { name: name.to_owned(), direction });
+        }
+    };
+    for text in stated {
+        let (name, way) = match text.rsplit_once(':') {
+            Some((name, way @ ("minimize" | "maximize"))) => (name, Some(way)),
+            _ => (text.as_str(), None),
+        };
+        add(name, direction_of(name, way)?);
+    }
+    if stated.is_empty() {
+        let measured =
+            |name: &str| selected.trials.iter().any(|trial| trial.measured(name, &selected.admitted).is_ok());
+        for objective in manifests.iter().filter_map(|manifest| manifest.objective.as_ref()) {
+            add(&objective.metric, objective.direction);
+        }
+        for kind in KINDS {
+            if let Some(known) = kind.iter().find(|name| measured(name)).and_then(|name| known_metric(name)) {
+                add(known.name, known.direction);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn ranking(model: &str, metric: &Metric, selected: &Selected) -> Ranking {
+    let found = configurations(&selected.trials, &[]);
+    let contenders = found.iter().filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
+    let places = place(contenders, metric.direction, PLACES, None);
+    let (counted, left_out) = count_left_out(&selected.trials, &metric.name, &selected.admitted);
+    Ranking {
+        model: model.to_owned(),
+        metric: metric.name.clone(),
+        unit: selected.unit(&metric.name),
+        direction: metric.direction,
+        ids: places.iter().map(|place| place.contender.run.id.0.prefix(8)).collect(),
+        places,
+        counted,
+        left_out,
+        unmet: Vec::new(),
+        tolerance: None,
+        baseline: None,
+    }
+}
+
+/// Every figure that there is something to draw for.
+fn figures(
+    model: &str,
+    metrics: &[Metric],
+    rankings: &[Ranking],
+    selected: &Selected,
+    store: &Store,
+) -> Result<Vec<(&'static str, Figure)>, Failure> {
+    let mut figures = Vec::new();
+    if let Some(front) = front(model, metrics, selected) {
+        figures.push(("pareto", front));
+    }
+    for ranking in rankings {
+        let subject = Subject {
+            model,
+            metric: &ranking.metric,
+            unit: &ranking.unit,
+            direction: Some(ranking.direction),
+            trials: &selected.trials,
+            admitted: &selected.admitted,
+        };
+        if selected.trials.len() > 1 {
+            figures.extend(report::distribution(&subject, &[]).ok().map(|one| ("distribution", one)));
+        }
+        figures.extend(report::scaling(&subject, "hardware.gpus").ok().map(|one| ("scaling", one)));
+        // Without an axis there is no effect, and nothing is missed.
+        let Ok(Some((found, values))) = effects::judge(model, &ranking.metric, &[], selected) else { continue };
+        let small = |at: &&usize| found.factors[**at].levels.len() <= LEVELS;
+        let order: Vec<usize> = found.effects.main.iter().map(|effect| effect.factor).collect();
+        let largest: Vec<&usize> = order.iter().filter(small).take(2).collect();
+        figures.extend(report::effects_figure(&found, &values).ok().map(|one| ("effects", one)));
+        if let [y, x] = largest.as_slice() {
+            let (x, y) = (&found.factors[**x].name, &found.factors[**y].name);
+            figures.extend(report::heat(&subject, &Heat { x, y, best: true }).ok().map(|one| ("heat", one)));
+        }
+    }
+    figures.extend(of_single_attempts(rankings, selected, store)?);
+    Ok(figures)
+}
+
+fn front(model: &str, metrics: &[Metric], selected: &Selected) -> Option<Figure> {
+    if metrics.len() < 2 {
+        return None;
+    }
+    let coordinate = |one: &Metric| Coordinate {
+        metric: one.name.clone(),
+        unit: selected.unit(&one.name),
+        direction: one.direction,
+    };
+    let found = configurations(&selected.trials, &[]);
+    let front = pareto::front(model, selected, metrics.iter().map(coordinate).collect(), &found);
+    if front.points.len() > 1 { report::front_figure(&front).ok() } else { None }
+}
+
+/// Curves of the best, and their energy by phase.
+fn of_single_attempts(
+    rankings: &[Ranking],
+    selected: &Selected,
+    store: &Store,
+) -> Result<Vec<(&'static str, Figure)>, Failure> {
+    let best: Vec<AttemptId> = match rankings.first() {
+        Some(ranking) => {
+            let first = |place: &analysis::Place| place.contender.measured.first().map(|one| one.attempt);
+            ranking.places.iter().filter_map(first).take(STACKED).collect()
+        }
+        None => selected.trials.iter().map(|trial| trial.id).take(STACKED).collect(),
+    };
+    let has = |id: &AttemptId| {
+        let trial = selected.trials.iter().find(|trial| trial.id == *id);
+        trial.is_some_and(|trial| !trial.attempt.series.is_empty())
+    };
+    let mut figures = Vec::new();
+    let (mut lines, mut stacks) = (Vec::new(), Vec::new());
+    let wanted: BTreeSet<String> = ["loss", "eval_loss", "eval_accuracy"].map(str::to_owned).into();
+    for id in best.into_iter().filter(has) {
+        let Some(sealed) = store.read(|reader| reader.sealed(id))? else { continue };
+        stacks.push(EnergyOf { attempt: id, run: sealed.run.clone(), portions: portions(&sealed) });
+        if lines.len() < SINGLE {
+            lines.push(curved(id, sealed, Some(&wanted)));
+        }
+    }
+    figures.extend(report::curves(&lines, Over::Own).ok().map(|one| ("curves", one)));
+    figures.extend(report::energy_figure(&stacks).ok().map(|one| ("energy", one)));
+    Ok(figures)
+}

@@ -1,0 +1,251 @@
+//! Curves of attempts over steps or time, with the phases behind them.
+
+use super::super::figure::{
+    AxisOf, Figure, FigureError, Mark, Panel, Scale, Shape, Sheet, Style, Tint, axis, padded, panel,
+};
+use super::super::number::significant;
+use super::super::panels::{Band, phase_bands};
+use super::super::units::shown;
+use super::{full, labels};
+use crate::analysis::{Curve, Kind, quartiles};
+use crate::record::{AttemptId, Axis, Phase, Run, Series};
+use std::collections::BTreeMap;
+
+/// As many attempts have a colour and a dash of their own.
+const MOST: usize = 8;
+/// A curve is thinned to so many pieces: a picture on paper shows no more.
+const COLUMNS: usize = 500;
+/// Epochs narrower than this share of the axis are shaded together.
+const NARROW: f64 = 120.0;
+/// Values beyond are not drawn.
+const DRAWABLE: f64 = 1e100;
+
+/// What is on the x axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Steps, for series over steps; time for those over time.
+    Own,
+    /// Seconds since the attempt's start, for both.
+    Time,
+}
+
+/// An attempt with its curves.
+#[derive(Clone, Debug)]
+pub struct Curved {
+    /// Its run.
+    pub run: Run,
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// How long it took.
+    pub wall_ns: u64,
+    /// Its curves.
+    pub series: Vec<Series>,
+    /// What it did when.
+    pub phases: Vec<Phase>,
+}
+
+/// A panel for each quantity, a line for each attempt.
+///
+/// # Errors
+/// If no curve has a finite value, or there are too many attempts.
+pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
+    if attempts.len() > MOST {
+        return Err(FigureError::Empty(format!("more than {MOST} attempts cannot be told apart in one picture")));
+    }
+    let runs: Vec<&Run> = attempts.iter().map(|one| &one.run).collect();
+    let told = labels(&runs, &[]);
+    let label = |at: usize| format!("{} {}", attempts[at].attempt.0.prefix(8), told[at]);
+    let mut quantities: BTreeMap<(Axis, &str), Vec<(usize, &Series)>> = BTreeMap::new();
+    for (at, one) in attempts.iter().enumerate() {
+        for series in &one.series {
+            quantities.entry((series.axis, &series.name)).or_default().push((at, series));
+        }
+    }
+    let mut sheet = Sheet::new(&["attempt", "run", "series", "unit", "axis", "position", "value"]);
+    let mut panels: Vec<Panel> = Vec::new();
+    for ((own, name), series) in &quantities {
+        let is_timed = *own == Axis::TimeNs || over == Over::Time;
+        let mut lines = Vec::new();
+        for (at, one) in series {
+            let one = if is_timed { over_time(one, &attempts[*at].phases) } else { Some((*one).clone()) };
+            let Some(one) = one else { continue };
+            lines.push((*at, Curve::of(&one), one));
+        }
+        lines.retain(|(_, curve, _)| curve.range().is_some_and(|(a, b)| a.abs() < DRAWABLE && b.abs() < DRAWABLE));
+        let Some((_, _, first)) = lines.first() else { continue };
+        let ends: Vec<f64> = lines.iter().filter_map(|(_, curve, _)| curve.range()).flat_map(|(a, b)| [a, b]).collect();
+        let unit = shown(&first.unit, Kind::of(name), ends.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        let position = |at: u64| if is_timed { real(at) / 1e9 } else { real(at) };
+        // Panels beside each other show the same stretch.
+        let (start, last) = extent(attempts, *own, is_timed);
+        let low_high = (position(start), position(last).max(position(start) + if is_timed { 1e-9 } else { 1.0 }));
+        let x = axis(
+            if is_timed { "time since the start" } else { "step" },
+            if is_timed { "s" } else { "" },
+            Scale::Linear(low_high.0, low_high.1),
+        );
+        let all: Vec<f64> = lines.iter().flat_map(|(_, _, one)| one.values.iter().map(|v| v * unit.factor)).collect();
+        let scaled: Vec<f64> = ends.iter().map(|end| end * unit.factor).collect();
+        let mut one = panel("", x, y_axis(name, &unit.unit, &scaled, &all));
+        one.height = 0.8;
+        for (at, curve, raw) in &lines {
+            let thin = curve.thinned(start, last, COLUMNS);
+            let pieces = thin
+                .pieces()
+                .iter()
+                .map(|piece| piece.iter().map(|(at, value)| (position(*at), value * unit.factor)).collect());
+            let name = if attempts.len() > 1 { label(*at) } else { String::new() };
+            one.marks.push(Mark { label: name, style: Style::Series(*at), shape: Shape::Line(pieces.collect()) });
+            rows(&mut sheet, &attempts[*at], raw, is_timed);
+        }
+        if let [alone] = attempts {
+            one.bands = if is_timed { in_time(alone, last) } else { in_steps(alone, start, last) };
+        }
+        panels.push(one);
+    }
+    if panels.is_empty() {
+        return Err(FigureError::Empty("no curve that was chosen has a finite value".to_owned()));
+    }
+    let mut notes = Vec::new();
+    if panels.iter().any(|panel| !panel.bands.is_empty()) {
+        notes.push(match over {
+            Over::Own => "Shaded: epochs of the first rank, by the steps in them, and over time its phases.".to_owned(),
+            Over::Time => "Shaded: phases of the first rank.".to_owned(),
+        });
+    }
+    let model = attempts.first().map_or("", |one| one.run.model());
+    let title = match attempts {
+        [one] => format!("{model}: run {}, attempt {}", one.run.id.0.prefix(8), one.attempt.0.prefix(8)),
+        many => format!(
+            "{} attempts{}",
+            many.len(),
+            if many.iter().all(|one| one.run.model() == model) { format!(" of {model}") } else { String::new() }
+        ),
+    };
+    let finals: Vec<String> = sheet_finals(attempts);
+    Ok(Figure {
+        title,
+        summary: format!(
+            "Curves of {}. Last values: {}.",
+            quantities.keys().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
+            finals.join("; ")
+        ),
+        notes,
+        across: if panels.len() > 3 { 2 } else { 1 },
+        panels,
+        sheet,
+    })
+}
+
+/// The last value of each curve of each attempt, in words.
+fn sheet_finals(attempts: &[Curved]) -> Vec<String> {
+    let of = |one: &Curved| {
+        let last = |series: &Series| Some(format!("{} {}", series.name, significant(*series.values.last()?)));
+        let all: Vec<String> = one.series.iter().filter_map(last).collect();
+        format!("{} {}", one.attempt.0.prefix(8), all.join(", "))
+    };
+    attempts.iter().map(of).collect()
+}
+
+/// By the logarithm where most values would lie on the floor otherwise.
+fn y_axis(name: &str, unit: &str, ends: &[f64], all: &[f64]) -> AxisOf {
+    let (low, high) = ends.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
+    let middle = quartiles(all).map_or(high, |(_, median, _)| median);
+    if low > 0.0 && middle < high / 30.0 {
+        let floor = low.max(high * 1e-9);
+        return axis(&format!("{name} (log scale)"), unit, Scale::Log(floor / 1.2, high * 1.2));
+    }
+    let from_zero = ends.iter().all(|end| *end >= 0.0) && super::distribution::is_wide(ends);
+    let (low, high) = padded(ends.iter().copied(), from_zero);
+    axis(name, unit, Scale::Linear(low, high))
+}
+
+fn rows(sheet: &mut Sheet, one: &Curved, series: &Series, is_timed: bool) {
+    for (position, value) in series.positions.iter().zip(&series.values) {
+        let position = if is_timed {
+            format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000)
+        } else {
+            position.to_string()
+        };
+        sheet.rows.push(vec![
+            one.attempt.to_string(),
+            one.run.id.to_string(),
+            series.name.clone(),
+            series.unit.clone(),
+            if is_timed { "time_s" } else { "step" }.to_owned(),
+            position,
+            full(*value),
+        ]);
+    }
+}
+
+/// When each step of the first rank ended.
+fn ends_of_steps(phases: &[Phase]) -> BTreeMap<u64, u64> {
+    let steps = phases.iter().filter(|phase| phase.name == "step" && phase.rank == 0);
+    steps.filter_map(|phase| Some((phase.index, phase.stop_ns?))).collect()
+}
+
+/// A series over steps as one over time; none where nobody told when steps were.
+fn over_time(series: &Series, phases: &[Phase]) -> Option<Series> {
+    if series.axis == Axis::TimeNs {
+        return Some(series.clone());
+    }
+    let ends = ends_of_steps(phases);
+    let mut timed = Series::new(series.name.clone(), series.unit.clone(), Axis::TimeNs);
+    let points = series.positions.iter().zip(&series.values);
+    let mut points: Vec<(u64, f64)> = points.filter_map(|(step, value)| Some((*ends.get(step)?, *value))).collect();
+    points.sort_by_key(|(at, _)| *at);
+    points.into_iter().for_each(|(at, value)| timed.push(at, value));
+    (!timed.values.is_empty()).then_some(timed)
+}
+
+fn in_time(one: &Curved, end: u64) -> Vec<Tint> {
+    let end = end.max(1);
+    let bands = phase_bands(&one.phases, end, end / 400);
+    bands.iter().map(|band| tint(band, (real(band.start_ns) / 1e9, real(band.stop_ns) / 1e9))).collect()
+}
+
+/// Epochs by the steps in them. What is done between two steps has no width there.
+fn in_steps(one: &Curved, start: u64, last: u64) -> Vec<Tint> {
+    let mut by_end: Vec<(u64, u64)> = ends_of_steps(&one.phases).into_iter().map(|(step, end)| (end, step)).collect();
+    by_end.sort_unstable();
+    let before = |moment: u64| {
+        let earlier = by_end.partition_point(|(end, _)| *end <= moment);
+        earlier.checked_sub(1).map_or(0, |at| by_end[at].1)
+    };
+    let narrow = real(last.saturating_sub(start)) / NARROW;
+    let mut stretches: Vec<(Band, (f64, f64))> = Vec::new();
+    for band in phase_bands(&one.phases, u64::MAX, 0).into_iter().filter(|band| band.name == "epoch") {
+        // Rounds to the whole step, so that the borders of epochs fall between two.
+        let span = (real(before(band.start_ns)) + 0.5, real(before(band.stop_ns)) + 0.5);
+        match stretches.last_mut() {
+            Some((there, wide)) if span.1 - wide.0 < narrow => {
+                wide.1 = span.1;
+                there.last = band.last;
+            }
+            _ if span.1 > span.0 => stretches.push((band, span)),
+            _ => {}
+        }
+    }
+    let odd = |at: usize| at.is_multiple_of(2);
+    stretches.iter().enumerate().map(|(at, (band, span))| Tint { is_odd: odd(at), ..tint(band, *span) }).collect()
+}
+
+/// From where to where all curves over one axis reach.
+fn extent(attempts: &[Curved], own: Axis, is_timed: bool) -> (u64, u64) {
+    if is_timed {
+        return (0, attempts.iter().map(|one| one.wall_ns).max().unwrap_or(0));
+    }
+    let all = || attempts.iter().flat_map(|one| &one.series).filter(|series| series.axis == own);
+    let first = all().filter_map(|series| series.positions.first()).min().copied().unwrap_or(0);
+    (first, all().filter_map(|series| series.positions.last()).max().copied().unwrap_or(0))
+}
+
+pub(super) fn tint(band: &Band, span: (f64, f64)) -> Tint {
+    Tint { span, kind: band.name.to_owned(), labels: band.labels(), is_odd: !band.first.is_multiple_of(2) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a point on paper is wider")]
+pub(super) fn real(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,126 @@
+//! How a metric scatters: every attempt as a point, grouped.
+
+use super::super::figure::{
+    Figure, FigureError, Mark, Point, Quartiles, Scale, Shape, Sheet, Style, axis, padded, panel,
+};
+use super::{Mean, Subject, agreed_label, full, intervals, labels, largest, optional, said, scaled};
+use crate::analysis::{Configuration, configurations, quartiles};
+use crate::record::Direction;
+
+/// Rows beyond are left out, and that is said.
+const ROWS: usize = 24;
+/// Quartiles of fewer values say less than the values.
+const BOXED: usize = 5;
+/// Beside each other, so that equal values are seen.
+const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
+
+/// The attempts of each configuration, or of all that agree on the fields `by`, the best group first.
+///
+/// # Errors
+/// If nothing counts.
+pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, FigureError> {
+    let found = configurations(subject.trials, by);
+    let mut groups: Vec<(&Configuration<'_>, Mean)> =
+        found.iter().filter_map(|one| Some((one, subject.mean(one)?))).collect();
+    if groups.is_empty() {
+        return Err(subject.empty());
+    }
+    groups.sort_by(|(_, a), (_, b)| match subject.direction {
+        Some(Direction::Maximize) => b.mean.total_cmp(&a.mean),
+        _ => a.mean.total_cmp(&b.mean),
+    });
+    let more = groups.len().saturating_sub(ROWS);
+    groups.truncate(ROWS);
+    let runs: Vec<_> = groups.iter().filter_map(|(one, _)| one.run()).collect();
+    let told = labels(&runs, &[]);
+    let label = |at: usize| agreed_label(groups[at].0).unwrap_or_else(|| told.get(at).cloned().unwrap_or_default());
+    let (unit, factor) = scaled(subject.unit, largest(groups.iter().map(|(_, mean)| mean.mean)));
+    let mut sheet =
+        Sheet::new(&["group", "run", "attempt", "value", "unit", "group_mean", "group_half_width_95", "group_n"]);
+    let (mut values, mut dots, mut means, mut boxes, mut names) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (row, (one, mean)) in groups.iter().enumerate() {
+        let label = label(row);
+        let middle = f64::from(u16::try_from(row).unwrap_or(u16::MAX)) + 0.5;
+        let mut own = Vec::new();
+        for trial in &one.trials {
+            let Ok(value) = trial.measured(subject.metric, subject.admitted) else { continue };
+            let jitter = if mean.n > 1 { JITTER[own.len() % JITTER.len()] } else { 0.0 };
+            dots.push(Point {
+                at: (value * factor, middle + jitter),
+                name: format!(
+                    "{label}: {} {unit}, run {}",
+                    super::significant(value * factor),
+                    trial.run.id.0.prefix(8)
+                ),
+                run: Some(trial.run.id),
+                ..Point::default()
+            });
+            own.push(value * factor);
+            let cells =
+                [label.clone(), trial.run.id.to_string(), trial.id.to_string(), full(value), subject.unit.to_owned()];
+            let of_group = [full(mean.mean), optional(mean.half), mean.n.to_string()];
+            sheet.rows.push(cells.into_iter().chain(of_group).collect());
+        }
+        if own.len() >= BOXED {
+            boxes.extend(quartiles(&own).map(|at| Quartiles { row, at }));
+        }
+        means.push(Point {
+            at: (mean.mean * factor, middle),
+            half: (mean.half.map(|half| half * factor), None),
+            name: format!("{label}: {}", said(mean, &unit, factor)),
+            tag: String::new(),
+            run: one.run().map(|run| run.id),
+        });
+        let half = mean.half.unwrap_or(0.0);
+        values.extend(own);
+        values.extend([mean.mean - half, mean.mean + half].map(|value| value * factor));
+        names.push(if mean.n > 1 { format!("{label} (n = {})", mean.n) } else { label });
+    }
+    let from_zero = values.iter().all(|value| *value >= 0.0) && is_wide(&values);
+    let (low, high) = padded(values, from_zero);
+    let has_boxes = !boxes.is_empty();
+    let mut one = panel("", axis(&subject.name(), &unit, Scale::Linear(low, high)), axis("", "", Scale::Names(names)));
+    let mark = |label: &str, style, shape| Mark { label: label.to_owned(), style, shape };
+    one.marks = vec![mark("", Style::Faint, Shape::Boxes(boxes))];
+    let is_repeated = groups.iter().any(|(_, mean)| mean.n > 1);
+    if is_repeated {
+        one.marks.push(mark("an attempt", Style::Faint, Shape::Points(dots)));
+    }
+    one.marks.push(mark(if is_repeated { "the mean" } else { "" }, Style::Series(0), Shape::Points(means)));
+    let mut notes = vec![format!("{}.", intervals(groups.iter().map(|(_, mean)| mean.half)))];
+    if has_boxes {
+        notes.push(format!("Boxes: quartiles and median, of groups of at least {BOXED}."));
+    }
+    if more > 0 {
+        notes.push(format!("{more} groups with worse means are left out (--where selects, --by groups)."));
+    }
+    notes.extend(subject.left_out());
+    let best = one.marks.len();
+    let first = names_of(&one.y.scale).first().cloned().unwrap_or_default();
+    Ok(Figure {
+        title: format!("{}: {} of {} groups", subject.model, subject.metric, groups.len()),
+        summary: format!(
+            "{} by group, best first: {}. {best} kinds of marks; every attempt is in the table behind the picture.",
+            subject.metric,
+            groups.first().map_or_else(String::new, |(_, mean)| format!("{first} with {}", said(mean, &unit, factor)))
+        ),
+        notes,
+        panels: vec![one],
+        across: 1,
+        sheet,
+    })
+}
+
+/// Whether values spread so far that an axis from zero still tells them apart.
+pub(super) fn is_wide(values: &[f64]) -> bool {
+    let (low, high) = values.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(*v), high.max(*v)));
+    high - low > 0.4 * high
+}
+
+fn names_of(scale: &Scale) -> &[String] {
+    match scale {
+        Scale::Names(names) => names,
+        _ => &[],
+    }
+}

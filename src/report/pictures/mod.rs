@@ -1,0 +1,209 @@
+//! Figures of records: what `ledger plot` and `ledger report` show.
+//!
+//! Knows records, and what is worth seeing in them. Must not know how a figure is drawn.
+
+mod curves;
+mod distribution;
+mod effects;
+mod energy;
+mod front;
+mod heat;
+mod readings;
+mod scaling;
+
+pub use curves::{Curved, Over, curves};
+pub use distribution::distribution;
+pub use effects::effects_figure;
+pub use energy::{EnergyOf, energy_figure};
+pub use front::front_figure;
+pub use heat::{Heat, heat};
+pub use readings::readings_figure;
+pub use scaling::scaling;
+
+use super::number::significant;
+use super::ranking::{left_out_text, short_names};
+use crate::analysis::{self, Configuration, Trial, count_left_out};
+use crate::record::{Direction, Run, Value, Why};
+use std::collections::BTreeSet;
+
+/// What a figure of many attempts is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The model.
+    pub model: &'a str,
+    /// The metric.
+    pub metric: &'a str,
+    /// Its unit.
+    pub unit: &'a str,
+    /// Which way it is better; none where nobody said.
+    pub direction: Option<Direction>,
+    /// The attempts.
+    pub trials: &'a [Trial],
+    /// What counts though it would be left out otherwise.
+    pub admitted: &'a BTreeSet<Why>,
+}
+
+/// A configuration's metric.
+#[derive(Clone, Debug)]
+struct Mean {
+    mean: f64,
+    half: Option<f64>,
+    n: usize,
+}
+
+impl Subject<'_> {
+    fn mean(&self, one: &Configuration<'_>) -> Option<Mean> {
+        let contender = one.contender(self.metric, self.admitted)?;
+        let placed = analysis::place(vec![contender], self.direction.unwrap_or(Direction::Minimize), 1, None).pop()?;
+        Some(Mean { mean: placed.summary.mean, half: placed.half_width, n: placed.summary.n })
+    }
+
+    /// `lower is better`, where it is known.
+    fn better(&self) -> &'static str {
+        match self.direction {
+            Some(Direction::Minimize) => " (lower is better)",
+            Some(Direction::Maximize) => " (higher is better)",
+            None => "",
+        }
+    }
+
+    /// The metric with its unit, as an axis has it.
+    fn name(&self) -> String {
+        format!("{}{}", self.metric, self.better())
+    }
+
+    /// How many attempts are left out, and why; nothing where none is.
+    fn left_out(&self) -> Option<String> {
+        let left_out = count_left_out(self.trials, self.metric, self.admitted).1;
+        let text = left_out_text(&left_out, self.metric);
+        (!text.is_empty()).then(|| text.trim_end().to_owned())
+    }
+
+    fn empty(&self) -> super::figure::FigureError {
+        super::figure::FigureError::Empty(format!(
+            "no attempt of `{}` that counts has a finite `{}`",
+            self.model, self.metric
+        ))
+    }
+}
+
+/// A unit in which numbers stay short, and the factor to it.
+fn scaled(unit: &str, largest: f64) -> (String, f64) {
+    let prefixes: &[(f64, &str)] = match unit {
+        "J" | "W" => &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")],
+        "s" => &[(1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")],
+        "B" => return binary(largest),
+        _ => return (unit.to_owned(), 1.0),
+    };
+    let fits = prefixes.iter().find(|(size, _)| largest.abs() >= *size).copied().unwrap_or((1.0, ""));
+    (format!("{}{unit}", fits.1), 1.0 / fits.0)
+}
+
+fn binary(largest: f64) -> (String, f64) {
+    let shown = super::units::shown("B", analysis::Kind::Level, largest);
+    (shown.unit, shown.factor)
+}
+
+/// The largest magnitude of finite values.
+fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().filter(|value| value.is_finite()).fold(0.0, |largest, value| f64::max(largest, value.abs()))
+}
+
+/// Labels that tell runs apart: the values of the fields in which they differ; words stand by themselves, numbers behind their name.
+fn labels(runs: &[&Run], without: &[&str]) -> Vec<String> {
+    let fields: Vec<String> =
+        analysis::differing(runs).into_iter().filter(|field| !without.contains(&field.as_str())).collect();
+    let names = short_names(&fields);
+    let of = |run: &&Run| {
+        let pairs = fields.iter().zip(&names);
+        let mut pairs: Vec<(String, bool)> =
+            pairs.filter_map(|(field, name)| Some(word(name, &analysis::field(run, None, field)?))).collect();
+        pairs.sort_by_key(|(_, is_word)| !is_word);
+        let pairs: Vec<String> = pairs.into_iter().map(|(text, _)| text).collect();
+        if pairs.is_empty() { run.model().to_owned() } else { pairs.join(", ") }
+    };
+    runs.iter().map(of).collect()
+}
+
+/// `adam`, `lr 0.1`, `batch 64`; and whether it is a word alone.
+fn word(name: &str, value: &Value) -> (String, bool) {
+    let name = match name {
+        "learning_rate" => "lr",
+        "batch_size" => "batch",
+        other => other,
+    };
+    match value {
+        Value::Str(text) => (text.clone(), true),
+        value => (format!("{name} {value}"), false),
+    }
+}
+
+/// Texts with numbers in the order in which people count: `batch 8` before `batch 16`.
+fn natural(text: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0u64)];
+    for c in text.chars() {
+        let last = parts.len() - 1;
+        match c.to_digit(10) {
+            Some(digit) => parts[last].1 = parts[last].1.saturating_mul(10).saturating_add(u64::from(digit)),
+            None if parts[last].1 > 0 => parts.push((c.to_string(), 0)),
+            None => parts[last].0.push(c),
+        }
+    }
+    parts
+}
+
+/// What a row or group is of: its agreed fields, else what tells its run from the others.
+fn agreed_label(one: &Configuration<'_>) -> Option<String> {
+    if one.agreed.is_empty() {
+        return None;
+    }
+    let names = short_names(&one.agreed.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    let pair = |(name, (_, value)): (&String, &(String, Option<Value>))| match value {
+        Some(value) => format!("{name} {value}"),
+        None => format!("without {name}"),
+    };
+    Some(names.iter().zip(&one.agreed).map(pair).collect::<Vec<_>>().join(", "))
+}
+
+/// A number in full, as CSV has it.
+fn full(value: f64) -> String {
+    format!("{value:?}")
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(String::new, full)
+}
+
+/// `mean 12.3 kJ ± 0.4, n = 3`.
+fn said(mean: &Mean, unit: &str, factor: f64) -> String {
+    let half = mean.half.map_or_else(String::new, |half| format!(" ± {}", significant(half * factor)));
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    format!("{}{half}{unit}, n = {}", significant(mean.mean * factor), mean.n)
+}
+
+/// `each n = 3`, or from the least to the largest.
+fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
+    let (least, most) = numbers.into_iter().fold((usize::MAX, 0), |(least, most), n| (least.min(n), most.max(n)));
+    match (least, most) {
+        (_, 0) => "n = 0".to_owned(),
+        (least, most) if least == most => format!("n = {most} each"),
+        (least, most) => format!("n = {least} to {most}"),
+    }
+}
+
+/// What is said of the bars, by whether any could be told.
+fn intervals(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
+    let (mut known, mut all) = (0usize, 0usize);
+    for half in halves {
+        all += 1;
+        known += usize::from(half.is_some());
+    }
+    match (known, all) {
+        (0, _) => "no interval is known: each is one attempt alone, and its sensors state none",
+        (known, all) if known == all => "bars are 95% intervals of the means (scatter and sensors)",
+        _ => "bars are 95% intervals of the means (scatter and sensors), where they are known",
+    }
+}
+
+#[cfg(test)]
+mod tests;

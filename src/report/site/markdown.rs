@@ -1,0 +1,89 @@
+//! The report as Markdown, for a paper's appendix.
+
+use super::super::number::within;
+use super::super::ranking::Ranking;
+use super::super::ranking::{best_lines, field_of, in_unit, probability, short_names, shown_fields};
+use super::ReportOf;
+
+pub(super) fn text(report: &ReportOf) -> String {
+    let mut text = format!("# {}\n\n", plain(&report.title));
+    for sentence in &report.about {
+        text.push_str(&format!("{}\n\n", plain(sentence)));
+    }
+    let mut number = 0u32;
+    for model in &report.models {
+        text.push_str(&format!("## {}\n\n", plain(&model.model)));
+        for ranking in &model.rankings {
+            text.push_str(&ranked(ranking));
+        }
+        for (name, figure) in &model.figures {
+            number += 1;
+            text.push_str(&format!("![{}](figures/{name}.svg)\n\n", plain(&figure.summary)));
+            let notes: Vec<String> = figure.notes.iter().map(|note| plain(note)).collect();
+            text.push_str(&format!(
+                "**Figure {number}.** {}. {} Numbers: [`data/{name}.csv`](data/{name}.csv).\n\n",
+                plain(&figure.title),
+                notes.join(" ")
+            ));
+        }
+    }
+    text.push_str(&format!(
+        "{} attempts; all of them with all metrics are in [`data/attempts.csv`](data/attempts.csv). Log of the ledger: `{}`.\n",
+        report.trials.len(),
+        report.head
+    ));
+    text
+}
+
+fn ranked(ranking: &Ranking) -> String {
+    let fields = shown_fields(&ranking.places);
+    let unit =
+        if ranking.unit.is_empty() || ranking.unit == "s" { String::new() } else { format!(" [{}]", ranking.unit) };
+    let mut heads: Vec<String> =
+        vec!["#".into(), "run".into(), format!("{}{unit}", ranking.metric), "n".into(), "P".into()];
+    heads.extend(short_names(&fields));
+    let mut text = format!("### By {} ({})\n\n", plain(&ranking.metric), ranking.direction.name());
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    text.push_str(&line(heads.iter().map(|head| plain(head)).collect()));
+    text.push_str(&line(
+        heads.iter().enumerate().map(|(at, _)| if at == 1 { "---" } else { "--:" }.to_owned()).collect(),
+    ));
+    for (rank, (place, id)) in (1u32..).zip(ranking.places.iter().zip(&ranking.ids)) {
+        let mean = place.summary.mean;
+        let p = place.against.and_then(|against| against.corrected);
+        let mut cells = vec![
+            rank.to_string(),
+            format!("`{id}`"),
+            within(in_unit(mean, &ranking.unit), mean, place.half_width),
+            place.summary.n.to_string(),
+            p.map_or_else(|| "–".to_owned(), probability),
+        ];
+        cells.extend(
+            fields.iter().map(|name| field_of(place, name).map_or_else(|| "–".to_owned(), |value| value.to_string())),
+        );
+        text.push_str(&line(
+            cells.into_iter().enumerate().map(|(at, cell)| if at == 1 { cell } else { plain(&cell) }).collect(),
+        ));
+    }
+    text.push('\n');
+    for sentence in best_lines(ranking) {
+        text.push_str(&format!("{}\n\n", plain(&sentence)));
+    }
+    text
+}
+
+/// Text that means nothing to Markdown, nor to HTML within it, in one line.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '<' | '>' | '#' | '|' | '~' | '&' | '$' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => out.push(' '),
+            other => out.push(other),
+        }
+    }
+    out
+}
