@@ -3,6 +3,7 @@
 
 mod answers;
 mod architecture;
+mod browser;
 mod crash;
 mod fake;
 mod faults;
@@ -10,6 +11,7 @@ mod foreign;
 mod golden;
 mod gpu;
 mod machine;
+mod pictures;
 mod questions;
 mod sandbox;
 mod slurm;

@@ -45,11 +45,9 @@ pub(super) fn models(
         let selected =
             Selected { trials, others: Vec::new(), names: selected.names.clone(), admitted: selected.admitted.clone() };
         let metrics = metrics(stated, manifests, &selected)?;
-        let rankings: Vec<Ranking> = metrics
-            .iter()
-            .map(|metric| ranking(model, metric, &selected))
-            .filter(|one| !one.places.is_empty())
-            .collect();
+        let mut rankings: Vec<(Ranking, usize)> =
+            metrics.iter().map(|metric| ranking(model, metric, &selected)).collect();
+        rankings.retain(|(one, _)| !one.places.is_empty());
         let figures = figures(model, &metrics, &rankings, &selected, store)?;
         let named = figures.into_iter().enumerate().map(|(number, (kind, figure))| {
             (format!("{:02}-{:02}-{}-{kind}", at + 1, number + 1, slug(model)), figure)
@@ -95,12 +93,14 @@ fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Re
     Ok(found)
 }
 
-fn ranking(model: &str, metric: &Metric, selected: &Selected) -> Ranking {
+/// The best configurations by a metric, and how many there are in all.
+fn ranking(model: &str, metric: &Metric, selected: &Selected) -> (Ranking, usize) {
     let found = configurations(&selected.trials, &[]);
-    let contenders = found.iter().filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
+    let contenders: Vec<_> = found.iter().filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
+    let all = contenders.len();
     let places = place(contenders, metric.direction, PLACES, None);
     let (counted, left_out) = count_left_out(&selected.trials, &metric.name, &selected.admitted);
-    Ranking {
+    let ranking = Ranking {
         model: model.to_owned(),
         metric: metric.name.clone(),
         unit: selected.unit(&metric.name),
@@ -112,14 +112,15 @@ fn ranking(model: &str, metric: &Metric, selected: &Selected) -> Ranking {
         unmet: Vec::new(),
         tolerance: None,
         baseline: None,
-    }
+    };
+    (ranking, all)
 }
 
 /// Every figure that there is something to draw for.
 fn figures(
     model: &str,
     metrics: &[Metric],
-    rankings: &[Ranking],
+    rankings: &[(Ranking, usize)],
     selected: &Selected,
     store: &Store,
 ) -> Result<Vec<(&'static str, Figure)>, Failure> {
@@ -127,7 +128,7 @@ fn figures(
     if let Some(front) = front(model, metrics, selected) {
         figures.push(("pareto", front));
     }
-    for ranking in rankings {
+    for (ranking, _) in rankings {
         let subject = Subject {
             model,
             metric: &ranking.metric,
@@ -171,12 +172,12 @@ fn front(model: &str, metrics: &[Metric], selected: &Selected) -> Option<Figure>
 
 /// Curves of the best, and their energy by phase.
 fn of_single_attempts(
-    rankings: &[Ranking],
+    rankings: &[(Ranking, usize)],
     selected: &Selected,
     store: &Store,
 ) -> Result<Vec<(&'static str, Figure)>, Failure> {
     let best: Vec<AttemptId> = match rankings.first() {
-        Some(ranking) => {
+        Some((ranking, _)) => {
             let first = |place: &analysis::Place| place.contender.measured.first().map(|one| one.attempt);
             ranking.places.iter().filter_map(first).take(STACKED).collect()
         }

@@ -41,7 +41,7 @@ pub fn term(figure: &Figure, columns: usize) -> String {
         text.push('\n');
     }
     for note in &figure.notes {
-        text.push_str(&format!("{note}\n"));
+        text.push_str(&format!("{}\n", plain(note, usize::MAX)));
     }
     text
 }
@@ -57,7 +57,7 @@ fn legend(panel: &Panel) -> String {
     let mut keys: Vec<String> = Vec::new();
     for Mark { label, style, shape } in panel.marks.iter().filter(|mark| !mark.label.is_empty()) {
         let of = if matches!(shape, Shape::Bars(_)) { &FILLS } else { &MARKERS };
-        let key = format!("{} {label}", character(*style, of));
+        let key = format!("{} {}", character(*style, of), plain(label, 60));
         if !keys.contains(&key) {
             keys.push(key);
         }
@@ -117,7 +117,7 @@ fn plane(panel: &Panel, columns: usize) -> String {
             _ => {}
         }
     }
-    let mut text = format!("{}\n", panel.y.label);
+    let mut text = format!("{}\n", plain(&panel.y.label, columns));
     for (row, line) in grid.lines().into_iter().enumerate() {
         let near = |value: f64| {
             let from_top = (1.0 - panel.y.scale.place(value)) * number(ROWS - 1);
@@ -135,7 +135,8 @@ fn plane(panel: &Panel, columns: usize) -> String {
 fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
     let gutter = names.iter().map(|name| name.chars().count().min(LABEL)).max().unwrap_or(0) + 2;
     let wide = columns.saturating_sub(gutter + 4).max(20);
-    let mut text = if panel.y.label.is_empty() { String::new() } else { format!("{}\n", panel.y.label) };
+    let mut text =
+        if panel.y.label.is_empty() { String::new() } else { format!("{}\n", plain(&panel.y.label, columns)) };
     for (row, name) in names.iter().enumerate() {
         let mut grid = Grid::new(wide, 1);
         let across = |value: f64| panel.x.scale.place(value);
@@ -170,12 +171,12 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
 /// A grid of fields as a table; the best one has a star.
 fn table(panel: &Panel, cells: &[Cell]) -> String {
     let (Scale::Names(across), Scale::Names(down)) = (&panel.x.scale, &panel.y.scale) else { return String::new() };
-    let corner = format!("{} \\ {}", panel.y.label, panel.x.label);
+    let corner = format!("{} \\ {}", plain(&panel.y.label, LABEL), plain(&panel.x.label, LABEL));
     let mut heads = vec![corner];
-    heads.extend(across.iter().map(|name| format!(">{name}")));
+    heads.extend(across.iter().map(|name| format!(">{}", plain(name, LABEL))));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let body = down.iter().enumerate().map(|(row, name)| {
-        let mut line = vec![name.clone()];
+        let mut line = vec![plain(name, LABEL)];
         for column in 0..across.len() {
             let cell = cells.iter().find(|cell| cell.at == (column, row));
             let shown = cell.and_then(|cell| {

@@ -1,5 +1,8 @@
 //! What holds of every picture.
 
+use super::*;
+use crate::record::{Digest, RunId};
+
 /// Every tag is closed, in order, and nothing stands in the text that has to be escaped.
 pub(in crate::report) fn assert_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();
@@ -21,4 +24,88 @@ pub(in crate::report) fn assert_well_formed(svg: &str) {
     }
     assert!(open.is_empty() && svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{open:?}");
     assert!(!svg.chars().any(|c| c.is_control() && c != '\n'));
+}
+
+const HOSTILE: &str = "a <b> & \"c\" 'd' \u{1b}[31m\u{fffe} 温度 <script>alert(1)</script>";
+
+/// Every kind of mark and of axis, with names that try to be markup.
+fn everything() -> Figure {
+    let mark = |at, shape| Mark { label: format!("{HOSTILE} {at}"), style: Style::Series(at), shape };
+    let names = || Scale::Names(vec![HOSTILE.to_owned(), "two".to_owned()]);
+    let point = Point {
+        at: (2.0, 3.0),
+        half: (Some(0.5), Some(1.0)),
+        name: HOSTILE.to_owned(),
+        tag: "1".to_owned(),
+        run: Some(RunId(Digest([7; 32]))),
+    };
+    let mut plane = panel(HOSTILE, axis(HOSTILE, "s", Scale::Linear(0.0, 4.0)), axis("y", "J", Scale::Log(1.0, 1e6)));
+    plane.marks = vec![
+        mark(0, Shape::Line(vec![vec![(0.0, 1.0), (4.0, 1e6)], vec![(1.0, 10.0)], Vec::new()])),
+        mark(9, Shape::Points(vec![point.clone()])),
+    ];
+    plane.bands =
+        vec![Tint { span: (1.0, 3.0), kind: "eval".to_owned(), labels: vec![HOSTILE.to_owned()], is_odd: true }];
+    let mut rows = panel("", axis("x", "", Scale::Linear(0.0, 10.0)), axis("", "", names()));
+    let bar = |row, name: &str| Bar { row, span: (0.0, 5.0), half: Some(1.0), name: name.to_owned(), run: point.run };
+    rows.marks = vec![
+        mark(1, Shape::Bars(vec![bar(0, HOSTILE), bar(1, "b")])),
+        mark(2, Shape::Boxes(vec![Quartiles { row: 1, at: (1.0, 2.0, 3.0) }])),
+    ];
+    let mut grid = panel("", axis("x", "", names()), axis("y", "", names()));
+    let cell =
+        |at, depth| Cell { at, depth, lines: vec!["1".to_owned()], is_best: true, name: HOSTILE.to_owned(), run: None };
+    grid.marks =
+        vec![mark(3, Shape::Cells(vec![cell((0, 0), Some(1.0)), cell((1, 1), Some(0.0)), cell((0, 1), None)]))];
+    Figure {
+        title: HOSTILE.to_owned(),
+        summary: HOSTILE.to_owned(),
+        notes: vec![HOSTILE.to_owned()],
+        panels: vec![plane, rows, grid],
+        across: 2,
+        sheet: Sheet { heads: vec!["a,b".to_owned()], rows: vec![vec!["say \"no\"".to_owned()], vec!["2".to_owned()]] },
+    }
+}
+
+#[test]
+fn every_mark_is_well_formed_whatever_it_is_called() {
+    let figure = everything();
+    let link = |run: &RunId| Some(format!("runs/{}.html?a=\"b\"&c", run.0.prefix(8)));
+    for (width, links) in [(Millimetres::COLUMN, false), (Millimetres::PAGE, true)] {
+        let link: Option<&svg::Link<'_>> = if links { Some(&link) } else { None };
+        let svg = Drawing { width, link, ..Drawing::default() }.svg(&figure).unwrap();
+        assert_well_formed(&svg);
+        assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"));
+        assert_eq!(svg.matches("<a href=").count(), if links { 3 } else { 0 });
+        assert!(svg.contains("stroke-dasharray") || svg.contains("ledger-h1"), "form goes with colour");
+    }
+}
+
+#[test]
+fn text_is_in_bitmaps_without_any_font_of_the_system() {
+    let svg = |text: &str| {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"20mm\" height=\"5mm\" font-family=\"Nothing, sans-serif\">{text}</svg>"
+        )
+    };
+    let bitmap = |text: &str| png(&svg(text)).unwrap();
+    let with = bitmap("<text x=\"2\" y=\"12\" font-size=\"10\">energy, µJ ± 5%</text>");
+    assert!(with.len() > bitmap("").len() + 300);
+    // Width and height stand behind the head of a PNG: 20 mm at 300 dots an inch are 236.2.
+    assert_eq!(with[16..24], [0, 0, 0, 237, 0, 0, 0, 60]);
+    assert!(matches!(png("no picture"), Err(FigureError::Drawing(_))));
+}
+
+#[test]
+fn characters_show_rows_grids_and_planes() {
+    let text = term(&everything(), 80);
+    for there in ["two │▒", "└──", "*1"] {
+        assert!(text.contains(there), "{there}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn csv_is_quoted_where_it_has_to_be() {
+    assert_eq!(everything().sheet.csv(), "\"a,b\"\n\"say \"\"no\"\"\"\n2\n");
 }

@@ -107,11 +107,13 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         return Err(FigureError::Empty("no curve that was chosen has a finite value".to_owned()));
     }
     let mut notes = Vec::new();
-    if panels.iter().any(|panel| !panel.bands.is_empty()) {
-        notes.push(match over {
-            Over::Own => "Shaded: epochs of the first rank, by the steps in them, and over time its phases.".to_owned(),
-            Over::Time => "Shaded: phases of the first rank.".to_owned(),
-        });
+    let is_shaded =
+        |timed: bool| panels.iter().any(|panel| !panel.bands.is_empty() && panel.x.label.starts_with("time") == timed);
+    if is_shaded(true) {
+        notes.push("Shaded over time: phases of the first rank.".to_owned());
+    }
+    if is_shaded(false) {
+        notes.push("Shaded over steps: epochs of the first rank, by the steps in them.".to_owned());
     }
     let model = attempts.first().map_or("", |one| one.run.model());
     let title = match attempts {
@@ -131,7 +133,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
             finals.join("; ")
         ),
         notes,
-        across: if panels.len() > 3 { 2 } else { 1 },
+        across: 2,
         panels,
         sheet,
     })
@@ -140,7 +142,13 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
 /// The last value of each curve of each attempt, in words.
 fn sheet_finals(attempts: &[Curved]) -> Vec<String> {
     let of = |one: &Curved| {
-        let last = |series: &Series| Some(format!("{} {}", series.name, significant(*series.values.last()?)));
+        let last = |series: &Series| {
+            Some(
+                format!("{} {} {}", series.name, significant(*series.values.last()?), series.unit)
+                    .trim_end()
+                    .to_owned(),
+            )
+        };
         let all: Vec<String> = one.series.iter().filter_map(last).collect();
         format!("{} {}", one.attempt.0.prefix(8), all.join(", "))
     };

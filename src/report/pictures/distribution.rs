@@ -96,12 +96,11 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
         notes.push(format!("{more} groups with worse means are left out (--where selects, --by groups)."));
     }
     notes.extend(subject.left_out());
-    let best = one.marks.len();
     let first = names_of(&one.y.scale).first().cloned().unwrap_or_default();
     Ok(Figure {
         title: format!("{}: {} of {} groups", subject.model, subject.metric, groups.len()),
         summary: format!(
-            "{} by group, best first: {}. {best} kinds of marks; every attempt is in the table behind the picture.",
+            "{} by group, best first: {}. Every attempt is in the table behind the picture.",
             subject.metric,
             groups.first().map_or_else(String::new, |(_, mean)| format!("{first} with {}", said(mean, &unit, factor)))
         ),

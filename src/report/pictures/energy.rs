@@ -1,7 +1,7 @@
 //! Energy of attempts by phase, stacked.
 
 use super::super::figure::{Bar, Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, padded, panel};
-use super::super::number::{quantity, within};
+use super::super::number::{count, quantity, within};
 use super::{full, labels, largest, optional, scaled};
 use crate::analysis::Portions;
 use crate::record::{AttemptId, Run};
@@ -127,8 +127,8 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
     Ok(Figure {
         title: if same { format!("{}: energy by phase", models[0]) } else { "energy by phase".to_owned() },
         summary: format!(
-            "Energy of {} attempts by phase. The most: {}.",
-            known.len(),
+            "Energy of {} by phase. The most: {}.",
+            count(known.len(), "attempt"),
             most.map_or_else(String::new, |one| format!(
                 "{} of attempt {}",
                 quantity(total(one), "J"),

@@ -29,16 +29,14 @@ pub struct Heat<'a> {
 /// # Errors
 /// If nothing counts, or there are too many values.
 pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureError> {
-    let found = configurations(subject.trials, &[]);
+    let found = parts(subject, asked);
     let direction = subject.direction.unwrap_or(Direction::Minimize);
     let mut fields: Vec<Field<'_>> = Vec::new();
-    for one in &found {
+    for (at, one) in &found {
         let Some(mean) = subject.mean(one) else { continue };
-        let value = |name: &str| one.trials.first().and_then(|trial| trial.field(name));
-        let (Some(x), Some(y)) = (value(asked.x), value(asked.y)) else { continue };
-        match fields.iter_mut().find(|(at, _)| at.0 == x && at.1 == y) {
+        match fields.iter_mut().find(|(there, _)| there == at) {
             Some((_, there)) => there.push((one, mean)),
-            None => fields.push(((x, y), vec![(one, mean)])),
+            None => fields.push((at.clone(), vec![(one, mean)])),
         }
     }
     if fields.is_empty() {
@@ -140,6 +138,22 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
         across: 1,
         sheet,
     })
+}
+
+/// Configurations, those whose attempts differ in one of the fields (the seed, or a fact) in parts that agree.
+fn parts<'a>(subject: &Subject<'a>, asked: &Heat<'_>) -> Vec<((Value, Value), Configuration<'a>)> {
+    let mut found: Vec<((Value, Value), Configuration<'a>)> = Vec::new();
+    for one in configurations(subject.trials, &[]) {
+        let first = found.len();
+        for trial in one.trials {
+            let (Some(x), Some(y)) = (trial.field(asked.x), trial.field(asked.y)) else { continue };
+            match found[first..].iter_mut().find(|(at, _)| at.0 == x && at.1 == y) {
+                Some((_, there)) => there.trials.push(trial),
+                None => found.push(((x, y), Configuration { agreed: Vec::new(), trials: vec![trial] })),
+            }
+        }
+    }
+    found
 }
 
 /// The mean over all attempts of several configurations.

@@ -69,9 +69,12 @@ fn section(
         "<section id=\"m{at}\" aria-labelledby=\"h-m{at}\">\n<h2 id=\"h-m{at}\">{}</h2>\n",
         super::html::escaped(&model.model)
     );
-    for (number, ranking) in model.rankings.iter().enumerate() {
+    for (number, (ranking, all)) in model.rankings.iter().enumerate() {
         html.push_str(&format!("<h3>By {}</h3>\n", super::html::escaped(&ranking.metric)));
         html.push_str(&ranked(&format!("m{at}-r{number}"), ranking, known));
+        if *all > ranking.places.len() {
+            html.push_str(&format!("<p>The best {} of {all} configurations.</p>\n", ranking.places.len()));
+        }
         for line in best_lines(ranking) {
             html.push_str(&format!("<p>{}</p>\n", super::html::escaped(&line)));
         }
@@ -149,7 +152,7 @@ fn behind(place: &analysis::Place, known: &BTreeMap<AttemptId, RunId>) -> Field 
 fn attempts(report: &ReportOf) -> String {
     let has = |name: &&str| report.trials.iter().any(|trial| trial.attempt.metric(name).is_some());
     let mut metrics: Vec<&str> = SHOWN.into_iter().filter(|name| has(name)).collect();
-    let ranked = report.models.iter().flat_map(|model| &model.rankings).map(|ranking| ranking.metric.as_str());
+    let ranked = report.models.iter().flat_map(|model| &model.rankings).map(|(ranking, _)| ranking.metric.as_str());
     for name in ranked.filter(|name| !SHOWN.contains(name)) {
         if !metrics.contains(&name) {
             metrics.insert(0, name);

@@ -13,8 +13,8 @@ pub(super) fn text(report: &ReportOf) -> String {
     let mut number = 0u32;
     for model in &report.models {
         text.push_str(&format!("## {}\n\n", plain(&model.model)));
-        for ranking in &model.rankings {
-            text.push_str(&ranked(ranking));
+        for (ranking, all) in &model.rankings {
+            text.push_str(&ranked(ranking, *all));
         }
         for (name, figure) in &model.figures {
             number += 1;
@@ -35,7 +35,7 @@ pub(super) fn text(report: &ReportOf) -> String {
     text
 }
 
-fn ranked(ranking: &Ranking) -> String {
+fn ranked(ranking: &Ranking, all: usize) -> String {
     let fields = shown_fields(&ranking.places);
     let unit =
         if ranking.unit.is_empty() || ranking.unit == "s" { String::new() } else { format!(" [{}]", ranking.unit) };
@@ -66,6 +66,9 @@ fn ranked(ranking: &Ranking) -> String {
         ));
     }
     text.push('\n');
+    if all > ranking.places.len() {
+        text.push_str(&format!("The best {} of {all} configurations.\n\n", ranking.places.len()));
+    }
     for sentence in best_lines(ranking) {
         text.push_str(&format!("{}\n\n", plain(&sentence)));
     }

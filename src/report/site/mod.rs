@@ -40,8 +40,8 @@ pub struct ReportOf {
 pub struct ModelOf {
     /// Its name.
     pub model: String,
-    /// Configurations by each metric.
-    pub rankings: Vec<Ranking>,
+    /// The best configurations by each metric, and how many there are in all.
+    pub rankings: Vec<(Ranking, usize)>,
     /// The figures, each with a name for files.
     pub figures: Vec<(String, Figure)>,
 }
