@@ -39,6 +39,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "M", requires = "to")]
     model: Option<String>,
 
+    /// Only attempts whose fields and metrics match, as `best --where` has it: `gpus <= 2 and accuracy >= 0.9`
+    #[arg(long = "where", value_name = "EXPR", requires = "to")]
+    condition: Option<String>,
+
     /// Hidden attempts too
     #[arg(long, requires = "to")]
     hidden: bool,

@@ -67,18 +67,23 @@ impl Selection {
         let (trials, mut others): (Vec<Trial>, Vec<Trial>) =
             trials.into_iter().partition(|trial| wanted.is_none() || is_wide(trial));
         let Some(text) = &self.condition else { return Ok((trials, others)) };
-        let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
-        let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
-        let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
-        if !trials.iter().any(matching)
-            && let Some(error) = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err())
-        {
-            return Err(wrong(error));
-        }
-        let (trials, not_matching): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(matching);
+        let (trials, not_matching) = parted(trials, text, names)?;
         others.extend(not_matching);
         Ok((trials, others))
     }
+}
+
+/// Attempts that meet the condition of `--where`, and those that do not.
+pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
+    let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
+    let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
+    let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
+    if !trials.iter().any(matching)
+        && let Some(error) = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err())
+    {
+        return Err(wrong(error));
+    }
+    Ok(trials.into_iter().partition(matching))
 }
 
 impl Selected {

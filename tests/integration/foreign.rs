@@ -288,6 +288,10 @@ fn text_goes_to_standard_output_and_says_what_is_tainted() {
     let rows: Vec<Value> = jsonl.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let tainted = |model: &str| rows.iter().find(|row| row["model"] == model).unwrap().get("tainted").is_some();
     assert_eq!((rows.len(), rows[0]["seed"].as_str(), tainted("a"), tainted("b")), (2, Some("0"), false, true));
+    let fast = sandbox.run(&["export", "--to", "csv", "--where", "epoch_time < 10"]).expect(0);
+    assert_eq!(fast.lines().skip(1).collect::<Vec<_>>(), csv.lines().skip(1).collect::<Vec<_>>());
+    assert!(sandbox.run(&["export", "--to", "csv", "--where", "epoch_tim < 10"]).complaint(2).contains("epoch_time"));
+    sandbox.run(&["export", "--to", "csv", "--where", "epoch_time > 10"]).complaint(1);
     let values = sandbox.run(&["export", "--to", "csv", "--table", "values"]).expect(0);
     assert!(values.contains(",metric,epoch_time,10.0,,s,,\n"), "{values}");
     let prometheus = sandbox.run(&["export", "--to", "prometheus"]).expect(0);

@@ -1,8 +1,10 @@
 //! `ledger export --to FORM`
 
 use super::{Args, Form, Rows};
+use crate::analysis::names;
 use crate::cli::context::{self, Context};
 use crate::cli::failure::{Failure, exit};
+use crate::cli::selection::{parted, trials_of};
 use crate::interop::{self, Encoding, Entry, TableWriter};
 use crate::record::{AttemptId, Sealed, Target};
 use crate::report::{count, table_of};
@@ -30,7 +32,13 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         return Err(Failure::new(exit::USAGE, "--json tells of files (name one with -o)"));
     }
     let store = context.store();
-    let ids = store.read(|reader| chosen(reader, args))??;
+    let mut ids = store.read(|reader| chosen(reader, args))??;
+    if let Some(condition) = &args.condition {
+        ids = matching(store, ids, condition)?;
+        if ids.is_empty() {
+            return Err(Failure::new(exit::NO, "no attempt that is meant matches --where"));
+        }
+    }
     if ids.is_empty() {
         return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
     }
@@ -48,6 +56,16 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         || table_of([("path", output.display().to_string().into()), ("attempts", ids.len().into())]),
     )?;
     Ok(exit::YES)
+}
+
+/// Those of the attempts that meet the condition, in their order.
+fn matching(store: &Store, ids: Vec<AttemptId>, condition: &str) -> Result<Vec<AttemptId>, Failure> {
+    let wanted: BTreeSet<AttemptId> = ids.iter().copied().collect();
+    let mut trials = store.read(|reader| trials_of(reader, None))?;
+    trials.retain(|trial| wanted.contains(&trial.id));
+    let names = names(&trials);
+    let kept: BTreeSet<AttemptId> = parted(trials, condition, &names)?.0.into_iter().map(|trial| trial.id).collect();
+    Ok(ids.into_iter().filter(|id| kept.contains(id)).collect())
 }
 
 /// The attempts that are meant, the oldest first where nobody named them.

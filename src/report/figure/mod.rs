@@ -229,9 +229,13 @@ pub(super) fn panel(title: &str, x: AxisOf, y: AxisOf) -> Panel {
     Panel { title: title.to_owned(), height: 1.0, x, y, has_x: true, bands: Vec::new(), marks: Vec::new() }
 }
 
-/// An axis; its label is what it counts and, where there is one, the unit.
+/// An axis; its label is what it counts and, where there is one, the unit, before a remark in parentheses: `energy, kJ (lower is better)`.
 pub(super) fn axis(name: &str, unit: &str, scale: Scale) -> AxisOf {
-    let label = if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") };
+    let label = match (unit, name.split_once(" (")) {
+        ("", _) => name.to_owned(),
+        (unit, Some((name, remark))) => format!("{name}, {unit} ({remark}"),
+        (unit, None) => format!("{name}, {unit}"),
+    };
     AxisOf { label, scale }
 }
 

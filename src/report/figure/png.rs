@@ -19,7 +19,9 @@ const MOST: f64 = 20_000.0;
 pub fn png(svg: &str) -> Result<Vec<u8>, FigureError> {
     let wrong = |error: &dyn std::fmt::Display| FigureError::Drawing(error.to_string());
     let mut options = Options { font_family: "DejaVu Sans".to_owned(), ..Options::default() };
-    options.fontdb_mut().load_font_data(FONT.to_vec());
+    let fonts = options.fontdb_mut();
+    fonts.load_font_data(FONT.to_vec());
+    fonts.set_sans_serif_family("DejaVu Sans");
     let tree = Tree::from_str(svg, &options).map_err(|error| wrong(&error))?;
     let size = tree.size();
     // The size of the tree is in CSS pixels, 96 for each inch.

@@ -89,7 +89,7 @@ fn even(low: f64, high: f64, about: usize) -> Vec<f64> {
 fn decades(low: f64, high: f64, about: usize) -> Vec<f64> {
     let (from, to) = (low.log10().floor(), high.log10().ceil());
     let span = (to - from).max(1.0);
-    let inner: &[f64] = if span * 3.0 <= number(about) + 4.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let inner: &[f64] = if span * 3.0 <= number(about) + 1.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let every = (span / number(about.max(1))).ceil().max(1.0);
     let mut ticks = Vec::new();
     let mut power = from;
