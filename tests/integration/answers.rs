@@ -213,7 +213,7 @@ fn a_front_is_what_nothing_beats_in_everything() {
     assert_eq!(all["points"][2]["dominated_by"], all["points"][1]["run"]);
     let svg = std::fs::read_to_string(sandbox.path("front.svg")).unwrap();
     assert!(
-        svg.starts_with("<svg") && svg.contains("energy, J (better ←)") && svg.contains("accuracy (better ↑)"),
+        svg.starts_with("<svg") && svg.contains("energy, kJ (better ←)") && svg.contains("accuracy (better ↑)"),
         "{svg}"
     );
     sandbox.run(&[ask.as_slice(), &["--plot", "front.svg"]].concat()).complaint(2);

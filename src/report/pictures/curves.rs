@@ -169,6 +169,7 @@ fn y_axis(name: &str, unit: &str, ends: &[f64], all: &[f64]) -> AxisOf {
 }
 
 fn rows(sheet: &mut Sheet, one: &Curved, series: &Series, is_timed: bool) {
+    let (attempt, run) = (one.attempt.to_string(), one.run.id.to_string());
     for (position, value) in series.positions.iter().zip(&series.values) {
         let position = if is_timed {
             format!("{}.{:09}", position / 1_000_000_000, position % 1_000_000_000)
@@ -176,8 +177,8 @@ fn rows(sheet: &mut Sheet, one: &Curved, series: &Series, is_timed: bool) {
             position.to_string()
         };
         sheet.rows.push(vec![
-            one.attempt.to_string(),
-            one.run.id.to_string(),
+            attempt.clone(),
+            run.clone(),
             series.name.clone(),
             series.unit.clone(),
             if is_timed { "time_s" } else { "step" }.to_owned(),

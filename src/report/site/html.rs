@@ -1,7 +1,7 @@
 //! The frame of a page, tables, and figures in pages.
 
 pub(super) use super::super::figure::escaped;
-use super::super::figure::{Drawing, Figure, FigureError};
+use super::super::figure::{Drawing, Figure, FigureError, Sheet};
 use super::page_of;
 use crate::record::RunId;
 
@@ -129,7 +129,14 @@ pub(super) fn figure(
 ) -> Result<String, FigureError> {
     let link = |run: &RunId| pages(run).then(|| format!("{root}{}", page_of(run)));
     // The notes stand in the caption, where they can be read aloud.
-    let bare = Figure { notes: Vec::new(), ..figure.clone() };
+    let bare = Figure {
+        title: figure.title.clone(),
+        summary: figure.summary.clone(),
+        notes: Vec::new(),
+        panels: figure.panels.clone(),
+        across: figure.across,
+        sheet: Sheet::default(),
+    };
     let svg = Drawing { prefix: id, link: Some(&link), ..Drawing::default() }.svg(&bare)?;
     let links: Vec<String> =
         files.iter().map(|(target, text)| format!("<a href=\"{}\">{text}</a>", escaped(target))).collect();
