@@ -32,6 +32,10 @@ enum Kind {
     Energy(Energy),
     Distribution(Distribution),
     Heat(Grid),
+    /// Print the licence of the font that is in this program, and in its pictures
+    ///
+    /// Example: ledger plot license
+    License,
 }
 
 /// Curves of one attempt with its phases shaded, or of up to eight
@@ -171,6 +175,10 @@ struct Question {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match &args.kind {
+        Kind::License => {
+            context::print(report::FONT_LICENSE)?;
+            Ok(exit::YES)
+        }
         Kind::Curves(args) => args.output.put(&args.figure(context)?, context),
         Kind::Effects(args) => {
             let (found, values) = effects::find(&args.question, context)?;

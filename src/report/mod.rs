@@ -36,7 +36,7 @@ pub use difference::{diff_text, diff_value, environment_value, fields_text, plai
 pub use document::{document, table_of};
 pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
-pub use figure::{Drawing, Figure, FigureError, Millimetres, Sheet, png, term};
+pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};

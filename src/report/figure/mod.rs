@@ -9,7 +9,7 @@ mod svg;
 mod term;
 mod text;
 
-pub use png::png;
+pub use png::{FONT_LICENSE, png};
 pub use svg::Drawing;
 pub use term::term;
 

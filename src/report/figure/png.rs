@@ -7,6 +7,8 @@ use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
 const FONT: &[u8] = include_bytes!("font/DejaVuSans-subset.ttf");
+/// The licence of the font that is part of the program.
+pub const FONT_LICENSE: &str = include_str!("font/LICENSE");
 /// Dots for each inch, as papers want them.
 const DPI: f64 = 300.0;
 /// Larger pictures would fill the memory.
