@@ -1,5 +1,6 @@
 //! `ledger report`
 
+mod cells;
 mod folder;
 mod models;
 
@@ -7,13 +8,13 @@ use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
 use super::plot::curved;
-use super::run::bound;
 use super::selection::{Selection, trials_of};
 use crate::analysis::{Trial, portions};
 use crate::manifest::{self, Manifest};
 use crate::record::{AttemptId, Digest, RunId, Target};
 use crate::report::{self, AttemptOf, EnergyOf, Figure, Over, ReportOf, RunOf, count, table_of};
 use crate::store::{Reader, StoreError};
+use cells::{CellId, Cells};
 use folder::Folder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -50,34 +51,41 @@ pub(super) struct Args {
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
-    /// The folder, which must not exist yet, or be a report
+    /// The folder, which must not exist yet, or be a report in which nothing was changed
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
-    /// Replace a folder that is no report
+    /// Replace a folder that is no report, or holds files that are not of it
     #[arg(long)]
     force: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let folder = Folder::new(&args.output, args.force)?;
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let wanted = cells(&manifests)?;
+    let cells = (!manifests.is_empty()).then(|| Cells::of(&manifests));
+    let mut folder = Folder::new(&args.output, args.force, context.store_as_it_is().dir())?;
     let store = context.store();
-    let mut selected = args.selection.select_of(store.read(|reader| trials_of(reader, args.model.as_deref()))?)?;
-    if let Some(wanted) = &wanted {
-        selected.trials.retain(|trial| wanted.contains(&cell_of(trial)));
+    let trials = store.read(|reader| trials_of(reader, args.model.as_deref()))?;
+    let held = cells.as_ref().map(|cells| of_cells(cells, &trials));
+    let mut selected = args.selection.select_of(trials)?;
+    if let Some(cells) = &cells {
+        selected.trials.retain(|trial| !cells.of_run(&trial.run).is_empty());
     }
     // What was taken out by hand is not shown, unless it is asked for.
     selected.trials.retain(|trial| !trial.is_hidden || selected.admitted.contains(&crate::record::Why::Hidden));
     if selected.trials.is_empty() {
-        return Err(Failure::new(exit::NO, "no attempt of the ledger is meant (`ledger ls` lists what there is)"));
+        return Err(Failure::new(exit::NO, none_meant(args, held.as_ref())));
     }
+    let planned = cells.as_ref().zip(held).map(|(cells, held)| Planned {
+        all: cells.len(),
+        held: held.len(),
+        shown: of_cells(cells, &selected.trials).len(),
+    });
     selected.trials.sort_by_key(|trial| (std::cmp::Reverse(trial.attempt.started_unix_ms), trial.id));
     let (tags, head) = store.read(|reader| Ok((tags(reader)?, reader.log_head()?)))?;
     let mut of = ReportOf {
         title: args.title.clone().unwrap_or_else(|| title(args, &manifests)),
-        about: about(&manifests, &selected.trials),
+        about: about(&manifests, &selected.trials, args.selection.words(), planned.as_ref()),
         models: Vec::new(),
         trials: Vec::new(),
         tags,
@@ -85,7 +93,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     of.models = models::models(&args.metrics, &manifests, &selected, store)?;
     of.trials = selected.trials;
-    let (attempts, runs) = write(&of, &folder, store)?;
+    let (attempts, runs) = write(&of, &mut folder, store)?;
     folder.finish()?;
     let index = args.output.join("index.html");
     context.answer(
@@ -102,7 +110,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 /// Writes every file, and gives the numbers of attempts and runs.
-fn write(of: &ReportOf, folder: &Folder, store: &crate::store::Store) -> Result<(usize, usize), Failure> {
+fn write(of: &ReportOf, folder: &mut Folder, store: &crate::store::Store) -> Result<(usize, usize), Failure> {
     for (path, content) in of.files().map_err(failed)? {
         folder.write(&path, &content)?;
     }
@@ -142,7 +150,8 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
         return Ok(figures);
     }
     let Some(sealed) = reader.sealed(trial.id)? else { return Ok(figures) };
-    let energy = EnergyOf { attempt: trial.id, run: sealed.run.clone(), portions: portions(&sealed) };
+    let energy =
+        EnergyOf { attempt: trial.id, run: sealed.run.clone(), portions: portions(&sealed) };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
     figures.extend(
         report::curves(&[curved(trial.id, sealed, None)], Over::Own).ok().map(|one| ("curves".to_owned(), one)),
@@ -151,18 +160,25 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     Ok(figures)
 }
 
-/// Configuration and seed of every cell; none where no manifest says what is meant.
-fn cells(manifests: &[Manifest]) -> Result<Option<BTreeSet<(Digest, u64)>>, Failure> {
-    if manifests.is_empty() {
-        return Ok(None);
-    }
-    let bounds = bound(manifests, None, None)?;
-    let cells = bounds.iter().map(|(bound, _)| (bound.run.parts.config.digest(), bound.run.parts.seed));
-    Ok(Some(cells.collect()))
+/// How many cells the manifests have, of how many the ledger holds an attempt, and of how many one is shown.
+struct Planned {
+    all: usize,
+    held: usize,
+    shown: usize,
 }
 
-fn cell_of(trial: &Trial) -> (Digest, u64) {
-    (trial.run.parts.config.digest(), trial.run.parts.seed)
+fn of_cells(cells: &Cells, trials: &[Trial]) -> BTreeSet<CellId> {
+    trials.iter().flat_map(|trial| cells.of_run(&trial.run)).collect()
+}
+
+fn none_meant(args: &Args, held: Option<&BTreeSet<CellId>>) -> String {
+    match (held, args.selection.words()) {
+        (Some(held), _) if held.is_empty() => {
+            "the ledger holds no attempt of a cell of the manifest (`ledger ls` lists what there is)".to_owned()
+        }
+        (_, Some(words)) => format!("no attempt of the ledger is meant: selected were those {words}"),
+        _ => "no attempt of the ledger is meant (`ledger ls` lists what there is)".to_owned(),
+    }
 }
 
 fn tags(reader: &Reader<'_>) -> Result<BTreeMap<Digest, Vec<String>>, StoreError> {
@@ -184,7 +200,12 @@ fn title(args: &Args, manifests: &[Manifest]) -> String {
     }
 }
 
-fn about(manifests: &[Manifest], trials: &[Trial]) -> Vec<String> {
+fn about(
+    manifests: &[Manifest],
+    trials: &[Trial],
+    selection: Option<String>,
+    planned: Option<&Planned>,
+) -> Vec<String> {
     let mut about: Vec<String> = manifests.iter().filter_map(|manifest| manifest.description.clone()).collect();
     let runs: BTreeSet<RunId> = trials.iter().map(|trial| trial.run.id).collect();
     let moment =
@@ -197,12 +218,22 @@ fn about(manifests: &[Manifest], trials: &[Trial]) -> Vec<String> {
         moment(trials.last()),
         moment(trials.first()),
     ));
-    let missing = manifests.iter().map(|manifest| manifest.cells.len()).sum::<usize>();
-    let cells: BTreeSet<(Digest, u64)> = trials.iter().map(cell_of).collect();
-    if missing > cells.len() {
-        let lacking = missing - cells.len();
-        say(&format!("note: the ledger holds no attempt of {lacking} of the manifest's {missing} cells"));
-        about.push(format!("Of the {missing} cells that were planned, {lacking} have no attempt."));
+    about.extend(selection.map(|words| format!("Selected: attempts {words}.")));
+    if let Some(Planned { all, held, shown }) = planned {
+        if held < all {
+            let lacking = all - held;
+            say(&format!("note: the ledger holds no attempt of {lacking} of the manifest's {all} cells"));
+            about.push(format!("Of the {all} cells that were planned, {lacking} have no attempt."));
+        }
+        if shown < held {
+            let hidden = held - shown;
+            say(&format!(
+                "note: {hidden} of the manifest's {all} cells have attempts, but none that is selected or not hidden"
+            ));
+            about.push(format!(
+                "Of the {all} cells that were planned, {hidden} have attempts that are not shown: not selected, or hidden."
+            ));
+        }
     }
     about
 }

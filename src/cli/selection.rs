@@ -42,6 +42,17 @@ impl Selection {
         self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
     }
 
+    /// What was selected, in words that follow "attempts"; none where nothing was stated.
+    pub(super) fn words(&self) -> Option<String> {
+        let condition = self.condition.as_ref().map(|text| format!("where {}", text.trim()));
+        let gpus =
+            self.gpus.map(|gpus| format!("on {}", crate::report::count(gpus.try_into().unwrap_or(usize::MAX), "GPU")));
+        let include =
+            (!self.include.is_empty()).then(|| format!("including those that are {}", self.include.join(", ")));
+        let words: Vec<String> = condition.into_iter().chain(gpus).chain(include).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// Reads the attempts of a model, or of all models, and keeps those that match.
     pub(super) fn select(&self, context: &Context, model: Option<&str>) -> Result<Selected, Failure> {
         self.select_from(context.store(), model)

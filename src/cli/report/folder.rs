@@ -1,89 +1,205 @@
-//! A folder that appears when it is whole.
+//! A folder that appears when it is whole, and takes nobody's files away.
 
 use crate::cli::failure::{Failure, exit};
+use crate::record::Digest;
 use crate::report::MARKER;
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Error;
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
+
+/// The head of the marker; below it stands a line for each file, digest and path.
+const HEAD: &str = "A report by `ledger report`, which replaces these files (BLAKE3) and no others:";
+/// Strangers that are named, at most.
+const NAMED: usize = 3;
+/// Names that are tried beside a place.
+const TRIES: u32 = 1000;
 
 /// A folder beside its place; gone again if it is not finished.
 pub(super) struct Folder {
     place: PathBuf,
     new: PathBuf,
-    is_finished: std::cell::Cell<bool>,
+    written: BTreeMap<String, Digest>,
+    is_finished: bool,
 }
 
 fn refused(path: &Path, error: &Error) -> Failure {
     Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
 }
 
-/// A name beside that of a folder which nobody else uses.
-fn beside(place: &Path, what: &str) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(place.file_name().unwrap_or_default());
-    name.push(format!(".{what}-{}", std::process::id()));
-    place.with_file_name(name)
+fn usage(text: String) -> Failure {
+    Failure::new(exit::USAGE, text)
+}
+
+/// Names beside that of a folder, hidden ones: a process of the same number may have left one behind.
+fn beside(place: &Path, what: &str) -> impl Iterator<Item = PathBuf> {
+    let name = place.file_name().unwrap_or_default().to_owned();
+    (0..TRIES).map(move |at| {
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(&name);
+        hidden.push(format!(".{what}-{}-{at}", std::process::id()));
+        place.with_file_name(hidden)
+    })
+}
+
+/// Does it at the first of these places where nothing is.
+fn first_free(
+    places: impl Iterator<Item = PathBuf>,
+    make: impl Fn(&Path) -> Result<(), Error>,
+) -> Result<PathBuf, Error> {
+    for place in places {
+        match make(&place) {
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(place),
+        }
+    }
+    Err(Error::new(ErrorKind::AlreadyExists, "every name beside it is in use"))
 }
 
 impl Folder {
-    /// Begins a folder. What is no report, and not empty, is replaced only by force.
-    pub(super) fn new(place: &Path, force: bool) -> Result<Self, Failure> {
+    /// Begins a folder. What is there is replaced if it is a report as it was written, and otherwise by force alone; never the folder that one
+    /// stands in, nor the ledger.
+    pub(super) fn new(place: &Path, force: bool, ledger: &Path) -> Result<Self, Failure> {
         let place = std::path::absolute(place).map_err(|error| refused(place, &error))?;
         if place.file_name().is_none() {
-            return Err(Failure::new(exit::USAGE, format!("`{}` cannot become a report", place.display())));
+            return Err(usage(format!("`{}` cannot become a report", place.display())));
         }
         if let Ok(found) = fs::symlink_metadata(&place) {
             if !found.is_dir() {
-                return Err(Failure::new(
-                    exit::USAGE,
-                    format!("`{}` is no folder (-o names another one)", place.display()),
-                ));
+                return Err(usage(format!("`{}` is no folder (-o names another one)", place.display())));
             }
-            let is_empty = fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_none());
-            let is_report = place.join(MARKER).is_file();
-            if !is_empty && !is_report && !force {
-                let text = format!("`{}` is no report, and is left as it is (--force replaces it)", place.display());
-                return Err(Failure::new(exit::USAGE, text));
-            }
+            replaceable(&place, force, ledger)?;
         }
-        let new = beside(&place, "new");
-        let made = fs::create_dir(&new)
-            .and_then(|()| ["runs", "figures", "data"].iter().try_for_each(|name| fs::create_dir(new.join(name))));
-        made.map_err(|error| refused(&place, &error))?;
-        Ok(Self { place, new, is_finished: std::cell::Cell::new(false) })
+        let new =
+            first_free(beside(&place, "new"), |path| fs::create_dir(path)).map_err(|error| refused(&place, &error))?;
+        let folder = Self { place, new, written: BTreeMap::new(), is_finished: false };
+        let made = ["runs", "figures", "data"].iter().try_for_each(|name| fs::create_dir(folder.new.join(name)));
+        made.map_err(|error| refused(&folder.place, &error))?;
+        Ok(folder)
     }
 
     /// Writes a file of it.
-    pub(super) fn write(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        fs::write(self.new.join(path), content).map_err(|error| refused(&self.place.join(path), &error))
+    pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
+        fs::write(self.new.join(path), content).map_err(|error| refused(&self.place.join(path), &error))?;
+        self.written.insert(path.to_owned(), Digest::of(content));
+        Ok(())
     }
 
     /// Moves it to its place; what is there goes only when the new one is there.
-    pub(super) fn finish(&self) -> Result<(), Failure> {
-        let old = beside(&self.place, "old");
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
+        let marker = format!("{HEAD}\n{}", lines.collect::<String>());
         let failed = |error: Error| refused(&self.place, &error);
+        fs::write(self.new.join(MARKER), marker).map_err(failed)?;
+        let move_to = |path: &Path| {
+            // Renaming would replace an empty folder.
+            if path.symlink_metadata().is_ok() {
+                Err(ErrorKind::AlreadyExists.into())
+            } else {
+                fs::rename(&self.place, path)
+            }
+        };
         let is_there = self.place.exists();
-        if is_there {
-            fs::rename(&self.place, &old).map_err(failed)?;
-        }
+        let old = if is_there { Some(first_free(beside(&self.place, "old"), move_to).map_err(failed)?) } else { None };
         if let Err(error) = fs::rename(&self.new, &self.place) {
-            if is_there {
+            if let Some(old) = &old {
                 // Nothing better can be done than to tell of the first failure.
-                let _ = fs::rename(&old, &self.place);
+                let _ = fs::rename(old, &self.place);
             }
             return Err(failed(error));
         }
-        self.is_finished.set(true);
-        if is_there {
-            fs::remove_dir_all(&old).map_err(|error| refused(&old, &error))?;
+        self.is_finished = true;
+        match &old {
+            Some(old) => fs::remove_dir_all(old).map_err(|error| refused(old, &error)),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Whether a folder that is there may go.
+fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> {
+    let failed = |error: Error| refused(place, &error);
+    let full = fs::canonicalize(place).map_err(failed)?;
+    let here = std::env::current_dir().map_err(failed)?;
+    for (path, what) in [(here.as_path(), "the folder that this was called in"), (ledger, "the ledger")] {
+        if fs::canonicalize(path).is_ok_and(|path| path.starts_with(&full)) {
+            let text = format!("`{}` is or holds {what}, and is left as it is (-o names another one)", place.display());
+            return Err(usage(text));
+        }
+    }
+    if fs::read_dir(place).map_err(failed)?.next().is_none() {
+        return Ok(());
+    }
+    if fs::canonicalize(ledger).is_ok_and(|ledger| full.starts_with(ledger)) {
+        return Err(usage(format!("`{}` is a part of the ledger, and is left as it is", place.display())));
+    }
+    if force {
+        return Ok(());
+    }
+    let Some(known) = listed(place) else {
+        return Err(usage(format!("`{}` is no report, and is left as it is (--force replaces it)", place.display())));
+    };
+    let mut strangers = Vec::new();
+    gather(place, "", &known, &mut strangers).map_err(failed)?;
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    strangers.sort();
+    let named: Vec<String> = strangers.iter().take(NAMED).map(|path| format!("`{path}`")).collect();
+    let more = strangers.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Err(usage(format!(
+        "`{}` is left as it is: not of the report, or changed since, are {}{more} (--force removes them too)",
+        place.display(),
+        named.join(", ")
+    )))
+}
+
+/// The files of a report with their digests, as its marker has them; none where there is no marker.
+fn listed(place: &Path) -> Option<BTreeMap<String, Digest>> {
+    let marker = fs::symlink_metadata(place.join(MARKER)).is_ok_and(|found| found.is_file());
+    let text = marker.then(|| fs::read_to_string(place.join(MARKER)).ok()).flatten()?;
+    let line = |line: &str| {
+        let (digest, path) = line.split_once("  ")?;
+        Some((path.to_owned(), digest.parse().ok()?))
+    };
+    Some(text.lines().skip(1).filter_map(line).collect())
+}
+
+/// What lies in a folder and is not known, or is not what it was.
+fn gather(
+    folder: &Path,
+    before: &str,
+    known: &BTreeMap<String, Digest>,
+    strangers: &mut Vec<String>,
+) -> Result<(), Error> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = format!("{before}{}", entry.file_name().to_string_lossy());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            let inner = format!("{path}/");
+            let is_ours = known.keys().any(|name| name.starts_with(&inner))
+                || ["runs", "figures", "data"].contains(&path.as_str());
+            if is_ours { gather(&entry.path(), &inner, known, strangers)? } else { strangers.push(inner) }
+        } else if path != MARKER {
+            let digest = known.get(&path).filter(|_| kind.is_file());
+            let is_same = match digest {
+                Some(digest) => Digest::of(&fs::read(entry.path())?) == *digest,
+                None => false,
+            };
+            if !is_same {
+                strangers.push(path);
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.is_finished.get() {
+        if !self.is_finished {
             // Half a report is worth nothing; if it cannot be removed, its name says what it is.
             let _ = fs::remove_dir_all(&self.new);
         }

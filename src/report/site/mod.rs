@@ -15,7 +15,7 @@ use crate::analysis::{Trial, configurations};
 use crate::record::{Digest, GroupId, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The file that says that a folder is a report, and may be replaced by another one.
+/// The file that says that a folder is a report, and which files are its own: these may be replaced.
 pub const MARKER: &str = ".ledger-report";
 
 /// What a report is of.
@@ -61,7 +61,6 @@ impl ReportOf {
             ("index.html".to_owned(), index::page(self)?.into_bytes()),
             ("report.md".to_owned(), markdown::text(self).into_bytes()),
             ("data/attempts.csv".to_owned(), self.attempts().csv().into_bytes()),
-            (MARKER.to_owned(), b"A report by `ledger report`, which may replace this folder.\n".to_vec()),
         ];
         for model in &self.models {
             for (name, figure) in &model.figures {
