@@ -30,6 +30,8 @@ pub struct Portion {
 pub struct Portions {
     /// In the order in which they first begin.
     pub portions: Vec<Portion>,
+    /// Kinds of phases that overlap others in part, and stand neither by themselves nor within one of them.
+    pub within: Vec<String>,
     /// The whole attempt's energy, or why it cannot be said.
     pub total: Result<Energy, String>,
 }
@@ -54,18 +56,20 @@ pub fn portions(sealed: &Sealed) -> Portions {
     let meters = hardware.meters();
     let energy = |windows: &Windows| Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum);
     let mut found: Vec<(u64, Portion)> = Vec::new();
-    for (name, windows) in disjoint(&sealed.phases, attempt.wall_ns) {
+    let (kept, within) = disjoint(&sealed.phases, attempt.wall_ns);
+    for (name, windows) in kept {
         let first = windows.iter().next().map_or(0, |(start, _)| start);
         let length_s = seconds(windows.length());
         found.push((first, Portion { name, length_s, energy: energy(&windows) }));
     }
     found.sort_by_key(|(first, _)| *first);
     let whole = Windows::new([(0, attempt.wall_ns)]);
-    Portions { portions: found.into_iter().map(|(_, portion)| portion).collect(), total: energy(&whole) }
+    let portions = found.into_iter().map(|(_, portion)| portion).collect();
+    Portions { portions, within, total: energy(&whole) }
 }
 
-/// Kinds of phases and when they were, none at the time of another one.
-fn disjoint(phases: &[Phase], wall_ns: u64) -> Vec<(String, Windows)> {
+/// Kinds of phases and when they were, none at the time of another one; and the kinds that overlap others in part.
+fn disjoint(phases: &[Phase], wall_ns: u64) -> (Vec<(String, Windows)>, Vec<String>) {
     let mut all: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for phase in phases.iter().filter(|phase| phase.rank == 0) {
         let stop_ns = phase.stop_ns.unwrap_or(wall_ns).max(phase.start_ns);
@@ -77,12 +81,17 @@ fn disjoint(phases: &[Phase], wall_ns: u64) -> Vec<(String, Windows)> {
     let mut taken = Windows::default();
     let mut apart = Windows::default();
     let mut kept: Vec<(String, Windows)> = Vec::new();
+    let mut overlapping = Vec::new();
     for (name, windows) in all {
         let own = windows.subtract(&apart);
         let left = own.subtract(&taken);
         // What lies within a portion is a part of it; what overlaps one by its edges alone is not.
         let is_own = real(left.length()) > (1.0 - LEFT) * real(own.length());
         if own.is_empty() || !is_own || real(own.length()) < LEFT * real(windows.length()) {
+            // Time beside all portions that this kind had: it goes to the rest.
+            if !own.is_empty() && real(left.length()) > LEFT * real(own.length()) {
+                overlapping.push(name.to_owned());
+            }
             continue;
         }
         taken = Windows::new(taken.iter().chain(left.iter()));
@@ -91,7 +100,7 @@ fn disjoint(phases: &[Phase], wall_ns: u64) -> Vec<(String, Windows)> {
         }
         kept.push((name.to_owned(), left));
     }
-    kept
+    (kept, overlapping)
 }
 
 /// The median and the quartiles of values, between neighbours where they lie between them; none of nothing.
@@ -116,7 +125,7 @@ mod tests {
     }
 
     fn spans(phases: &[Phase]) -> Vec<(String, Vec<(u64, u64)>)> {
-        disjoint(phases, 1000).into_iter().map(|(name, windows)| (name, windows.iter().collect())).collect()
+        disjoint(phases, 1000).0.into_iter().map(|(name, windows)| (name, windows.iter().collect())).collect()
     }
 
     #[test]
@@ -137,6 +146,9 @@ mod tests {
         let own = [phase("load", 0, 300), phase("fit", 300, 900), phase("batch", 300, 600)];
         let names: Vec<String> = spans(&own).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["fit", "load"]);
+        assert!(disjoint(&phases, 1000).1.is_empty() && disjoint(&own, 1000).1.is_empty());
+        let across = [phase("fit", 0, 600), phase("sync", 500, 800)];
+        assert_eq!(disjoint(&across, 1000).1, ["sync"], "it is neither in `fit` nor beside it");
     }
 
     #[test]

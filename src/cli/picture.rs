@@ -71,7 +71,7 @@ fn document(figure: &Figure) -> Table {
     table_of([
         ("title", figure.title.as_str().into()),
         ("summary", figure.summary.as_str().into()),
-        ("notes", figure.notes.clone().into()),
+        ("notes", figure.below().map(str::to_owned).collect::<Vec<_>>().into()),
         ("columns", figure.sheet.heads.clone().into()),
         ("rows", Value::List(figure.sheet.rows.iter().map(row).collect())),
     ])
@@ -92,6 +92,12 @@ pub(super) fn put(
     context: &Context,
     more: Table,
 ) -> Result<u8, Failure> {
+    if path.as_os_str() == TERMINAL && context.json {
+        let mut members = more;
+        members.extend(document(figure));
+        context.answer(String::new, || members)?;
+        return Ok(exit::YES);
+    }
     if path.as_os_str() == TERMINAL {
         print(&report::term(figure, COLUMNS))?;
         return Ok(exit::YES);

@@ -274,6 +274,11 @@ impl Curves {
     }
 }
 
+/// Why an attempt would not count in an answer.
+pub(super) fn state(one: &Sealed) -> Option<&'static str> {
+    one.attempt.counts().err().map(|left| left.why.name())
+}
+
 /// The curves of an attempt that are wanted: those over steps where nothing is said.
 pub(super) fn curved(id: AttemptId, one: Sealed, wanted: Option<&BTreeSet<String>>) -> Curved {
     let is_wanted = |series: &crate::record::Series| match wanted {
@@ -282,6 +287,7 @@ pub(super) fn curved(id: AttemptId, one: Sealed, wanted: Option<&BTreeSet<String
     };
     Curved {
         attempt: id,
+        state: state(&one),
         wall_ns: one.attempt.wall_ns,
         series: one.series.into_iter().filter(is_wanted).collect(),
         phases: one.phases,
@@ -292,7 +298,12 @@ pub(super) fn curved(id: AttemptId, one: Sealed, wanted: Option<&BTreeSet<String
 impl Energy {
     fn figure(&self, context: &Context) -> Result<Figure, Failure> {
         let found = sealed(&self.ids, context)?;
-        let of = |(attempt, one): (AttemptId, Sealed)| EnergyOf { attempt, portions: portions(&one), run: one.run };
+        let of = |(attempt, one): (AttemptId, Sealed)| EnergyOf {
+            attempt,
+            state: state(&one),
+            portions: portions(&one),
+            run: one.run,
+        };
         report::energy_figure(&found.into_iter().map(of).collect::<Vec<_>>()).map_err(failed)
     }
 }

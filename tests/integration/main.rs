@@ -13,6 +13,7 @@ mod gpu;
 mod machine;
 mod pictures;
 mod questions;
+mod reports;
 mod sandbox;
 mod slurm;
 mod slurm_ends;

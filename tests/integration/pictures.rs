@@ -4,7 +4,7 @@ use crate::sandbox::{Sandbox, WORKER, repository};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn sealed() -> Sandbox {
+pub fn sealed() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "[1, 2]");
     sandbox.run(&["run", "m.toml"]).expect(0);
@@ -48,15 +48,16 @@ fn pictures_are_drawn_on_the_terminal_where_no_file_is_named() {
     1         *104.0  204.0  304.0
     2          114.0  214.0  314.0
 
-    loss (lower is better); darker is more; the best one is framed. ± is half the width of the mean's 95% interval.
+    * is the best one.
+    loss (lower is better). ± is half the width of the mean's 95% interval.
     ");
     let distribution = plot("distribution", &["--model", "toy", "--metric", "loss", "--by", "x"]);
     insta::assert_snapshot!(distribution, @r"
     toy: loss of 3 groups
 
-    x 1 (n = 2) │                      ·●·
-    x 2 (n = 2) │                                          ·●·
-    x 3 (n = 2) │                                                               ·●·
+    x 1 (n = 2) │         ─────────────·●·────────────
+    x 2 (n = 2) │                              ────────────·●·─────────────
+    x 3 (n = 2) │                                                   ────────────·●·────────────
                 └───────────────────────────────────────────────────────────────────────────────────
                  0                   100                  200                  300
                  loss (lower is better)
@@ -194,9 +195,27 @@ fn a_report_replaces_reports_alone() {
     sandbox.write("plain", "a file");
     assert!(sandbox.run(&["report", "--all", "-o", "plain", "--force"]).complaint(2).contains("is no folder"));
     sandbox.run(&["report", "--model", "toy", "-o", "site"]).expect(0);
-    sandbox.write("site/stale.html", "old");
-    sandbox.run(&["report", "--model", "toy", "-o", "site"]).expect(0);
-    assert!(!sandbox.path("site/stale.html").exists());
+    // What the marker names goes, with the page of a run that is not in the new one.
+    assert_eq!(fs::read_dir(sandbox.path("site/runs")).unwrap().count(), 6);
+    sandbox.run(&["report", "--model", "toy", "--where", "x < 3", "-o", "site"]).expect(0);
+    assert_eq!(fs::read_dir(sandbox.path("site/runs")).unwrap().count(), 4);
+    // What is not of the report, or was changed, stays.
+    fs::create_dir(sandbox.path("site/.git")).unwrap();
+    sandbox.write("site/data/notes.txt", "mine");
+    sandbox.write("site/report.md", "corrected by hand");
+    let complaint = sandbox.run(&["report", "--model", "toy", "-o", "site"]).complaint(2);
+    assert!(complaint.contains("are `.git/`, `data/notes.txt`, `report.md` (--force removes them too)"), "{complaint}");
+    assert_eq!(fs::read_to_string(sandbox.path("site/data/notes.txt")).unwrap(), "mine");
+    sandbox.run(&["report", "--model", "toy", "-o", "site", "--force"]).expect(0);
+    assert!(!sandbox.path("site/.git").exists() && !sandbox.path("site/data/notes.txt").exists());
+    // Neither the folder that one stands in nor the ledger is replaced, whatever is asked for.
+    let refused = |place: &str| sandbox.run(&["report", "--all", "-o", place, "--force"]).complaint(2);
+    assert!(refused(".").contains("is or holds the folder that this was called in"));
+    assert!(refused("ledger").contains("is or holds the ledger"));
+    assert!(refused("ledger/journal/..").contains("cannot become a report"));
+    assert!(sandbox.path("m.toml").exists() && sandbox.path("ledger/ledger.redb").exists());
+    // A folder that was left behind is in nobody's way.
+    fs::create_dir(sandbox.path("left")).unwrap();
     // What fails leaves nothing behind, and the report that was there as it was.
     let before = files(&sandbox.path("site"));
     sandbox.run(&["report", "--all", "--metrics", "nonsense", "-o", "site"]).complaint(2);

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::Stdio;
 
 /// Four seconds of a GPU, and a loss.
-fn sealed() -> Sealed {
+pub fn sealed() -> Sealed {
     let mut series: Vec<Series> = [
         ("gpu.0.energy", "J"),
         ("gpu.0.power_instant", "W"),

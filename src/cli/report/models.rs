@@ -4,7 +4,7 @@ use crate::analysis::{self, Trial, configurations, count_left_out, place, portio
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
-use crate::cli::plot::curved;
+use crate::cli::plot::{curved, state};
 use crate::cli::selection::{Selected, direction_of};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
@@ -47,7 +47,8 @@ pub(super) fn models(
         let metrics = metrics(stated, manifests, &selected)?;
         let mut rankings: Vec<(Ranking, usize)> =
             metrics.iter().map(|metric| ranking(model, metric, &selected)).collect();
-        rankings.retain(|(one, _)| !one.places.is_empty());
+        // One without places says why nothing counts.
+        rankings.retain(|(one, _)| !one.places.is_empty() || !one.left_out.is_empty());
         let figures = figures(model, &metrics, &rankings, &selected, store)?;
         let named = figures.into_iter().enumerate().map(|(number, (kind, figure))| {
             (format!("{:02}-{:02}-{}-{kind}", at + 1, number + 1, slug(model)), figure)
@@ -81,11 +82,13 @@ fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Re
     if stated.is_empty() {
         let measured =
             |name: &str| selected.trials.iter().any(|trial| trial.measured(name, &selected.admitted).is_ok());
+        let recorded = |name: &str| selected.trials.iter().any(|trial| trial.attempt.metrics.contains_key(name));
         for objective in manifests.iter().filter_map(|manifest| manifest.objective.as_ref()) {
             add(&objective.metric, objective.direction);
         }
         for kind in KINDS {
-            if let Some(known) = kind.iter().find(|name| measured(name)).and_then(|name| known_metric(name)) {
+            let found = kind.iter().find(|name| measured(name)).or_else(|| kind.iter().find(|name| recorded(name)));
+            if let Some(known) = found.and_then(|name| known_metric(name)) {
                 add(known.name, known.direction);
             }
         }
@@ -176,11 +179,12 @@ fn of_single_attempts(
     selected: &Selected,
     store: &Store,
 ) -> Result<Vec<(&'static str, Figure)>, Failure> {
-    let best: Vec<AttemptId> = match rankings.first() {
+    let best: Vec<AttemptId> = match rankings.iter().find(|(ranking, _)| !ranking.places.is_empty()) {
         Some((ranking, _)) => {
             let first = |place: &analysis::Place| place.contender.measured.first().map(|one| one.attempt);
             ranking.places.iter().filter_map(first).take(STACKED).collect()
         }
+        // None counts: the newest, each of which says in its label what is wrong with it.
         None => selected.trials.iter().map(|trial| trial.id).take(STACKED).collect(),
     };
     let has = |id: &AttemptId| {
@@ -192,7 +196,12 @@ fn of_single_attempts(
     let wanted: BTreeSet<String> = ["loss", "eval_loss", "eval_accuracy"].map(str::to_owned).into();
     for id in best.into_iter().filter(has) {
         let Some(sealed) = store.read(|reader| reader.sealed(id))? else { continue };
-        stacks.push(EnergyOf { attempt: id, run: sealed.run.clone(), portions: portions(&sealed) });
+        stacks.push(EnergyOf {
+            attempt: id,
+            run: sealed.run.clone(),
+            state: state(&sealed),
+            portions: portions(&sealed),
+        });
         if lines.len() < SINGLE {
             lines.push(curved(id, sealed, Some(&wanted)));
         }

@@ -38,12 +38,43 @@ pub struct Figure {
     pub summary: String,
     /// What has to be known of the numbers: how many, what intervals, what is left out. Below the picture.
     pub notes: Vec<String>,
+    /// What the marks mean that have no name in a legend. Below the picture.
+    pub key: Vec<Key>,
     /// The panels, in reading order.
     pub panels: Vec<Panel>,
     /// Panels beside each other, at most.
     pub across: usize,
     /// The numbers.
     pub sheet: Sheet,
+}
+
+/// What a mark means, by the form in which it is drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// In a picture.
+    drawn: String,
+    /// In characters; empty where they do not show it.
+    typed: String,
+}
+
+impl Key {
+    pub(super) fn new(drawn: &str, typed: &str) -> Self {
+        Self { drawn: drawn.to_owned(), typed: typed.to_owned() }
+    }
+}
+
+impl Figure {
+    /// All that stands below the picture.
+    pub fn below(&self) -> impl Iterator<Item = &str> {
+        let key = self.key.iter().map(|key| key.drawn.as_str());
+        key.chain(self.notes.iter().map(String::as_str)).filter(|text| !text.is_empty())
+    }
+
+    /// All that stands below the picture in characters.
+    fn below_characters(&self) -> impl Iterator<Item = &str> {
+        let key = self.key.iter().map(|key| key.typed.as_str());
+        key.chain(self.notes.iter().map(String::as_str)).filter(|text| !text.is_empty())
+    }
 }
 
 /// The numbers behind a picture: one row for each mark.
@@ -61,7 +92,8 @@ impl Sheet {
         Self { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Comma-separated values with a head, quoted where they have to be (RFC 4180).
+    /// Comma-separated values with a head, quoted where they have to be (RFC 4180). A cell that a spreadsheet would take for a formula, and that is
+    /// no number, has an apostrophe before it: names and texts of workers and of other people's ledgers are in some.
     pub fn csv(&self) -> String {
         let mut text = String::new();
         for row in std::iter::once(&self.heads).chain(&self.rows) {
@@ -74,7 +106,9 @@ impl Sheet {
 }
 
 fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 /// Axes and what stands on them.

@@ -109,7 +109,7 @@ impl Drawing<'_> {
             }
             top = bottom + if row.iter().any(|panel| panel.has_x) { GAP } else { 3.0 };
         }
-        for note in &figure.notes {
+        for note in figure.below() {
             for line in broken(note, inner / TICK) {
                 page.text(&line, (GAP, top + TICK), TICK, GREY, Hold::Start, "");
                 top += TICK * 1.4;

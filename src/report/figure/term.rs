@@ -37,10 +37,10 @@ pub fn term(figure: &Figure, columns: usize) -> String {
         }
         text.push_str(&legend(panel));
     }
-    if !figure.notes.is_empty() {
+    if figure.below_characters().next().is_some() {
         text.push('\n');
     }
-    for note in &figure.notes {
+    for note in figure.below_characters() {
         text.push_str(&format!("{}\n", plain(note, usize::MAX)));
     }
     text
@@ -104,8 +104,11 @@ fn plane(panel: &Panel, columns: usize) -> String {
             }
             Shape::Points(points) => {
                 for point in points {
+                    let (x, y) = point.at;
+                    if let Some(half) = point.half.0 {
+                        grid.line(&[place((x - half, y)), place((x + half, y))], '─');
+                    }
                     if let Some(half) = point.half.1 {
-                        let (x, y) = point.at;
                         grid.line(&[place((x, y - half)), place((x, y + half))], '│');
                     }
                 }
@@ -139,13 +142,27 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
         if panel.y.label.is_empty() { String::new() } else { format!("{}\n", plain(&panel.y.label, columns)) };
     for (row, name) in names.iter().enumerate() {
         let mut grid = Grid::new(wide, 1);
+        let mut ends: Vec<(f64, f64)> = Vec::new();
         let across = |value: f64| panel.x.scale.place(value);
+        // Intervals lie behind all points, so that none is hidden.
+        let points = panel.marks.iter().filter_map(|mark| match &mark.shape {
+            Shape::Points(points) => Some(points),
+            _ => None,
+        });
+        for point in points.flatten().filter(|point| whole(point.at.1.max(0.0)) == row) {
+            if let Some(half) = point.half.0 {
+                grid.line(&[(across(point.at.0 - half), 0.5), (across(point.at.0 + half), 0.5)], '─');
+            }
+        }
         for mark in &panel.marks {
             match &mark.shape {
                 Shape::Bars(bars) => {
                     for Bar { span, .. } in bars.iter().filter(|bar| bar.row == row) {
                         grid.span((across(span.0), across(span.1)), character(mark.style, &FILLS));
                     }
+                    ends.extend(
+                        bars.iter().filter(|bar| bar.row == row).filter_map(|bar| Some((bar.span.1, bar.half?))),
+                    );
                 }
                 Shape::Boxes(boxes) => {
                     for one in boxes.iter().filter(|one| one.row == row) {
@@ -160,6 +177,10 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
                 }
                 Shape::Line(_) | Shape::Cells(_) => {}
             }
+        }
+        // The interval of a bar's end lies over all bars of its row.
+        for (end, half) in ends {
+            grid.line(&[(across(end - half), 0.5), (across(end + half), 0.5)], '─');
         }
         let line = grid.lines().pop().unwrap_or_default();
         text.push_str(&format!("{:>width$} │{}\n", plain(name, LABEL), line.trim_end(), width = gutter - 2));
@@ -181,7 +202,7 @@ fn table(panel: &Panel, cells: &[Cell]) -> String {
             let cell = cells.iter().find(|cell| cell.at == (column, row));
             let shown = cell.and_then(|cell| {
                 let star = if cell.is_best { "*" } else { "" };
-                cell.lines.first().map(|text| format!("{star}{text}"))
+                (!cell.lines.is_empty()).then(|| format!("{star}{}", cell.lines.join(" ")))
             });
             line.push(shown.unwrap_or_else(|| "-".to_owned()));
         }

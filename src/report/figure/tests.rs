@@ -60,6 +60,7 @@ fn everything() -> Figure {
     Figure {
         title: HOSTILE.to_owned(),
         summary: HOSTILE.to_owned(),
+        key: vec![Key::new(HOSTILE, HOSTILE)],
         notes: vec![HOSTILE.to_owned()],
         panels: vec![plane, rows, grid],
         across: 2,
@@ -77,7 +78,10 @@ fn every_mark_is_well_formed_whatever_it_is_called() {
         assert_well_formed(&svg);
         assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;"));
         assert_eq!(svg.matches("<a href=").count(), if links { 3 } else { 0 });
-        assert!(svg.contains("stroke-dasharray") || svg.contains("ledger-h1"), "form goes with colour");
+        assert!(
+            svg.contains("<pattern id=") && svg.contains("<polygon points="),
+            "hatches and markers go with colours"
+        );
     }
 }
 
@@ -108,4 +112,42 @@ fn characters_show_rows_grids_and_planes() {
 #[test]
 fn csv_is_quoted_where_it_has_to_be() {
     assert_eq!(everything().sheet.csv(), "\"a,b\"\n\"say \"\"no\"\"\"\n2\n");
+}
+
+#[test]
+fn a_cell_is_no_formula() {
+    let cells = ["=1+1", "+49 89", "-x", "@a", "\t=1", "-1.5e-3", "+2", "-inf", "a=b"];
+    let mut sheet = Sheet::new(&["=head"]);
+    sheet.rows = cells.iter().map(|cell| vec![(*cell).to_owned()]).collect();
+    assert_eq!(sheet.csv(), "'=head\n'=1+1\n'+49 89\n'-x\n'@a\n'\t=1\n-1.5e-3\n+2\n-inf\na=b\n");
+}
+
+#[test]
+fn characters_show_intervals_and_explain_only_what_they_show() {
+    let mut rows = panel("", axis("x", "", Scale::Linear(0.0, 10.0)), axis("", "", Scale::Names(vec!["a".to_owned()])));
+    let point = Point { at: (5.0, 0.5), half: (Some(2.0), None), ..Point::default() };
+    rows.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Points(vec![point]) }];
+    let key = vec![Key::new("Shaded: epochs.", ""), Key::new("The best is framed.", "* is the best.")];
+    let figure = Figure {
+        title: "t".to_owned(),
+        summary: String::new(),
+        key,
+        notes: vec!["n = 1".to_owned()],
+        panels: vec![rows],
+        across: 1,
+        sheet: Sheet::default(),
+    };
+    let text = term(&figure, 60);
+    let line = text.lines().find(|line| line.contains('●')).unwrap();
+    let (left, right) = line.split_once('●').unwrap();
+    let count = |text: &str| text.matches('─').count();
+    assert!(count(left) > 7 && count(left).abs_diff(count(right)) <= 1, "{text}");
+    assert!(text.ends_with("* is the best.\nn = 1\n"), "{text}");
+    let svg = Drawing::default().svg(&figure).unwrap();
+    assert!(svg.contains("Shaded: epochs.") && svg.contains("The best is framed.") && !svg.contains("* is the best."));
+}
+
+#[test]
+fn lines_of_a_text_stay_apart() {
+    assert_eq!((escaped("a\nb\tc\u{1}"), plain("a\nb", 9)), ("a b c\u{fffd}".to_owned(), "a b".to_owned()));
 }

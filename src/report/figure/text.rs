@@ -1,11 +1,16 @@
 //! Text in pictures and pages: escaped, cut, and how wide it is.
 
-/// Text without what XML cannot hold.
+/// Text in one line without what XML cannot hold.
 fn clean(text: &str) -> impl Iterator<Item = char> {
-    text.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c })
+    text.chars().map(|c| match c {
+        '\n' | '\r' | '\t' => ' ',
+        '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    })
 }
 
-/// Text as XML and HTML have it between tags and within double quotes.
+/// Text as XML and HTML have it between tags and within double quotes, in one line.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     for c in clean(text) {

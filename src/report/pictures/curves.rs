@@ -1,12 +1,12 @@
 //! Curves of attempts over steps or time, with the phases behind them.
 
 use super::super::figure::{
-    AxisOf, Figure, FigureError, Mark, Panel, Scale, Shape, Sheet, Style, Tint, axis, padded, panel,
+    AxisOf, Figure, FigureError, Key, Mark, Panel, Scale, Shape, Sheet, Style, Tint, axis, padded, panel,
 };
 use super::super::number::significant;
 use super::super::panels::{Band, phase_bands};
 use super::super::units::shown;
-use super::{full, labels};
+use super::{full, labels, state_text};
 use crate::analysis::{Curve, Kind, quartiles};
 use crate::record::{AttemptId, Axis, Phase, Run, Series};
 use std::collections::BTreeMap;
@@ -36,6 +36,8 @@ pub struct Curved {
     pub run: Run,
     /// The attempt.
     pub attempt: AttemptId,
+    /// Why it would not count in an answer: `failed`, `tainted`; none where it would.
+    pub state: Option<&'static str>,
     /// How long it took.
     pub wall_ns: u64,
     /// Its curves.
@@ -54,7 +56,10 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     }
     let runs: Vec<&Run> = attempts.iter().map(|one| &one.run).collect();
     let told = labels(&runs, &[]);
-    let label = |at: usize| format!("{} {}", attempts[at].attempt.0.prefix(8), told[at]);
+    let label = |at: usize| {
+        let state = state_text(attempts[at].state);
+        format!("{}{state} {}", attempts[at].attempt.0.prefix(8), told[at])
+    };
     let mut quantities: BTreeMap<(Axis, &str), Vec<(usize, &Series)>> = BTreeMap::new();
     for (at, one) in attempts.iter().enumerate() {
         for series in &one.series {
@@ -63,15 +68,28 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     }
     let mut sheet = Sheet::new(&["attempt", "run", "series", "unit", "axis", "position", "value"]);
     let mut panels: Vec<Panel> = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
     for ((own, name), series) in &quantities {
         let is_timed = *own == Axis::TimeNs || over == Over::Time;
         let mut lines = Vec::new();
+        let mut missed = |at: usize, name: &str, why: &str| {
+            notes.push(format!("Not drawn: `{name}` of attempt {} ({why}).", attempts[at].attempt.0.prefix(8)));
+        };
         for (at, one) in series {
             let one = if is_timed { over_time(one, &attempts[*at].phases) } else { Some((*one).clone()) };
-            let Some(one) = one else { continue };
+            let Some(one) = one else {
+                missed(*at, name, "when its steps were is not recorded");
+                continue;
+            };
             lines.push((*at, Curve::of(&one), one));
         }
-        lines.retain(|(_, curve, _)| curve.range().is_some_and(|(a, b)| a.abs() < DRAWABLE && b.abs() < DRAWABLE));
+        lines.retain(|(at, curve, _)| {
+            let is_drawn = curve.range().is_some_and(|(a, b)| a.abs() < DRAWABLE && b.abs() < DRAWABLE);
+            if !is_drawn {
+                missed(*at, name, "no finite value, or one too large to be drawn");
+            }
+            is_drawn
+        });
         let Some((_, _, first)) = lines.first() else { continue };
         let ends: Vec<f64> = lines.iter().filter_map(|(_, curve, _)| curve.range()).flat_map(|(a, b)| [a, b]).collect();
         let unit = shown(&first.unit, Kind::of(name), ends.iter().copied().fold(f64::NEG_INFINITY, f64::max));
@@ -84,7 +102,10 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
             if is_timed { "s" } else { "" },
             Scale::Linear(low_high.0, low_high.1),
         );
-        let all: Vec<f64> = lines.iter().flat_map(|(_, _, one)| one.values.iter().map(|v| v * unit.factor)).collect();
+        let all: Vec<f64> = lines
+            .iter()
+            .flat_map(|(_, curve, _)| curve.pieces().iter().flatten().map(|(_, v)| v * unit.factor))
+            .collect();
         let scaled: Vec<f64> = ends.iter().map(|end| end * unit.factor).collect();
         let mut one = panel("", x, y_axis(name, &unit.unit, &scaled, &all));
         one.height = 0.8;
@@ -106,18 +127,21 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     if panels.is_empty() {
         return Err(FigureError::Empty("no curve that was chosen has a finite value".to_owned()));
     }
-    let mut notes = Vec::new();
+    let mut key = Vec::new();
     let is_shaded =
         |timed: bool| panels.iter().any(|panel| !panel.bands.is_empty() && panel.x.label.starts_with("time") == timed);
     if is_shaded(true) {
-        notes.push("Shaded over time: phases of the first rank.".to_owned());
+        key.push(Key::new("Shaded over time: phases of the first rank.", ""));
     }
     if is_shaded(false) {
-        notes.push("Shaded over steps: epochs of the first rank, by the steps in them.".to_owned());
+        key.push(Key::new("Shaded over steps: epochs of the first rank, by the steps in them.", ""));
     }
     let model = attempts.first().map_or("", |one| one.run.model());
     let title = match attempts {
-        [one] => format!("{model}: run {}, attempt {}", one.run.id.0.prefix(8), one.attempt.0.prefix(8)),
+        [one] => {
+            let ids = (one.run.id.0.prefix(8), one.attempt.0.prefix(8), state_text(one.state));
+            format!("{model}: run {}, attempt {}{}", ids.0, ids.1, ids.2)
+        }
         many => format!(
             "{} attempts{}",
             many.len(),
@@ -133,6 +157,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
             finals.join("; ")
         ),
         notes,
+        key,
         across: 2,
         panels,
         sheet,

@@ -14,7 +14,7 @@ const BOXED: usize = 5;
 /// Beside each other, so that equal values are seen.
 const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
 
-/// The attempts of each configuration, or of all that agree on the fields `by`, the best group first.
+/// The attempts of each configuration, or of all that agree on the fields `by`, the best group first, or the smallest where nobody said which way is better.
 ///
 /// # Errors
 /// If nothing counts.
@@ -93,18 +93,21 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
         notes.push(format!("Boxes: quartiles and median, of groups of at least {BOXED}."));
     }
     if more > 0 {
-        notes.push(format!("{more} groups with worse means are left out (--where selects, --by groups)."));
+        let which = if subject.direction.is_some() { "worse" } else { "larger" };
+        notes.push(format!("{more} groups with {which} means are left out (--where selects, --by groups)."));
     }
     notes.extend(subject.left_out());
     let first = names_of(&one.y.scale).first().cloned().unwrap_or_default();
     Ok(Figure {
         title: format!("{}: {} of {} groups", subject.model, subject.metric, groups.len()),
         summary: format!(
-            "{} by group, best first: {}. Every attempt is in the table behind the picture.",
+            "{} by group, {} first: {}. Every attempt is in the table behind the picture.",
             subject.metric,
+            if subject.direction.is_some() { "best" } else { "smallest" },
             groups.first().map_or_else(String::new, |(_, mean)| format!("{first} with {}", said(mean, &unit, factor)))
         ),
         notes,
+        key: Vec::new(),
         panels: vec![one],
         across: 1,
         sheet,

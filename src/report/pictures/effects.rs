@@ -4,7 +4,7 @@ use super::super::effects::Effected;
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::ranking::{left_out_text, probability, short_names};
 use super::distribution::is_wide;
-use super::{Mean, full, intervals, largest, optional, said, scaled};
+use super::{Mean, full, largest, optional, said, scaled, scatter, thinned, thinning};
 use crate::analysis::Summary;
 use crate::record::Direction;
 
@@ -35,8 +35,9 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
             let here: Vec<f64> = own.of.iter().zip(values).filter(|(at, _)| **at == row).map(|(_, v)| *v).collect();
             let Some(summary) = Summary::of(&here) else { continue };
             let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
-            dots.extend(here.iter().enumerate().map(|(at, value)| Point {
-                at: (value * factor, middle + JITTER[at % JITTER.len()]),
+            let every = thinning(values.len());
+            dots.extend(here.iter().enumerate().filter(|(at, _)| at.is_multiple_of(every)).map(|(at, value)| Point {
+                at: (value * factor, middle + JITTER[at / every % JITTER.len()]),
                 ..Point::default()
             }));
             let half = mean.half.unwrap_or(0.0);
@@ -78,9 +79,10 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         format!("{} explains most: {:.1}% of the variance", names[effect.factor], 100.0 * effect.share.eta_squared)
     });
     let mut notes = vec![
-        format!("Means over all other axes, not adjusted for them; {}.", intervals(halves)),
+        format!("Means over all other axes, not adjusted for them; {}.", scatter(halves)),
         "Shares of the variance: analysis of variance, type II; p after Holm's correction.".to_owned(),
     ];
+    notes.extend(thinned("attempts in each panel", values.len()));
     notes.extend(found.notes.iter().cloned());
     let left_out = left_out_text(&found.left_out, &found.metric);
     notes.extend((!left_out.is_empty()).then(|| left_out.trim_end().to_owned()));
@@ -88,6 +90,7 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         title: format!("{}: what changes {}", found.model, found.metric),
         summary: format!("{} by each of {} axes, {} attempts. {strongest}.", found.metric, panels.len(), values.len()),
         notes,
+        key: Vec::new(),
         across: 2,
         panels,
         sheet,

@@ -2,7 +2,7 @@
 
 use super::super::figure::{Bar, Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::number::{count, quantity, within};
-use super::{full, labels, largest, optional, scaled};
+use super::{full, labels, largest, optional, scaled, state_text};
 use crate::analysis::Portions;
 use crate::record::{AttemptId, Run};
 
@@ -16,6 +16,8 @@ pub struct EnergyOf {
     pub run: Run,
     /// The attempt.
     pub attempt: AttemptId,
+    /// Why it would not count in an answer: `failed`, `tainted`; none where it would.
+    pub state: Option<&'static str>,
     /// Its energy.
     pub portions: Portions,
 }
@@ -46,10 +48,24 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
         return Err(FigureError::Empty(reasons.join("; ")));
     }
     let mut kinds: Vec<String> = Vec::new();
+    let mut beyond: Vec<String> = Vec::new();
     for portion in known.iter().flat_map(|one| &one.portions.portions).filter(|portion| portion.energy.is_ok()) {
-        if !kinds.contains(&portion.name) && kinds.len() < KINDS {
-            kinds.push(portion.name.clone());
+        if kinds.contains(&portion.name) {
+            continue;
         }
+        if kinds.len() < KINDS {
+            kinds.push(portion.name.clone());
+        } else if !beyond.contains(&portion.name) {
+            beyond.push(portion.name.clone());
+        }
+    }
+    reasons.extend(beyond.iter().map(|name| {
+        format!("`{name}` is in the rest: only {KINDS} kinds of phases have a hatch of their own, its energy is in the table")
+    }));
+    for one in &known {
+        reasons.extend(one.portions.within.iter().map(|name| {
+            format!("`{name}` has no portion of its own: it overlaps others (attempt {})", one.attempt.0.prefix(8))
+        }));
     }
     let total = |one: &EnergyOf| one.portions.total.as_ref().map_or(0.0, |energy| energy.joules);
     let (unit, factor) = scaled("J", largest(known.iter().map(|one| total(one))));
@@ -57,7 +73,7 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
     let names: Vec<String> = labels(&runs, &[])
         .into_iter()
         .zip(&known)
-        .map(|(label, one)| format!("{} {label}", one.attempt.0.prefix(8)))
+        .map(|(label, one)| format!("{}{} {label}", one.attempt.0.prefix(8), state_text(one.state)))
         .collect();
     let mut sheet = Sheet::new(&["attempt", "run", "phase", "time_s", "energy_j", "half_width_95_j", "method"]);
     let mut bars: Vec<Vec<Bar>> = vec![Vec::new(); kinds.len() + 1];
@@ -136,6 +152,7 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
             ))
         ),
         notes,
+        key: Vec::new(),
         panels: vec![one],
         across: 1,
         sheet,

@@ -4,7 +4,7 @@ use super::super::figure::{AxisOf, Figure, FigureError, Mark, Point, Scale, Shap
 use super::super::front::{Coordinate, Front, FrontPoint};
 use super::super::number::{count, significant};
 use super::super::ranking::left_out_text;
-use super::{full, largest, optional, scaled};
+use super::{full, largest, optional, scaled, thinned, thinning};
 use crate::record::{Direction, Value};
 
 /// The front: a panel for each pair of metrics, the front with its numbers, what is dominated behind it, and the 95% intervals of the means.
@@ -39,6 +39,8 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
             if of.dominated_by.is_none() { best.push(point(at, of)) } else { beaten.push(point(at, of)) }
         }
         let mark = |label: &str, style, shape| Mark { label: label.to_owned(), style, shape };
+        let every = thinning(beaten.len());
+        let beaten: Vec<Point> = beaten.into_iter().step_by(every).collect();
         if !beaten.is_empty() {
             one.marks.push(mark("dominated", Style::Faint, Shape::Points(beaten)));
         }
@@ -61,6 +63,7 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
             "No interval is known."
         }
     )];
+    notes.extend(thinned("dominated configurations", front.points.len() - on_front));
     let left_out = left_out_text(&front.left_out, "metric");
     notes.extend((!left_out.is_empty()).then(|| left_out.trim_end().to_owned()));
     Ok(Figure {
@@ -72,6 +75,7 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
             metrics.join(", ")
         ),
         notes,
+        key: Vec::new(),
         panels,
         across: 2,
         sheet: sheet(front),

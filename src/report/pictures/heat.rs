@@ -1,11 +1,13 @@
 //! A metric over two fields at once, as a grid.
 
-use super::super::figure::{Cell, Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, panel};
+use super::super::figure::{Cell, Figure, FigureError, Key, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::scaling::short;
 use super::{Mean, Subject, full, largest, optional, said, scaled};
 use crate::analysis::{Configuration, Summary, configurations};
-use crate::record::{Direction, Value};
+use crate::record::{Digest, Direction, Value};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Rows and columns beyond make no picture.
 const MOST: usize = 40;
@@ -20,7 +22,7 @@ pub struct Heat<'a> {
     pub x: &'a str,
     /// The field from the top down.
     pub y: &'a str,
-    /// Whether the best configuration stands for the others, instead of the mean over all attempts.
+    /// Whether the best configuration stands for the others, instead of the mean over all attempts. Only where it is known which way is better.
     pub best: bool,
 }
 
@@ -30,13 +32,21 @@ pub struct Heat<'a> {
 /// If nothing counts, or there are too many values.
 pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureError> {
     let found = parts(subject, asked);
-    let direction = subject.direction.unwrap_or(Direction::Minimize);
+    if asked.best && subject.direction.is_none() {
+        let text =
+            format!("which `{}` is the best one is not known (add --direction minimize or maximize)", subject.metric);
+        return Err(FigureError::Empty(text));
+    }
     let mut fields: Vec<Field<'_>> = Vec::new();
+    let mut places: BTreeMap<(Digest, Digest), usize> = BTreeMap::new();
     for (at, one) in &found {
         let Some(mean) = subject.mean(one) else { continue };
-        match fields.iter_mut().find(|(there, _)| there == at) {
-            Some((_, there)) => there.push((one, mean)),
-            None => fields.push((at.clone(), vec![(one, mean)])),
+        match places.entry((at.0.digest(), at.1.digest())) {
+            Entry::Occupied(place) => fields[*place.get()].1.push((one, mean)),
+            Entry::Vacant(place) => {
+                place.insert(fields.len());
+                fields.push((at.clone(), vec![(one, mean)]));
+            }
         }
     }
     if fields.is_empty() {
@@ -50,9 +60,9 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
             down.len()
         )));
     }
-    let better = |a: &Mean, b: &Mean| match direction {
-        Direction::Minimize => a.mean.total_cmp(&b.mean),
-        Direction::Maximize => b.mean.total_cmp(&a.mean),
+    let better = |a: &Mean, b: &Mean| match subject.direction {
+        Some(Direction::Maximize) => b.mean.total_cmp(&a.mean),
+        _ => a.mean.total_cmp(&b.mean),
     };
     let several = fields.iter().filter(|(_, there)| there.len() > 1).count();
     let shown: Vec<(&(Value, Value), &Configuration<'_>, Mean, usize)> = fields
@@ -65,18 +75,20 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
         .collect();
     let values: Vec<f64> = shown.iter().map(|(_, _, mean, _)| mean.mean).collect();
     let (unit, factor) = scaled(subject.unit, largest(values.iter().copied()));
-    let best = values.iter().copied().reduce(|a, b| match direction {
-        Direction::Minimize => a.min(b),
-        Direction::Maximize => a.max(b),
+    let best = subject.direction.and_then(|direction| {
+        values.iter().copied().reduce(|a, b| match direction {
+            Direction::Minimize => a.min(b),
+            Direction::Maximize => a.max(b),
+        })
     });
     let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    let digits = digits(low * factor, high * factor);
+    let form = Form::of(low * factor, high * factor);
     let mut sheet = Sheet::new(&[asked.x, asked.y, "mean", "half_width_95", "n", "configurations", "unit", "run"]);
     let mut cells = Vec::new();
     for ((x, y), one, mean, count) in &shown {
         let place = |levels: &[Value], value: &Value| levels.iter().position(|level| level == value).unwrap_or(0);
         let run = one.run().map(|run| run.id);
-        let mut lines = vec![format!("{:.digits$}", mean.mean * factor)];
+        let mut lines = vec![form.text(mean.mean * factor)];
         lines.extend((mean.n > 1).then(|| match mean.half {
             Some(half) => format!("± {}", super::significant(half * factor)),
             None => format!("n = {}", mean.n),
@@ -85,7 +97,7 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
             at: (place(&across, x), place(&down, y)),
             depth: Some(if high > low { (mean.mean - low) / (high - low) } else { 0.5 }),
             lines,
-            is_best: Some(mean.mean) == best,
+            is_best: best.is_some_and(|best| best.to_bits() == mean.mean.to_bits()),
             name: format!("{} {x}, {} {y}: {}", short(asked.x), short(asked.y), said(mean, &unit, factor)),
             run,
         });
@@ -99,10 +111,15 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     one.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Cells(cells) }];
     let shown_unit = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
     let mut notes = vec![format!(
-        "{}{shown_unit}{}; darker is more; the best one is framed. ± is half the width of the mean's 95% interval.",
+        "{}{shown_unit}{}. ± is half the width of the mean's 95% interval.",
         subject.metric,
         subject.better()
     )];
+    let (drawn, typed) = if best.is_some() {
+        ("Darker is more; the best one is framed.", "* is the best one.")
+    } else {
+        ("Darker is more.", "")
+    };
     if several > 0 {
         notes.push(if asked.best {
             format!("{several} fields hold several configurations, and show the best of them.")
@@ -128,11 +145,12 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
             short(asked.y)
         ),
         summary: format!(
-            "A grid of {} by {}. The best is {}.",
+            "A grid of {} by {}.{}",
             across.len(),
             down.len(),
-            best_name.unwrap_or_default()
+            best_name.map_or_else(String::new, |name| format!(" The best is {name}."))
         ),
+        key: vec![Key::new(drawn, typed)],
         notes,
         panels: vec![one],
         across: 1,
@@ -144,12 +162,15 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
 fn parts<'a>(subject: &Subject<'a>, asked: &Heat<'_>) -> Vec<((Value, Value), Configuration<'a>)> {
     let mut found: Vec<((Value, Value), Configuration<'a>)> = Vec::new();
     for one in configurations(subject.trials, &[]) {
-        let first = found.len();
+        let mut places: BTreeMap<(Digest, Digest), usize> = BTreeMap::new();
         for trial in one.trials {
             let (Some(x), Some(y)) = (trial.field(asked.x), trial.field(asked.y)) else { continue };
-            match found[first..].iter_mut().find(|(at, _)| at.0 == x && at.1 == y) {
-                Some((_, there)) => there.trials.push(trial),
-                None => found.push(((x, y), Configuration { agreed: Vec::new(), trials: vec![trial] })),
+            match places.entry((x.digest(), y.digest())) {
+                Entry::Occupied(place) => found[*place.get()].1.trials.push(trial),
+                Entry::Vacant(place) => {
+                    place.insert(found.len());
+                    found.push(((x, y), Configuration { agreed: Vec::new(), trials: vec![trial] }));
+                }
             }
         }
     }
@@ -166,12 +187,8 @@ fn pooled(subject: &Subject<'_>, there: &[(&Configuration<'_>, Mean)]) -> Option
 
 /// Values in their order: numbers by size, texts by the alphabet.
 fn levels<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
-    let mut levels: Vec<Value> = Vec::new();
-    for value in values {
-        if !levels.contains(value) {
-            levels.push(value.clone());
-        }
-    }
+    let levels: BTreeMap<Digest, &Value> = values.map(|value| (value.digest(), value)).collect();
+    let mut levels: Vec<Value> = levels.into_values().cloned().collect();
     levels.sort_by(|a, b| match (a.as_float(), b.as_float()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
         (Some(_), None) => Ordering::Less,
@@ -181,8 +198,67 @@ fn levels<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     levels
 }
 
-/// As many digits behind the point as tell the values apart, all of them with equally many.
-fn digits(low: f64, high: f64) -> usize {
-    let size = low.abs().max(high.abs());
-    [(1000.0, 0), (100.0, 1), (10.0, 2), (1.0, 3)].into_iter().find(|(limit, _)| size >= *limit).map_or(4, |(_, n)| n)
+/// How all numbers of a grid are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    /// With so many digits behind the point.
+    Plain(usize),
+    /// With an exponent, and so many digits behind the point.
+    Exponent(usize),
+}
+
+impl Form {
+    /// As many digits as tell the values apart: at least four of the largest, and two of what lies between it and the smallest.
+    fn of(low: f64, high: f64) -> Self {
+        let size = low.abs().max(high.abs());
+        let digits = |needed: i32, most: usize| usize::try_from(needed).unwrap_or(0).min(most);
+        let (Some(top), spread) = (exponent(size), exponent(high - low)) else { return Self::Plain(0) };
+        if (-3..5).contains(&top) {
+            return Self::Plain(digits((3 - top).max(spread.map_or(0, |spread| 1 - spread)), 12));
+        }
+        Self::Exponent(digits(spread.map_or(2, |spread| (top - spread + 1).max(2)), 12))
+    }
+
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Exponent(digits) => format!("{value:.digits$e}"),
+            Self::Plain(digits) => {
+                let text = format!("{value:.digits$}");
+                // What is not zero does not look like it.
+                let is_blank = value != 0.0 && text.parse::<f64>().is_ok_and(|shown| shown == 0.0);
+                if is_blank { format!("{value:.1e}") } else { text }
+            }
+        }
+    }
+}
+
+/// The power of ten of a number; none of zero, and of what is not finite.
+fn exponent(value: f64) -> Option<i32> {
+    let text = format!("{:e}", value.abs());
+    if value == 0.0 || !value.is_finite() {
+        return None;
+    }
+    text.rsplit_once('e')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_grid_are_told_apart() {
+        let shown = |values: &[f64]| -> Vec<String> {
+            let (low, high) =
+                values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+            values.iter().map(|value| Form::of(low, high).text(*value)).collect()
+        };
+        assert_eq!(shown(&[104.0, 314.0]), ["104.0", "314.0"]);
+        assert_eq!(shown(&[2.3012, 2.3014]), ["2.30120", "2.30140"]);
+        assert_eq!(shown(&[2e-5, 4.5e-5]), ["2.00e-5", "4.50e-5"]);
+        assert_eq!(shown(&[0.002, 0.004]), ["0.002000", "0.004000"]);
+        assert_eq!(shown(&[1e9, 1.002e9]), ["1.0000e9", "1.0020e9"]);
+        assert_eq!(shown(&[0.0, 4e-5, 3.0]), ["0.000", "4.0e-5", "3.000"]);
+        assert_eq!(shown(&[0.0]), ["0"]);
+        assert_eq!(shown(&[99_999.0, 12.0]), ["99999", "12"]);
+    }
 }

@@ -165,6 +165,20 @@ fn agreed_label(one: &Configuration<'_>) -> Option<String> {
     Some(names.iter().zip(&one.agreed).map(pair).collect::<Vec<_>>().join(", "))
 }
 
+/// Grey points in a panel, at most: what more there is hides itself, and makes pages heavy.
+const FAINT_POINTS: usize = 500;
+
+/// Every so many of grey points are drawn.
+fn thinning(points: usize) -> usize {
+    points.div_ceil(FAINT_POINTS).max(1)
+}
+
+/// What is said of thinned points.
+fn thinned(what: &str, points: usize) -> Option<String> {
+    let every = thinning(points);
+    (every > 1).then(|| format!("Of {points} {what} one in {every} is drawn."))
+}
+
 /// A number in full, as CSV has it.
 fn full(value: f64) -> String {
     format!("{value:?}")
@@ -172,6 +186,11 @@ fn full(value: f64) -> String {
 
 fn optional(value: Option<f64>) -> String {
     value.map_or_else(String::new, full)
+}
+
+/// What stands behind the id of an attempt that would not count in an answer: ` (failed)`.
+fn state_text(state: Option<&str>) -> String {
+    state.map_or_else(String::new, |state| format!(" ({state})"))
 }
 
 /// `mean 12.3 kJ ± 0.4, n = 3`.
@@ -188,6 +207,20 @@ fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
         (_, 0) => "n = 0".to_owned(),
         (least, most) if least == most => format!("n = {most} each"),
         (least, most) => format!("n = {least} to {most}"),
+    }
+}
+
+/// The same where the bars are of the scatter alone.
+fn scatter(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
+    let halves: Vec<Option<f64>> = halves.into_iter().collect();
+    match halves.iter().flatten().count() {
+        0 => "no interval is known: each mean is of one attempt alone",
+        known if known == halves.len() => {
+            "bars are 95% intervals of the means by the scatter alone, what sensors may be off by is not in them"
+        }
+        _ => {
+            "bars are 95% intervals of the means of at least two, by the scatter alone, what sensors may be off by is not in them"
+        }
     }
 }
 

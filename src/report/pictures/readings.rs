@@ -80,6 +80,7 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
         title: format!("{}: {ids}", super::super::figure::plain(&telemetry.model, 60)),
         summary: format!("What was read of the hardware: {}.", titles.join("; ")),
         notes: Vec::new(),
+        key: Vec::new(),
         across: 1,
         panels: drawn,
         sheet,

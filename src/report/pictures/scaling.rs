@@ -3,13 +3,20 @@
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::{Mean, Subject, counts, full, intervals, labels, largest, optional, said, scaled};
 use crate::analysis::{self, Configuration, configurations};
+use crate::record::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines beyond are left out, and that is said.
 const LINES: usize = 8;
-/// Metrics that twice as many GPUs would ideally double, and those that they would halve.
+/// Metrics that twice as many GPUs would ideally double, and those that they would halve: the second only where the work stays the same.
 const DOUBLED: [&str; 2] = ["throughput", "achieved_tflops"];
-const HALVED: [&str; 2] = ["epoch_time", "train_time"];
+const HALVED: [&str; 2] = ["epoch_time", TRAINING];
+const TRAINING: &str = "train_time";
+const GPUS: &str = "hardware.gpus";
+const EACH: &str = "training.batch_size";
+const ALL: &str = "training.batch_global";
+/// Fields that only several GPUs have, or that are `none` on one alone.
+const OF_SEVERAL: [&str; 3] = ["hardware.parallelism", "training.learning_rate_scaling", "cuda.nccl"];
 
 /// The metric over `field`, a line for each configuration of the other fields, and what would be ideal.
 ///
@@ -32,11 +39,12 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     if levels.len() < 2 {
         return Err(FigureError::Empty(format!("`{field}` is {} in all attempts that count", levels[0])));
     }
-    let lines = lines(&points, field);
+    let Lines { lines, confounded } = lines(&points, field);
     let (unit, factor) = scaled(subject.unit, largest(points.iter().map(|(_, _, mean)| mean.mean)));
     let left_out = lines.len().saturating_sub(LINES);
     let is_linear = DOUBLED.contains(&subject.metric);
-    let has_ideal = field == "hardware.gpus" && (is_linear || HALVED.contains(&subject.metric));
+    let has_ideal = field == GPUS && (is_linear || HALVED.contains(&subject.metric)) && confounded.is_empty();
+    let mut is_without = false;
     let mut sheet = Sheet::new(&["line", "field", "value", "run", "mean", "half_width_95", "n", "unit"]);
     let mut marks = Vec::new();
     let mut highs = Vec::new();
@@ -44,11 +52,18 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     for (series, (label, of_line)) in lines.iter().take(LINES).enumerate() {
         let of_line: Vec<&(f64, &Configuration<'_>, Mean)> = of_line.iter().map(|at| &points[*at]).collect();
         let style = Style::Series(series);
-        if has_ideal && let Some((first, _, base)) = of_line.first() {
+        let is_same_work = subject.metric != TRAINING || is_same_work(&of_line);
+        is_without |= has_ideal && !is_same_work;
+        if has_ideal
+            && is_same_work
+            && let Some((first, _, base)) = of_line.first()
+            && *first > 0.0
+        {
+            let has_name = marks.iter().any(|mark: &Mark| mark.style == Style::Ideal);
             let ideal = |at: f64| base.mean * factor * if is_linear { at / first } else { first / at };
             let piece: Vec<(f64, f64)> = of_line.iter().map(|(at, ..)| (*at, ideal(*at))).collect();
             highs.extend(piece.iter().map(|(_, y)| *y));
-            let label = if series == 0 { "ideal, from the smallest" } else { "" };
+            let label = if has_name { "" } else { "ideal, from the smallest" };
             marks.push(Mark { label: label.to_owned(), style: Style::Ideal, shape: Shape::Line(vec![piece]) });
         }
         let piece: Vec<(f64, f64)> = of_line.iter().map(|(at, _, mean)| (*at, mean.mean * factor)).collect();
@@ -83,6 +98,18 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     if left_out > 0 {
         notes.push(format!("{left_out} more lines are left out (--where selects)."));
     }
+    if !confounded.is_empty() {
+        notes.push(format!(
+            "Along the axis these change as well, so that what it does cannot be told from what they do: {}.",
+            confounded.join("; ")
+        ));
+    }
+    if is_without {
+        notes.push(
+            "No ideal where the work is not the same: a fixed number of steps, with a batch for each GPU, is more work on more of them."
+                .to_owned(),
+        );
+    }
     notes.extend(subject.left_out());
     Ok(Figure {
         title: format!("{}: {} by {}", subject.model, subject.metric, short(field)),
@@ -94,6 +121,7 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
             lines.len().min(LINES)
         ),
         notes,
+        key: Vec::new(),
         panels: vec![one],
         across: 1,
         sheet,
@@ -105,26 +133,153 @@ pub(super) fn short(field: &str) -> &str {
     field.rsplit_once('.').map_or(field, |(_, last)| last)
 }
 
+struct Lines {
+    /// Labels, and the points of each.
+    lines: Vec<(String, Vec<usize>)>,
+    /// What changes with the axis and is no part of it, with its values.
+    confounded: Vec<String>,
+}
+
 /// Which points belong together: those that agree in all fields but the one of the axis and those that go with it. The longest lines first.
-fn lines(points: &[(f64, &Configuration<'_>, Mean)], field: &str) -> Vec<(String, Vec<usize>)> {
+fn lines(points: &[(f64, &Configuration<'_>, Mean)], field: &str) -> Lines {
     let runs: Vec<_> = points.iter().filter_map(|(_, one, _)| one.run()).collect();
-    // A field that has one value for each value of the axis says nothing more: the whole batch of so many GPUs, their names.
-    let follows = |name: &String| {
+    let mut without: Vec<String> = vec![field.to_owned()];
+    let mut confounded = Vec::new();
+    for name in analysis::differing(&runs).into_iter().filter(|name| name != field) {
+        // A field that has one value for each value of the axis tells no lines apart.
         let mut of_level: BTreeMap<u64, BTreeSet<Option<String>>> = BTreeMap::new();
+        let mut in_order: Vec<(f64, String)> = Vec::new();
         for (at, one, _) in points {
-            let value = one.run().and_then(|run| analysis::field(run, None, name)).map(|value| value.to_string());
+            let value = value(one, &name).map(|value| value.to_string());
+            in_order.push((*at, value.clone().unwrap_or_else(|| "none".to_owned())));
             of_level.entry(at.to_bits()).or_default().insert(value);
         }
-        of_level.values().all(|values| values.len() == 1)
-    };
-    let without: Vec<String> =
-        analysis::differing(&runs).into_iter().filter(|name| name == field || follows(name)).collect();
-    let without: Vec<&str> = without.iter().map(String::as_str).chain([field]).collect();
+        if of_level.values().any(|values| values.len() > 1) {
+            continue;
+        }
+        if !(field == GPUS && is_of_the_axis(points, &name)) {
+            in_order.dedup();
+            let values: Vec<String> = in_order.iter().map(|(at, value)| format!("{at}: {value}")).collect();
+            confounded.push(format!("{name} ({})", values.join(", ")));
+        }
+        without.push(name);
+    }
+    let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, label) in labels(&runs, &without).into_iter().enumerate() {
         found.entry(label).or_default().push(at);
     }
-    let mut found: Vec<(String, Vec<usize>)> = found.into_iter().collect();
-    found.sort_by_key(|(label, points)| (std::cmp::Reverse(points.len()), super::natural(label)));
-    found
+    let mut lines: Vec<(String, Vec<usize>)> = found.into_iter().collect();
+    lines.sort_by_key(|(label, points)| (std::cmp::Reverse(points.len()), super::natural(label)));
+    Lines { lines, confounded }
+}
+
+fn value(one: &Configuration<'_>, name: &str) -> Option<Value> {
+    analysis::field(one.run()?, None, name)
+}
+
+/// The samples of a step on all GPUs together.
+fn batch(one: &Configuration<'_>) -> Option<String> {
+    value(one, ALL).or_else(|| value(one, EACH)).map(|value| value.to_string())
+}
+
+fn agree<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
+    let first = values.next();
+    values.all(|value| Some(&value) == first.as_ref())
+}
+
+/// Whether a field that changes with the number of GPUs is a part of having more of them: the batch of each or of all, one of which stays the same,
+/// and what one GPU alone has not.
+fn is_of_the_axis(points: &[(f64, &Configuration<'_>, Mean)], name: &str) -> bool {
+    if name == EACH || name == ALL {
+        return agree(points.iter().map(|(_, one, _)| batch(one)))
+            || agree(points.iter().map(|(_, one, _)| value(one, EACH).map(|value| value.to_string())));
+    }
+    let values = points.iter().filter_map(|(_, one, _)| value(one, name)).map(|value| value.to_string());
+    OF_SEVERAL.contains(&name) && agree(values.filter(|value| value != "none"))
+}
+
+/// Whether all points of a line train as much: as many epochs, or as many steps of as many samples.
+fn is_same_work(of_line: &[&(f64, &Configuration<'_>, Mean)]) -> bool {
+    let is_fixed = |name: &str| {
+        let values = || of_line.iter().map(|(_, one, _)| value(one, name).map(|value| value.to_string()));
+        values().all(|value| value.is_some()) && agree(values())
+    };
+    is_fixed("training.epochs") || (is_fixed("training.steps") && agree(of_line.iter().map(|(_, one, _)| batch(one))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::Trial;
+    use crate::record::{Attempt, AttemptId, Digest, Direction, Metric, Nonce, Outcome, Parts, Run, Tail};
+
+    fn trial(gpus: i64, fields: &[(&str, Value)], metrics: &[(&str, f64)]) -> Trial {
+        let fields = fields.iter().cloned().chain([(GPUS, Value::Int(gpus)), ("training.steps", Value::Int(100))]);
+        let run = Run::new(Parts {
+            config: Value::Table(fields.map(|(name, value)| (name.to_owned(), value)).collect()),
+            program: "p".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed: 1,
+        });
+        let metric = |value: f64| Metric { value: Some(value), unit: String::new(), reason: None, uncertainty: None };
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce([0; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), metric(*value))).collect(),
+            digests: BTreeMap::new(),
+            settings: crate::record::Table::new(),
+            facts: crate::record::Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: crate::record::Phase::digest_all(&[]),
+        };
+        Trial { id: AttemptId(Digest::of(&gpus.to_le_bytes())), run, attempt, is_hidden: false }
+    }
+
+    fn drawn(metric: &str, trials: &[Trial]) -> (bool, String) {
+        let admitted = BTreeSet::new();
+        let direction = Some(Direction::Minimize);
+        let figure =
+            scaling(&Subject { model: "m", metric, unit: "", direction, trials, admitted: &admitted }, GPUS).unwrap();
+        let is_ideal = figure.panels[0].marks.iter().any(|mark| mark.style == Style::Ideal);
+        (is_ideal, figure.notes.join(" "))
+    }
+
+    #[test]
+    fn there_is_an_ideal_only_where_more_gpus_do_the_same_work() {
+        let of = |gpus: i64, each: i64| {
+            let batch = [(EACH, Value::Int(each)), (ALL, Value::Int(each * gpus))];
+            let fields = if gpus == 1 { &batch[..1] } else { &batch[..] };
+            trial(gpus, fields, &[("train_time", 8.0), ("throughput", 5.0), ("epoch_time", 3.0)])
+        };
+        let weak = [of(1, 32), of(2, 32), of(4, 32)];
+        let strong = [of(1, 32), of(2, 16), of(4, 8)];
+        assert!(!drawn("train_time", &weak).0 && drawn("train_time", &weak).1.contains("No ideal where the work"));
+        assert!(drawn("train_time", &strong).0 && !drawn("train_time", &strong).1.contains("No ideal"));
+        for metric in ["throughput", "epoch_time"] {
+            assert!(drawn(metric, &weak).0 && drawn(metric, &strong).0, "{metric}");
+        }
+        let (is_ideal, notes) = drawn("throughput", &[of(1, 32), of(4, 64)]);
+        assert!(!is_ideal && notes.contains("training.batch_size (1: 32, 4: 64)"), "{notes}");
+    }
+
+    #[test]
+    fn what_changes_with_the_number_of_gpus_is_said() {
+        let of = |gpus: i64, precision: &str| {
+            trial(gpus, &[("training.precision", precision.into())], &[("throughput", 5.0)])
+        };
+        let (is_ideal, notes) = drawn("throughput", &[of(1, "fp32"), of(4, "bf16")]);
+        assert!(!is_ideal && notes.contains("training.precision (1: fp32, 4: bf16)"), "{notes}");
+        let both = [of(1, "fp32"), of(4, "fp32"), of(1, "bf16"), of(4, "bf16")];
+        assert!(drawn("throughput", &both).0 && !drawn("throughput", &both).1.contains("Along the axis"));
+    }
 }

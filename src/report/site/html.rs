@@ -75,7 +75,10 @@ impl Field {
 
     fn html(&self, tag: &str) -> String {
         let class = if self.value.is_some() { " class=\"n\"" } else { "" };
-        let value = self.value.map_or_else(String::new, |value| format!(" data-v=\"{value:?}\""));
+        // As the script reads numbers; what is none is sorted as a text.
+        let value = self.value.filter(|value| !value.is_nan()).map_or_else(String::new, |value| {
+            format!(" data-v=\"{}\"", format!("{value:?}").replace("inf", "Infinity"))
+        });
         let text = escaped(&self.text);
         let mut inner = match &self.target {
             Some(target) => format!("<a href=\"{}\">{text}</a>", escaped(target)),
@@ -133,6 +136,7 @@ pub(super) fn figure(
         title: figure.title.clone(),
         summary: figure.summary.clone(),
         notes: Vec::new(),
+        key: Vec::new(),
         panels: figure.panels.clone(),
         across: figure.across,
         sheet: Sheet::default(),
@@ -140,7 +144,7 @@ pub(super) fn figure(
     let svg = Drawing { prefix: id, link: Some(&link), ..Drawing::default() }.svg(&bare)?;
     let links: Vec<String> =
         files.iter().map(|(target, text)| format!("<a href=\"{}\">{text}</a>", escaped(target))).collect();
-    let notes: Vec<String> = std::iter::once(&figure.summary).chain(&figure.notes).map(|note| escaped(note)).collect();
+    let notes: Vec<String> = std::iter::once(figure.summary.as_str()).chain(figure.below()).map(escaped).collect();
     let links = if links.is_empty() { String::new() } else { format!("<br>{}", links.join(" · ")) };
     Ok(format!(
         "<figure id=\"{}\">\n{svg}<figcaption>{}{links}</figcaption>\n</figure>\n",

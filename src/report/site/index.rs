@@ -26,6 +26,8 @@ const SHOWN: [&str; 12] = [
     "power_mean",
     "wall_time",
 ];
+/// Rows of the table of attempts, at most: browsers become slow with more.
+const ROWS: usize = 5000;
 /// Runs of a configuration that have a link each.
 const LINKS: usize = 8;
 
@@ -71,7 +73,11 @@ fn section(
     );
     for (number, (ranking, all)) in model.rankings.iter().enumerate() {
         html.push_str(&format!("<h3>By {}</h3>\n", super::html::escaped(&ranking.metric)));
-        html.push_str(&ranked(&format!("m{at}-r{number}"), ranking, known));
+        if ranking.places.is_empty() {
+            html.push_str("<p>No attempt counts.</p>\n");
+        } else {
+            html.push_str(&ranked(&format!("m{at}-r{number}"), ranking, known));
+        }
         if *all > ranking.places.len() {
             html.push_str(&format!("<p>The best {} of {all} configurations.</p>\n", ranking.places.len()));
         }
@@ -80,7 +86,7 @@ fn section(
         }
     }
     if model.rankings.is_empty() {
-        html.push_str("<p>No attempt counts in a metric whose better direction is known.</p>\n");
+        html.push_str("<p>No attempt has a metric whose better direction is known.</p>\n");
     }
     for (number, (name, one)) in model.figures.iter().enumerate() {
         let files =
@@ -172,8 +178,14 @@ fn attempts(report: &ReportOf) -> String {
     heads.push(">seed".to_owned());
     heads.extend(names);
     heads.push("tags".to_owned());
-    let rows: Vec<Vec<Field>> = report.trials.iter().map(|trial| row(report, trial, &metrics, &fields)).collect();
-    let caption = format!("{}, newest first", count(report.trials.len(), "attempt"));
+    let rows: Vec<Vec<Field>> =
+        report.trials.iter().take(ROWS).map(|trial| row(report, trial, &metrics, &fields)).collect();
+    let all = count(report.trials.len(), "attempt");
+    let caption = if report.trials.len() > ROWS {
+        format!("The newest {ROWS} of {all}, all of which are in data/attempts.csv")
+    } else {
+        format!("{all}, newest first")
+    };
     format!("<div id=\"attempts\">{}</div>\n", table("t-attempts", &caption, &heads, &rows, true))
 }
 
@@ -198,7 +210,7 @@ fn row(report: &ReportOf, trial: &Trial, metrics: &[&str], fields: &[String]) ->
         None => Field::text("–"),
     }));
     let seed = trial.run.parts.seed;
-    row.push(Field::number(seed.to_string(), f64::from(u32::try_from(seed).unwrap_or(u32::MAX))));
+    row.push(Field::number(seed.to_string(), seed.to_string().parse().unwrap_or(f64::MAX)));
     row.extend(fields.iter().map(|name| {
         let value = trial.field(name);
         let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);

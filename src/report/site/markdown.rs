@@ -19,7 +19,7 @@ pub(super) fn text(report: &ReportOf) -> String {
         for (name, figure) in &model.figures {
             number += 1;
             text.push_str(&format!("![{}](figures/{name}.svg)\n\n", plain(&figure.summary)));
-            let notes: Vec<String> = figure.notes.iter().map(|note| plain(note)).collect();
+            let notes: Vec<String> = figure.below().map(plain).collect();
             text.push_str(&format!(
                 "**Figure {number}.** {}. {} Numbers: [`data/{name}.csv`](data/{name}.csv).\n\n",
                 plain(&figure.title),
@@ -43,6 +43,10 @@ fn ranked(ranking: &Ranking, all: usize) -> String {
         vec!["#".into(), "run".into(), format!("{}{unit}", ranking.metric), "n".into(), "P".into()];
     heads.extend(short_names(&fields));
     let mut text = format!("### By {} ({})\n\n", plain(&ranking.metric), ranking.direction.name());
+    if ranking.places.is_empty() {
+        let why: Vec<String> = best_lines(ranking).iter().map(|line| format!("{}\n\n", plain(line))).collect();
+        return format!("{text}No attempt counts.\n\n{}", why.concat());
+    }
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     text.push_str(&line(heads.iter().map(|head| plain(head)).collect()));
     text.push_str(&line(

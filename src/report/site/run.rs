@@ -129,7 +129,8 @@ fn attempt(of: &AttemptOf) -> Result<String, FigureError> {
     }
     for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
         if !tail.trim().is_empty() {
-            let lines: Vec<String> = tail.lines().map(escaped).collect();
+            let line = |line: &str| line.split('\t').map(escaped).collect::<Vec<_>>().join("\t");
+            let lines: Vec<String> = tail.lines().map(line).collect();
             html.push_str(&format!(
                 "<details><summary>End of {title}</summary><pre>{}</pre></details>\n",
                 lines.join("\n")

@@ -2,7 +2,7 @@
 
 use super::super::palette::{COLOURS, FAINT, blend, is_dark, tone};
 use super::super::scale::Scale;
-use super::super::text::{escaped, fitted};
+use super::super::text::{escaped, width};
 use super::super::{Bar, Cell, Mark, Panel, Point, Quartiles, Shape, Style};
 use super::{Frame, Hold, Page, TICK, at, stroke};
 use crate::record::RunId;
@@ -158,8 +158,10 @@ impl Page<'_> {
         let lines = super::number(cell.lines.len());
         for (at_line, text) in (0u32..).zip(&cell.lines) {
             let size = if at_line == 0 { TICK } else { TICK - 1.2 };
+            // A number that is cut would be another one: it becomes smaller.
+            let size = size.min((wide - 1.0).max(1.0) / width(text).max(1.0));
             let y = top + high / 2.0 + (f64::from(at_line) - (lines - 1.0) / 2.0) * TICK * 1.15 + size * 0.36;
-            self.text(&fitted(text, (wide + 2.0) / size), (left + wide / 2.0, y), size, ink, Hold::Middle, "");
+            self.text(text, (left + wide / 2.0, y), size, ink, Hold::Middle, "");
         }
         if cell.is_best {
             self.add(format_args!(
