@@ -205,3 +205,28 @@ impl Drop for Folder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_of_the_same_number_left_behind_is_in_nobodys_way() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("site");
+        for round in ["one", "two"] {
+            for what in ["new", "old"] {
+                let left = beside(&place, what).next().unwrap();
+                fs::create_dir_all(left.join("half")).unwrap();
+            }
+            let mut folder = Folder::new(&place, false, &home.path().join("ledger")).ok().unwrap();
+            folder.write("data/a.csv", round.as_bytes()).ok().unwrap();
+            folder.finish().ok().unwrap();
+            assert_eq!(fs::read_to_string(place.join("data/a.csv")).unwrap(), round);
+        }
+        fs::write(place.join("data/a.csv"), "three").unwrap();
+        assert!(Folder::new(&place, false, &home.path().join("ledger")).is_err());
+        assert!(Folder::new(&place, true, &place.join("data")).is_err(), "the ledger is in it");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3, "the report, and the two that were left behind");
+    }
+}
