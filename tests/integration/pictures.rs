@@ -49,7 +49,7 @@ fn pictures_are_drawn_on_the_terminal_where_no_file_is_named() {
     2          114.0  214.0  314.0
 
     * is the best one.
-    loss (lower is better). ± is half the width of the mean's 95% interval.
+    loss (lower is better).
     ");
     let distribution = plot("distribution", &["--model", "toy", "--metric", "loss", "--by", "x"]);
     insta::assert_snapshot!(distribution, @r"
@@ -214,8 +214,6 @@ fn a_report_replaces_reports_alone() {
     assert!(refused("ledger").contains("is or holds the ledger"));
     assert!(refused("ledger/journal/..").contains("cannot become a report"));
     assert!(sandbox.path("m.toml").exists() && sandbox.path("ledger/ledger.redb").exists());
-    // A folder that was left behind is in nobody's way.
-    fs::create_dir(sandbox.path("left")).unwrap();
     // What fails leaves nothing behind, and the report that was there as it was.
     let before = files(&sandbox.path("site"));
     sandbox.run(&["report", "--all", "--metrics", "nonsense", "-o", "site"]).complaint(2);

@@ -110,10 +110,12 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     let mut one = panel("", axis(short(asked.x), "", names(&across)), axis(short(asked.y), "", names(&down)));
     one.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Cells(cells) }];
     let shown_unit = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
+    let has_interval = shown.iter().any(|(_, _, mean, _)| mean.n > 1 && mean.half.is_some());
     let mut notes = vec![format!(
-        "{}{shown_unit}{}. ± is half the width of the mean's 95% interval.",
+        "{}{shown_unit}{}.{}",
         subject.metric,
-        subject.better()
+        subject.better(),
+        if has_interval { " ± is half the width of the mean's 95% interval." } else { "" }
     )];
     let (drawn, typed) = if best.is_some() {
         ("Darker is more; the best one is framed.", "* is the best one.")
