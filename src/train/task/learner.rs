@@ -9,7 +9,7 @@ use crate::train::dataset::{Dataset, Inputs, Samples};
 use crate::train::draw::of_rank;
 use crate::train::evaluate::turn;
 use crate::train::layers::{cross_entropy, judge};
-use crate::train::models::Input;
+use crate::train::models::{Input, Model};
 use crate::train::number::{real, real_len};
 use crate::train::parameters::Layout;
 use crate::train::pass::whole;
@@ -124,12 +124,7 @@ impl Task for Learner {
             }
             all += counted;
         }
-        let all = real_len(all.max(1));
-        let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
-        if self.network.model.answers_tokens() {
-            score.push(("eval_perplexity", (loss / all).exp()));
-        }
-        Ok(Some(score))
+        Ok(Some(scored(&*self.network.model, [loss, right], all)))
     }
 
     fn answered_rows(&self) -> Option<usize> {
@@ -158,16 +153,28 @@ impl Task for Learner {
     }
 
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        let width = self.data.width();
-        let mut stated = vec![
-            // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
-            ("flops_per_sample", 3.0 * real(self.network.model.forward_flops(width)), "FLOP"),
-        ];
-        if self.network.model.answers_tokens() {
-            stated.push(("tokens_per_sample", real_len(width), ""));
-        }
-        stated
+        stated(&*self.network.model, self.data.width())
     }
+}
+
+/// What summed losses and right answers to so many targets are worth.
+pub(super) fn scored(model: &dyn Model, [loss, right]: [f64; 2], all: usize) -> Score {
+    let all = real_len(all.max(1));
+    let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
+    if model.answers_tokens() {
+        score.push(("eval_perplexity", (loss / all).exp()));
+    }
+    score
+}
+
+/// What is known of a model's work on rows of so many tokens before it begins.
+pub(super) fn stated(model: &dyn Model, width: usize) -> Vec<(&'static str, f64, &'static str)> {
+    // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
+    let mut stated = vec![("flops_per_sample", 3.0 * real(model.forward_flops(width)), "FLOP")];
+    if model.answers_tokens() {
+        stated.push(("tokens_per_sample", real_len(width), ""));
+    }
+    stated
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod stages;
 pub use costs::costs;
 pub use stages::{Stages, cut};
 
-use super::learner::questioned;
+use super::learner::{questioned, scored, stated};
 use super::network::{Network, leaves, taped};
 use super::{Gradients, Score, Step, Task, Whole};
 use crate::record::{Digest, Value};
@@ -26,7 +26,6 @@ use crate::train::fit::joined;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::units::Carried;
 use crate::train::models::{Input, Model};
-use crate::train::number::{real, real_len};
 use crate::train::parallel::{End, Occasion, ParallelError, Parcel};
 use crate::train::parameters::{self, Layout};
 use crate::train::pass::Pass;
@@ -365,12 +364,7 @@ impl Task for Staged {
         let found: Vec<f32> = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
         let [loss, right] =
             [0, 1].map(|place| found.iter().skip(place).step_by(2).copied().map(f64::from).sum::<f64>());
-        let all = real_len(all.max(1));
-        let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
-        if self.network.model.answers_tokens() {
-            score.push(("eval_perplexity", (loss / all).exp()));
-        }
-        Ok(Some(score))
+        Ok(Some(scored(&*self.network.model, [loss, right], all)))
     }
 
     fn answered_rows(&self) -> Option<usize> {
@@ -447,12 +441,7 @@ impl Task for Staged {
     }
 
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        let width = self.data.width();
-        let mut stated = vec![("flops_per_sample", 3.0 * real(self.network.model.forward_flops(width)), "FLOP")];
-        if self.network.model.answers_tokens() {
-            stated.push(("tokens_per_sample", real_len(width), ""));
-        }
-        stated
+        stated(&*self.network.model, self.data.width())
     }
 }
 
