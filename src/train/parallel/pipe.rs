@@ -10,6 +10,8 @@ use crate::train::native::peer::{self, Given, Offer};
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
 use std::collections::VecDeque;
+#[cfg(feature = "cuda")]
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -165,7 +167,7 @@ pub struct End {
     device: Device,
     /// What other cards have not copied yet, as far as is known.
     #[cfg(feature = "cuda")]
-    given: Mutex<VecDeque<Given>>,
+    given: Mutex<VecDeque<(usize, Given)>>,
     /// How long others may take where nobody knows it from the steps before.
     pub limits: Limits,
 }
@@ -209,7 +211,7 @@ impl End {
                 let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
                 let (offer, given) =
                     if values.is_empty() { return Ok(()) } else { peer::offer(values).map_err(unlike)? };
-                self.kept().push_back(given);
+                self.kept().push_back((to, given));
                 self.pipes.post(self.rank, to, Letter { occasion: at, shapes, what: Content::Offered(offer, formats) })
             }
         }
@@ -222,15 +224,21 @@ impl End {
     pub fn release(&self, most: usize, at: Occasion) -> Result<(), ParallelError> {
         #[cfg(feature = "cuda")]
         while self.kept().len() > most {
-            let Some(given) = self.kept().pop_front() else { break };
-            given.release(at.limit.unwrap_or(self.limits.first)).map_err(|_| ParallelError::Ended)?;
+            let Some((to, given)) = self.kept().pop_front() else { break };
+            let limit = at.limit.unwrap_or(self.limits.first);
+            given.release(limit).map_err(|error| match error {
+                RecvTimeoutError::Timeout => {
+                    ParallelError::Late { ranks: vec![self.pipes.at_the_end_of(to)], occasion: at, limit }
+                }
+                RecvTimeoutError::Disconnected => ParallelError::Ended,
+            })?;
         }
         let _ = (most, at);
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Given>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(usize, Given)>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

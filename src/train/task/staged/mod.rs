@@ -52,8 +52,8 @@ pub struct Staged {
     batch: usize,
     micro_batches: usize,
     ahead: Ahead<Samples>,
-    /// What is answered next: its number, and the input on the first stage.
-    asked: Option<(u64, Option<Input>)>,
+    /// What is answered next: the input on the first stage, and nothing on the others.
+    asked: Option<Option<Input>>,
     /// How often anything was asked: it numbers what travels for answers.
     questions: u64,
 }
@@ -378,12 +378,12 @@ impl Task for Staged {
         } else {
             None
         };
-        self.asked = Some((n, input));
+        self.asked = Some(input);
         Ok(self.network.place.sync()?)
     }
 
     fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
-        let Some((_, input)) = self.asked.take() else { return Ok(()) };
+        let Some(input) = self.asked.take() else { return Ok(()) };
         let answers = self.answered(parameters, input, |_, answers| answers)?;
         // The first stage waits for the last one, which says when it is done by its answer's first value.
         let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
