@@ -6,7 +6,6 @@ use super::{Resolved, Resolver};
 
 const EACH: &str = "training.batch_size";
 const ALL: &str = "training.batch_global";
-const MEMORY: &str = "hardware.memory_limit_gib";
 const MICRO: &str = "training.micro_batches";
 
 /// Who shares a step.
@@ -48,10 +47,6 @@ impl Resolver<'_> {
         let Sharers { count, key, .. } = Sharers::of(out);
         if count == 1 {
             out.cell.config.remove("hardware.cpu_ranks");
-        }
-        if self.draft.program.is_some() && self.is_given(point, MEMORY) {
-            let rule = format!("{MEMORY} has no effect (the built-in models heed it, and programs do not)");
-            out.fault(self.place(point, MEMORY), rule);
         }
         let parallelism = out.cell.text("hardware.parallelism").unwrap_or("none").to_owned();
         if count > 1 && parallelism == "none" {
