@@ -7,7 +7,7 @@
 
 use super::library::{Driver, Opaque, driver};
 use super::operation::Cube;
-use super::submit::{bound, submit};
+use super::submit::{bound, flush, submit};
 use super::{Fault, card_of, told};
 use burn::backend::{Cuda, DType};
 use burn::tensor::{Device, Tensor};
@@ -59,6 +59,7 @@ pub fn offer(tensors: Vec<Tensor<1>>) -> Result<(Offer, Given), Vec<Tensor<1>>> 
         let _ = say.send(Ready { card, addresses: places.to_vec(), event });
         Ok(())
     });
+    flush(&all[0].device);
     Ok((Offer { ready, taken, bytes }, Given { tensors: all, taken: hear }))
 }
 
@@ -91,6 +92,7 @@ impl Offer {
             let _ = taken.send(recorded(driver, stream)?);
             Ok(())
         });
+        flush(&first.device);
         rooms
     }
 }

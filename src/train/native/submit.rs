@@ -57,6 +57,12 @@ pub fn submit(
     });
 }
 
+/// Has all that was sent to a card's thread begin. The thread takes work in batches of 32, and the rest of one waits until it is whole or somebody waits for an answer: whoever
+/// waits for the effect of work otherwise has to ask for it.
+pub fn flush(device: &CudaDevice) {
+    DeviceHandle::<Server>::new(device.to_id()).flush_queue();
+}
+
 fn run(
     server: &mut Server,
     buffers: &[BufferBinding],
