@@ -43,14 +43,6 @@ pub enum Refusal {
         /// Their names.
         names: Vec<String>,
     },
-    /// Steps in micro-batches are asked for on GPUs.
-    #[error(
-        "`training.micro_batches` is {micro_batches}, but this version has no pipelines on GPUs (parallelism = \"data\" shares the work; device = \"cpu\" tries pipelines out)"
-    )]
-    NoPipeline {
-        /// How many.
-        micro_batches: i64,
-    },
     /// Several GPUs are asked for, and nothing connects them.
     #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` says what is missing)")]
     NoNccl {
@@ -263,10 +255,6 @@ fn choose_device(
             Some(_) => false,
         },
     };
-    let micro_batches = cell.config.get("training.micro_batches").and_then(Value::as_int);
-    if let Some(micro_batches) = micro_batches.filter(|_| cuda && !external) {
-        return Err(Refusal::NoPipeline { micro_batches });
-    }
     let gpus = if cuda { wanted.unwrap_or(1) } else { 0 };
     let count = usize::try_from(gpus).unwrap_or(0);
     if cuda && count > machine.gpus().visible.len() {

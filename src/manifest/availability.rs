@@ -30,7 +30,6 @@ pub(super) enum Refusal {
 
 /// Everything that this version refuses.
 pub(super) const REFUSALS: &[Refusal] = &[
-    Refusal::Key { field: "hardware.memory_limit_gib", doing: "making GPUs smaller" },
     Refusal::Key { field: "hardware.power_limit_w", doing: "setting the power limit" },
     Refusal::Key { field: "hardware.sm_clock_mhz", doing: "locking the multiprocessors' clock" },
     Refusal::Key { field: "hardware.memory_clock_mhz", doing: "locking the memory's clock" },

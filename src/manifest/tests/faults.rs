@@ -110,7 +110,6 @@ fn how_gpus_share_the_work_is_checked() {
     let staged = "[model]\nname = 'bert'\n[training]\nlearning_rate = 1\nsteps = 1\nbatch_size = 4\n[hardware]\ngpus = 2\nparallelism = ";
     insta::assert_snapshot!(faults(&format!("{staged}'pipeline'")), @"m:9:15: training.micro_batches is 8, but training.batch_size is 4 (a micro-batch has at least one sample)");
     insta::assert_snapshot!(faults(&format!("{staged}'none'")), @"m:8:8: hardware.gpus is 2, but hardware.parallelism is none (it must be data or pipeline)");
-    insta::assert_snapshot!(with("memory_limit_gib = 8", ""), @"m:8:1: making GPUs smaller is not available in this version (remove the key)");
     insta::assert_snapshot!(with("gpus = 1\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.gpus is not 2 or 4 (add gpus)");
     insta::assert_snapshot!(with("device = 'cpu'\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.cpu_ranks is not 2 or 4 (add cpu_ranks)");
     insta::assert_snapshot!(with("gpus = 3\nparallelism = 'data'\ncpu_ranks = 2", ""), @r"
