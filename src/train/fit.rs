@@ -168,6 +168,9 @@ impl<'a> Trainee<'a> {
             self.evaluation(epoch)?;
         }
         self.summary()?;
+        if let Some(exposed_s) = self.team.exposed_s() {
+            self.metric("all_reduce_exposed", exposed_s, "s");
+        }
         if self.team.leads() && stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
             self.peak();
         }
@@ -269,10 +272,13 @@ impl<'a> Trainee<'a> {
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
         let next = next.map(|next| self.team.shard(next)).filter(|next| !next.is_empty());
         let (indices, lead, rank) = (self.team.shard(indices), self.team.lead(indices), self.team.rank());
-        let step = Step { number, epoch: pass, rank, indices, lead, next, scale, inner };
+        // A step that is looked into waits between its phases, and the first ones compile.
+        let groups = self.team.groups().filter(|_| !waits && number > WARM_UP);
+        let groups = groups.as_deref();
+        let step = Step { number, epoch: pass, rank, indices, lead, next, groups, scale, inner };
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
-        let Gradients { loss, mut gradients, mean_of } = found;
+        let Gradients { loss, mut gradients, mean_of, marks } = found;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
@@ -284,7 +290,7 @@ impl<'a> Trainee<'a> {
             gradients = inner.phase(what, || {
                 share = self.team.share(number, pace, mean_of, stop.load(Ordering::Relaxed))?;
                 match share {
-                    Some(share) => Ok(self.team.sum(number, pace, gradients, share)?),
+                    Some(share) => Ok(self.team.sum(number, pace, (gradients, marks), share)?),
                     None => Ok(gradients),
                 }
             })?;
@@ -309,7 +315,7 @@ impl<'a> Trainee<'a> {
         let device = self.place.device();
         let zeros = |layout: &Layout| Tensor::zeros([layout.len()], &device);
         let gradients = self.task.layouts().iter().map(zeros).collect();
-        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0) }
+        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Vec::new() }
     }
 
     fn update(

@@ -12,6 +12,7 @@ mod device;
 mod digits;
 mod dqn;
 mod draw;
+mod early;
 mod environment;
 mod evaluate;
 mod fit;

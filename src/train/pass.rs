@@ -3,6 +3,7 @@
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
 use super::draw::{Draw, Stream};
+use super::early::{self, Groups, Marks};
 use super::number::wide;
 use super::parameters::Index;
 use super::precision::Precision;
@@ -157,9 +158,20 @@ impl<'a> Pass<'a> {
     }
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it.
+    #[cfg(test)]
     pub fn backward(self, loss: &Tensor<1>) -> Vec<Option<Tensor<1>>> {
-        let mut tape = loss.backward();
-        self.parameters.iter().map(|parameter| parameter.grad_remove(&mut tape).map(tape::clean)).collect()
+        self.backward_by(loss, None).0
+    }
+
+    /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it. With the marks of groups that are to be watched.
+    pub fn backward_by(self, loss: &Tensor<1>, groups: Option<&Groups>) -> (Vec<Option<Tensor<1>>>, Marks) {
+        let numbers = || self.parameters.iter().filter_map(tape::numbered).collect();
+        let (mut tape, marks) = match groups {
+            Some(groups) => early::watched(groups, numbers(), self.device.clone(), || loss.backward()),
+            None => (loss.backward(), Marks::new()),
+        };
+        let gradient = |parameter: &Tensor<1>| parameter.grad_remove(&mut tape).map(tape::clean);
+        (self.parameters.iter().map(gradient).collect(), marks)
     }
 
     /// A running statistic, a constant in float32.

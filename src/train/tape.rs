@@ -2,6 +2,7 @@
 //!
 //! Knows how Burn records what was computed, and nothing of what the operations are.
 
+use super::early;
 use burn::backend::{Autodiff, Backend, BackendTypes, DispatchKindConversion, Flex};
 use burn::tensor::{DispatchTensor, Float, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -79,6 +80,15 @@ impl<const D: usize> From<Tensor<D>> for Plain {
             Err(error) => panic!("a tensor that should be off the tape is not: {error:?}"),
         }
     }
+}
+
+/// The tape's number of a tensor that is on one.
+pub fn numbered(tensor: &Tensor<1>) -> Option<u64> {
+    #[cfg(feature = "cuda")]
+    if let Ok(tensor) = tensor.clone().try_into_primitive::<Autodiff<Cuda>>() {
+        return Some(tensor.node.id.value);
+    }
+    tensor.clone().try_into_primitive::<Autodiff<Flex>>().ok().map(|tensor| tensor.node.id.value)
 }
 
 /// An answer that was computed off the tape from `inputs`, put on it.
@@ -220,6 +230,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for Ours<B> {
         for (parent, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 gradients.register::<B>(parent.id, gradient);
+                early::found(parent.id.value);
             }
         }
     }

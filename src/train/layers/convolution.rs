@@ -56,7 +56,7 @@ pub fn convolve_relu(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) 
 }
 
 fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified: bool) -> Tensor<4> {
-    let weight = pass.exact::<4>(&format!("{name}.weight"));
+    let weight = format!("{name}.weight");
     let bias = format!("{name}.bias");
     let bias = pass.has(&bias).then(|| pass.exact::<1>(&bias));
     #[cfg(feature = "cuda")]
@@ -69,7 +69,7 @@ fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified
     }
     let Window { stride, padding } = window;
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
-    let y = conv2d(pass.round(x), pass.round(weight), bias.map(|bias| pass.round(bias)), options);
+    let y = conv2d(pass.round(x), pass.round(pass.exact::<4>(&weight)), bias.map(|bias| pass.round(bias)), options);
     if rectified { relu(y) } else { y }
 }
 
@@ -105,25 +105,29 @@ fn by_kernel(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -
 
 /// None where cuDNN cannot do it.
 #[cfg(feature = "cuda")]
-fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &Tensor<4>, window: Window) -> Option<Tensor<4>> {
+fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &str, window: Window) -> Option<Tensor<4>> {
     let how = dnn::Convolution {
         stride: [window.stride; 2],
         padding: [window.padding; 2],
         tf32: pass.precision == Precision::Fp32,
     };
-    let [images, filters] = [x, weight].map(|tensor| pass.round(pass.off_tape(tensor.clone())));
-    let (input, shape) = (images.dims(), filters.dims());
+    let (weight, shape) = pass.flat(weight);
+    let shape = <[usize; 4]>::try_from(shape).ok()?;
+    let images = pass.round(pass.off_tape(x.clone()));
+    let filters = pass.round(pass.off_tape(weight.clone()).reshape(shape));
+    let input = images.dims();
     if !dnn::possible(&images, shape, how) {
         return None;
     }
     let y = dnn::convolve(images.clone(), filters.clone(), how).ok()?;
-    let (formats, precision) = ([x, weight].map(|tensor| tensor.dtype()), pass.precision);
-    let on_tape = || [x.clone().into(), weight.clone().into()];
+    let (formats, precision) = ([x.dtype(), weight.dtype()], pass.precision);
+    let on_tape = || [x.clone().into(), weight.into()];
     Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
         let gradient = precision.round(gradient);
         let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
         let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
-        [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| weight.cast(formats[1]).into())]
+        let flat = |weight: Tensor<4>| weight.cast(formats[1]).reshape([shape.iter().product::<usize>()]);
+        [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| flat(weight).into())]
     }))
 }
 

@@ -110,6 +110,8 @@ functions! {
         share = c"cuMemPoolSetAccess" (Opaque, *const c_void, usize);
         /// `cuStreamCreate(stream, flags)`.
         stream = c"cuStreamCreate" (*mut Opaque, c_uint);
+        /// `cuStreamCreateWithPriority(stream, flags, priority)`, lower numbers first.
+        urgent = c"cuStreamCreateWithPriority" (*mut Opaque, c_uint, c_int);
         /// `cuStreamGetCtx(stream, context)`.
         context_of = c"cuStreamGetCtx" (Opaque, *mut Opaque);
         /// `cuStreamWaitEvent(stream, event, flags)`.
@@ -122,6 +124,10 @@ functions! {
         destroy = c"cuEventDestroy_v2" (Opaque);
         /// `cuEventRecord(event, stream)`.
         record = c"cuEventRecord" (Opaque, Opaque);
+        /// `cuEventQuery(event)`.
+        query = c"cuEventQuery" (Opaque);
+        /// `cuEventElapsedTime(milliseconds, first, second)`.
+        elapsed = c"cuEventElapsedTime" (*mut f32, Opaque, Opaque);
         /// `cuCtxRecordEvent(context, event)`, since CUDA 12.5.
         record_all = c"cuCtxRecordEvent" (Opaque, Opaque);
         /// `cuCtxWaitEvent(context, event)`, since CUDA 12.5.

@@ -5,6 +5,7 @@
 //! card, and nothing is copied. Where a library is not there, and on other devices, the operands are given back. What fails only once it is queued is told by [`fault_on`].
 
 pub mod dnn;
+pub mod event;
 pub mod kernels;
 mod layout;
 mod library;

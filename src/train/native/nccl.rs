@@ -241,6 +241,16 @@ impl Communicator {
         })
     }
 
+    /// The sums over all cards of so many values at an address, in their place. To be called as [`Self::call`].
+    fn sum_in_place(self, address: u64, length: usize, stream: Opaque) -> Result<(), Fault> {
+        let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
+        let place = pointer(Some(&address))?;
+        // SAFETY: there are so many values of this card, which nobody uses before what comes behind this in the stream; the communicator is that of this card, and the stream too.
+        #[expect(unsafe_code, reason = "a function of NCCL")]
+        let status = unsafe { (nccl.all_reduce)(place, place, length, FLOAT32, SUM, self.pointer(), stream) };
+        told("ncclAllReduce", status)
+    }
+
     /// Calls that NCCL takes as one.
     fn grouped(self, calls: impl FnOnce(&'static Nccl) -> Result<(), Fault>) -> Result<(), Fault> {
         let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
@@ -254,6 +264,10 @@ impl Communicator {
         queued.and(told("ncclGroupEnd", ended))
     }
 }
+
+mod aside;
+
+pub use aside::{Piece, exposed_s};
 
 #[cfg(test)]
 mod tests;

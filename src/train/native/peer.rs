@@ -5,6 +5,7 @@
 //!
 //! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else ([`Given::release`]).
 
+use super::event::Event;
 use super::library::{Driver, Opaque, driver};
 use super::operation::Cube;
 use super::submit::{bound, flush, submit};
@@ -14,32 +15,29 @@ use burn::tensor::{Device, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
-use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::ptr::null_mut;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// `CU_EVENT_DISABLE_TIMING`, without which an event costs more.
-const UNTIMED: u32 = 2;
 
 /// Where values lie, and the event behind which they do.
 struct Ready {
     card: usize,
     addresses: Vec<u64>,
-    event: usize,
+    event: Event,
 }
 
 /// What the taker is told.
 pub struct Offer {
     ready: Receiver<Ready>,
-    taken: Sender<usize>,
+    taken: Sender<Event>,
     bytes: Vec<usize>,
 }
 
 /// What the giver keeps until it was taken.
 pub struct Given {
     tensors: Vec<Cube>,
-    taken: Receiver<usize>,
+    taken: Receiver<Event>,
 }
 
 /// Offers tensors to another card, behind all that was asked of theirs before; or the tensors, where they are on no card or on several.
@@ -54,7 +52,7 @@ pub fn offer(tensors: Vec<Tensor<1>>) -> Result<(Offer, Given), Vec<Tensor<1>>> 
     let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
     let ((say, ready), (taken, hear)) = (channel(), channel());
     submit(&all[0].device, buffers, move |places, stream| {
-        let event = recorded(driver().ok_or(Fault::Absent)?, stream)?;
+        let event = Event::behind(driver().ok_or(Fault::Absent)?, stream)?;
         // Who takes may have ended.
         let _ = say.send(Ready { card, addresses: places.to_vec(), event });
         Ok(())
@@ -82,14 +80,14 @@ impl Offer {
             // The giver's thread that talks to its card waits for nobody.
             let Ready { card: from, addresses, event } = ready.recv().map_err(|_| Fault::Absent)?;
             open(driver, card, from)?;
-            wait_for(driver, stream, event)?;
+            event.hold(driver, stream)?;
             for ((to, from), bytes) in places.iter().zip(addresses).zip(bytes) {
                 // SAFETY: both buffers have so many bytes; this one is kept until the copy is queued, behind which nothing that the runtime does with it can come, and the
                 // giver keeps the other one until its stream has waited for the copy.
                 #[expect(unsafe_code, reason = "a function of the CUDA driver")]
                 told("cuMemcpyAsync", unsafe { (driver.copy)(*to, from, bytes, stream) })?;
             }
-            let _ = taken.send(recorded(driver, stream)?);
+            let _ = taken.send(Event::behind(driver, stream)?);
             Ok(())
         });
         flush(&first.device);
@@ -107,34 +105,11 @@ impl Given {
         let event = taken.recv_timeout(limit)?;
         if let Some(first) = tensors.first() {
             submit(&first.device, vec![bound(&first.handle)], move |_, stream| {
-                wait_for(driver().ok_or(Fault::Absent)?, stream, event)
+                event.hold(driver().ok_or(Fault::Absent)?, stream)
             });
         }
         drop(tensors);
         Ok(())
-    }
-}
-
-/// An event behind all that is in the stream; as a number, so that it can be sent to another thread.
-fn recorded(driver: &Driver, stream: Opaque) -> Result<usize, Fault> {
-    let mut event: Opaque = null_mut();
-    // SAFETY: the event can be written to, and the context of the stream is current.
-    #[expect(unsafe_code, reason = "functions of the CUDA driver")]
-    unsafe {
-        told("cuEventCreate", (driver.event)(&raw mut event, UNTIMED))?;
-        told("cuEventRecord", (driver.record)(event, stream))?;
-    }
-    Ok(event.expose_provenance())
-}
-
-/// Has a stream wait for an event of any card, which is then used no more.
-fn wait_for(driver: &Driver, stream: Opaque, event: usize) -> Result<(), Fault> {
-    let event: Opaque = with_exposed_provenance_mut(event);
-    // SAFETY: it was made by `recorded`, and nobody else waits for it; an event that is destroyed while a stream waits for it goes when that is over.
-    #[expect(unsafe_code, reason = "functions of the CUDA driver")]
-    unsafe {
-        told("cuStreamWaitEvent", (driver.wait)(stream, event, 0))?;
-        told("cuEventDestroy", (driver.destroy)(event))
     }
 }
 

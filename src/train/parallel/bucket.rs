@@ -8,8 +8,8 @@ use crate::train::number::real;
 use burn::tensor::Tensor;
 use std::ops::Range;
 
-/// Values of a bucket at most, but for a tensor that has more by itself: 128 MiB, which is long enough for the links between GPUs to reach their speed.
-pub const MOST: usize = 32 << 20;
+/// Values of a bucket at most, but for a tensor that has more by itself: 32 MiB, which is short enough to be on its way while the rest of the backward pass goes on.
+pub const MOST: usize = 8 << 20;
 
 /// Each tensor begins at a multiple of so many values, 256 bytes: what allocations begin at too, so that nothing that reads it has to go value by value.
 const ALIGNED: usize = 64;
@@ -95,6 +95,15 @@ pub fn scatter(buckets: &[Bucket], values: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
         buckets.iter().zip(values).map(|(bucket, values)| bucket.scatter(values)).collect();
     parts.reverse();
     parts.into_iter().flatten().collect()
+}
+
+/// Of each tensor, the number of its bucket.
+pub fn numbers(buckets: &[Bucket]) -> Vec<usize> {
+    let mut numbers = vec![0; buckets.first().map_or(0, |last| last.tensors.end)];
+    for (number, bucket) in buckets.iter().enumerate() {
+        numbers[bucket.tensors.clone()].fill(number);
+    }
+    numbers
 }
 
 /// MiB of all buckets.

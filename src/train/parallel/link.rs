@@ -1,12 +1,22 @@
 //! How the devices of ranks are connected.
 
+#[cfg(feature = "cuda")]
+use super::bucket::Bucket;
 use super::{HostReducer, Meeting, Reducer};
 #[cfg(feature = "cuda")]
 use super::{Occasion, ParallelError};
 #[cfg(feature = "cuda")]
-use crate::train::native::nccl::Communicator;
+use crate::train::early::Marks;
+#[cfg(feature = "cuda")]
+use crate::train::native::event::Mark;
+#[cfg(feature = "cuda")]
+use crate::train::native::nccl::{Communicator, Piece, exposed_s};
+#[cfg(feature = "cuda")]
+use crate::train::number::single;
 #[cfg(feature = "cuda")]
 use burn::tensor::Tensor;
+#[cfg(feature = "cuda")]
+use std::iter::repeat;
 use std::sync::Arc;
 
 /// A way for values from rank to rank.
@@ -75,6 +85,36 @@ impl Reducer for CardReducer {
 
     fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+    }
+
+    fn sum(
+        &self,
+        at: Occasion,
+        buckets: &[Bucket],
+        (tensors, marks): (Vec<Tensor<1>>, Marks),
+        share: f64,
+    ) -> Result<Vec<Tensor<1>>, ParallelError> {
+        let piece = |(bucket, mark): (&Bucket, Option<Mark>)| Piece {
+            tensors: bucket.tensors.clone(),
+            places: bucket.places.clone(),
+            len: bucket.len,
+            mark,
+        };
+        // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
+        let marks = marks.into_iter().chain(repeat(None));
+        let pieces = buckets.iter().zip(marks).map(piece).collect();
+        match self.communicator.sum_aside(tensors, pieces, single(share)) {
+            Ok(sums) => Ok(sums),
+            Err(tensors) => super::summed(self, at, buckets, tensors, share),
+        }
+    }
+
+    fn early(&self) -> bool {
+        true
+    }
+
+    fn exposed_s(&self) -> Option<f64> {
+        exposed_s(self.ranks())
     }
 
     fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {

@@ -19,6 +19,8 @@ mod pipe;
 mod pulse;
 mod team;
 
+#[cfg(all(test, feature = "cuda"))]
+pub use bucket::{buckets, numbers};
 pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
@@ -26,6 +28,8 @@ pub use meeting::{Brought, Meeting, Occasion};
 pub use pipe::{End, Parcel};
 pub use team::{LIMITS, Limits, Pace, Team, shard};
 
+use super::early::Marks;
+use bucket::Bucket;
 use host::HostReducer;
 
 use burn::tensor::{Tensor, TensorReadError};
@@ -136,11 +140,48 @@ pub trait Reducer: Send {
     /// If another rank ended or the values are not alike. What fails on a device is told by the device.
     fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 
+    /// [`Self::all_reduce`] of tensors in buckets, each times a share. Marks say behind what the tensors of each bucket are whole, if that is known: a bucket may be summed from
+    /// there on.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`] has it.
+    fn sum(
+        &self,
+        at: Occasion,
+        buckets: &[Bucket],
+        (tensors, _): (Vec<Tensor<1>>, Marks),
+        share: f64,
+    ) -> Result<Vec<Tensor<1>>, ParallelError> {
+        summed(self, at, buckets, tensors, share)
+    }
+
+    /// Whether it helps to know behind what tensors are whole.
+    fn early(&self) -> bool {
+        false
+    }
+
+    /// The mean time in seconds that a device had nothing to do but to wait for such sums, where it was known behind what tensors are whole.
+    fn exposed_s(&self) -> Option<f64> {
+        None
+    }
+
     /// The first rank's values, in buckets that are as long as those that are given.
     ///
     /// # Errors
     /// As [`Self::all_reduce`] has it.
     fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+}
+
+/// The sums of tensors in buckets, each times a share, when all of them are whole.
+fn summed(
+    reducer: &(impl Reducer + ?Sized),
+    at: Occasion,
+    buckets: &[Bucket],
+    tensors: Vec<Tensor<1>>,
+    share: f64,
+) -> Result<Vec<Tensor<1>>, ParallelError> {
+    let summed = reducer.all_reduce(at, bucket::gather(buckets, tensors, share))?;
+    Ok(bucket::scatter(buckets, summed))
 }
 
 /// The words of all ranks.

@@ -5,7 +5,9 @@ use super::bucket::{self, Bucket, MOST, buckets};
 use super::meeting::Occasion;
 use super::{ParallelError, Reducer};
 use crate::record::Digest;
+use crate::train::early::{Groups, Marks};
 use burn::tensor::Tensor;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long ranks wait for each other.
@@ -47,6 +49,8 @@ pub struct Team {
     limits: Limits,
     longest: Duration,
     buckets: Vec<Bucket>,
+    /// The parameters of each bucket, where sums begin before the backward pass is over.
+    groups: Option<Arc<Groups>>,
     /// Each rank has a stage of the model, and all work on the same batch.
     pipelined: bool,
 }
@@ -54,13 +58,22 @@ pub struct Team {
 impl Team {
     /// A rank without others.
     pub fn alone() -> Self {
-        Self { rank: 0, reducer: None, limits: LIMITS, longest: Duration::ZERO, buckets: Vec::new(), pipelined: false }
+        Self {
+            rank: 0,
+            reducer: None,
+            limits: LIMITS,
+            longest: Duration::ZERO,
+            buckets: Vec::new(),
+            groups: None,
+            pipelined: false,
+        }
     }
 
     /// A rank that shares tensors of these lengths with others.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
         let buckets = buckets(lengths, MOST);
-        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets, pipelined: false }
+        let groups = reducer.early().then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
+        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets, groups, pipelined: false }
     }
 
     /// A rank that has a stage of the model: it shares no parameters with the others.
@@ -76,6 +89,16 @@ impl Team {
     /// Into how many parts a batch is cut, of which each rank takes one.
     pub fn shards(&self) -> usize {
         if self.pipelined { 1 } else { self.ranks() }
+    }
+
+    /// The parameters of each bucket, where it helps to know when their gradients are whole.
+    pub fn groups(&self) -> Option<Arc<Groups>> {
+        self.groups.clone()
+    }
+
+    /// The mean time in seconds that a device had nothing to do but to wait for sums of gradients, over the steps whose marks were known.
+    pub fn exposed_s(&self) -> Option<f64> {
+        self.reducer.as_ref().and_then(|reducer| reducer.exposed_s())
     }
 
     /// Its number, from 0.
@@ -186,18 +209,16 @@ impl Team {
         }))
     }
 
-    /// The sums of all ranks' gradients, each times its rank's share.
+    /// The sums of all ranks' gradients, each times its rank's share. Marks say where the gradients of each bucket are whole, if that is known.
     pub fn sum(
         &self,
         step: u64,
         pace: Pace,
-        gradients: Vec<Tensor<1>>,
+        (gradients, marks): (Vec<Tensor<1>>, Marks),
         share: f64,
     ) -> Result<Vec<Tensor<1>>, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(gradients) };
-        let gathered = bucket::gather(&self.buckets, gradients, share);
-        let summed = reducer.all_reduce(self.occasion("all_reduce", step, pace), gathered)?;
-        Ok(bucket::scatter(&self.buckets, summed))
+        reducer.sum(self.occasion("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 
     /// The sums of all ranks' losses, of which each comes with its share, in the order of ranks. What has no share is in no sum, whatever it is.
@@ -249,7 +270,6 @@ mod tests {
     use super::super::Meeting;
     use super::super::host::HostReducer;
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn shards_are_the_whole_batch_each_sample_once_and_differ_by_one_at_most() {

@@ -119,8 +119,18 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                     patience: None,
                 };
                 let epoch = if whole { number } else { epoch };
-                let step = Step { number, epoch, rank, indices: shard, lead: &lead, next: None, scale: 1.0, inner };
-                let Gradients { loss, gradients, mean_of } = task.gradients(&step, &parameters).expect("trains");
+                let step = Step {
+                    number,
+                    epoch,
+                    rank,
+                    indices: shard,
+                    lead: &lead,
+                    next: None,
+                    groups: None,
+                    scale: 1.0,
+                    inner,
+                };
+                let Gradients { loss, gradients, mean_of, .. } = task.gradients(&step, &parameters).expect("trains");
                 let weight = mean_of.map_or(f64::NAN, real_len);
                 found.push((f64::from(read(loss)[0]), weight, gradients.into_iter().map(read).collect()));
             }
@@ -229,7 +239,8 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             limit: None,
             patience: None,
         };
-        let step = Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, scale: 1.0, inner };
+        let step =
+            Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, groups: None, scale: 1.0, inner };
         task.gradients(&step, &parameters).expect("trains").loss.try_into_scalar::<f32>().expect("readable")
     };
     assert_eq!(first(1), first(1));

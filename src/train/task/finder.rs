@@ -193,7 +193,7 @@ impl Task for Finder {
             Ok(model.loss(&mut pass, images, &objects, &mut host)?)
         })?;
         self.share.end(host.0);
-        step.inner.phase("backward", || Ok(backward(pass, loss, step.scale, objects.len())))
+        step.inner.phase("backward", || Ok(backward(pass, loss, step, objects.len())))
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
@@ -317,12 +317,32 @@ mod tests {
         };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
-            share.begin(&Step { number, epoch, rank: 0, indices: &[], lead: &[], next: None, scale: 1.0, inner });
+            share.begin(&Step {
+                number,
+                epoch,
+                rank: 0,
+                indices: &[],
+                lead: &[],
+                next: None,
+                groups: None,
+                scale: 1.0,
+                inner,
+            });
             share.end(Duration::from_millis(3));
             assert_eq!((share.host, share.all), (Duration::ZERO, Duration::ZERO), "step {number}");
         }
         let number = WARM_UP + 3;
-        share.begin(&Step { number, epoch: 2, rank: 0, indices: &[], lead: &[], next: None, scale: 1.0, inner });
+        share.begin(&Step {
+            number,
+            epoch: 2,
+            rank: 0,
+            indices: &[],
+            lead: &[],
+            next: None,
+            groups: None,
+            scale: 1.0,
+            inner,
+        });
         assert_eq!(share.host, Duration::from_millis(3));
     }
 }

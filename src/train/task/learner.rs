@@ -108,7 +108,7 @@ impl Task for Learner {
             let targets = pass.indices(targets);
             Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step.scale, counted)))
+        inner.phase("backward", || Ok(backward(pass, loss, step, counted)))
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

@@ -16,6 +16,7 @@ pub use open::open;
 pub use open::{Loaded, layouts};
 
 use super::device::Place;
+use super::early::{Groups, Marks};
 use super::parameters::{self, Layout};
 use super::{Sink, TrainError};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
@@ -103,6 +104,8 @@ pub struct Gradients {
     pub gradients: Vec<Tensor<1>>,
     /// How many samples or tokens the loss is the mean of, by which ranks weigh theirs; none where it is a sum.
     pub mean_of: Option<usize>,
+    /// Where the gradients of each group that the step asks for are whole; nothing where that is not known.
+    pub marks: Marks,
 }
 
 /// The samples of a step.
@@ -119,6 +122,8 @@ pub struct Step<'a> {
     pub lead: &'a [usize],
     /// Those of the step after it, if it is of the same epoch and has any.
     pub next: Option<&'a [usize]>,
+    /// Parameters whose gradients are wanted as soon as they are there, in groups.
+    pub groups: Option<&'a Groups>,
     /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
     pub scale: f64,
     /// How its parts are told.

@@ -1,6 +1,6 @@
 //! A model with its running statistics, ready for passes.
 
-use super::Gradients;
+use super::{Gradients, Step};
 use crate::train::device::Place;
 use crate::train::models::detector::Detector;
 use crate::train::models::{Input, Model};
@@ -109,8 +109,10 @@ pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Ten
     model.answer(pass, input)
 }
 
-/// The loss off the tape, and the gradient of every parameter that it depends on, times `scale`. The loss is the mean of so many.
-pub fn backward(pass: Pass<'_>, loss: Tensor<1>, scale: f64, mean_of: usize) -> Gradients {
-    let gradients = if scale == 1.0 { pass.backward(&loss) } else { pass.backward(&(loss.clone() * scale)) };
-    Gradients { loss: loss.inner(), gradients: gradients.into_iter().flatten().collect(), mean_of: Some(mean_of) }
+/// The loss off the tape, and the gradient of every parameter that it depends on, times the step's scale. The loss is the mean of so many.
+pub fn backward(pass: Pass<'_>, loss: Tensor<1>, step: &Step<'_>, mean_of: usize) -> Gradients {
+    let scaled = if step.scale == 1.0 { loss.clone() } else { loss.clone() * step.scale };
+    let (gradients, marks) = pass.backward_by(&scaled, step.groups);
+    let gradients = gradients.into_iter().flatten().collect();
+    Gradients { loss: loss.inner(), gradients, mean_of: Some(mean_of), marks }
 }

@@ -131,7 +131,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
             let actions = pass.indices(chosen(&batch, pass.device()));
             Ok(huber(values, actions, pass.values(goals, [batch.rows, 1])))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step.scale, batch.rows)))
+        inner.phase("backward", || Ok(backward(pass, loss, step, batch.rows)))
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

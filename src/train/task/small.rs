@@ -54,7 +54,7 @@ impl Task for SmallTask {
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
         let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
         let mean_of = (!self.whole()).then_some(step.indices.len());
-        Ok(Gradients { loss, gradients, mean_of })
+        Ok(Gradients { loss, gradients, mean_of, marks: Vec::new() })
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

@@ -15,7 +15,7 @@ const CHUNK: u32 = 16_384;
 const THREADS: u32 = 256;
 
 /// A tensor on its way: from where, to where, how many values, and how many are written.
-type Entry = (u64, u64, u32, u32);
+pub(in super::super) type Entry = (u64, u64, u32, u32);
 
 /// The values of tensors, each times a factor, in a bucket of so many values: each at its place (start and length), with zeros up to the next one; or the tensors as they
 /// were.
@@ -49,7 +49,8 @@ pub fn scattered(bucket: Tensor<1>, places: &[(usize, usize)]) -> Result<Vec<Ten
     Ok(made.into_iter().map(tensor).collect())
 }
 
-fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
+/// Whether tensors are ready to be put at such places (start and length).
+pub(in super::super) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
     let Some(first) = tensors.first() else { return false };
     let fit = |(tensor, (_, len)): (&Tensor<1>, &(usize, usize))| {
         tensor.dims() == [*len] && tensor.dtype() == DType::F32 && same_device(tensor, first)
@@ -58,7 +59,7 @@ fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
 }
 
 /// For each place its start, its length, and its length with the zeros behind it, as kernels count; none where one is empty or they do not lie one behind the other.
-fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
+pub(in super::super) fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
     let ends = places.iter().skip(1).map(|(start, _)| *start).chain([len]);
     let entry = |((start, length), end): (&(usize, usize), usize)| {
         let room = end.checked_sub(*start).filter(|room| *length > 0 && room >= length)?;
@@ -68,7 +69,7 @@ fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
 }
 
 /// The address of a value of a bucket.
-fn at(bucket: u64, start: u32) -> u64 {
+pub(in super::super) fn at(bucket: u64, start: u32) -> u64 {
     bucket + 4 * u64::from(start)
 }
 
@@ -101,7 +102,8 @@ fn scatter(inputs: Vec<Cube>, entries: &[[u32; 3]]) -> Vec<Cube> {
     made
 }
 
-fn launch(card: &Launcher, entries: &[Entry], factor: f32) -> Result<(), Fault> {
+/// Copies entries, each value times a factor.
+pub(in super::super) fn launch(card: &Launcher, entries: &[Entry], factor: f32) -> Result<(), Fault> {
     entries.chunks(ENTRIES).try_for_each(|entries| {
         let (table, blocks) = table(entries);
         let count = Argument::U32(count(entries.len()).unwrap_or(0));

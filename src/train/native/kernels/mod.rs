@@ -9,7 +9,7 @@ mod attention;
 mod batch_norm;
 mod beside;
 mod bias;
-mod bucket;
+pub(super) mod bucket;
 mod compile;
 mod dropout;
 mod embedding;
@@ -56,7 +56,9 @@ use crate::train::number::single;
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
-use compile::{Program, image};
+pub(super) use compile::Program;
+use compile::image;
+pub(super) use run::Launcher;
 use std::ffi::CStr;
 
 /// Whether tensors like this one are where the kernels of a program can be run.

@@ -1,7 +1,10 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::train::parallel::{Meeting, Occasion};
+use crate::train::early::Groups;
+use crate::train::parallel::{Meeting, Occasion, Reducer, buckets, numbers};
+use crate::train::parameters::Layout;
+use crate::train::task::Loaded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,6 +73,63 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
     for rank in 0..2 {
         assert!(cards[rank] == host[rank], "rank {rank}");
     }
+}
+
+/// Sums that begin while the backward pass goes on have the bits of sums that begin at its end, and begin early for most of a model.
+#[test]
+#[ignore = "needs two GPUs"]
+fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
+    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let link = Link::Cards(connected);
+    for model in ["resnet50", "vgg16", "bert", "gpt2", "lstm", "gru", "yolov3", "maskrcnn"] {
+        for precision in ["fp32", "bf16"] {
+            let mut cell = on_cards(&shared(&tiny_cell(model), 2), 2);
+            cell.config.insert("training.precision".to_owned(), precision.into());
+            let spec = Spec::read(&cell).expect(model);
+            let meeting = Arc::new(Meeting::of(2));
+            let (early, all) = std::thread::scope(|scope| {
+                let start = |rank: usize| {
+                    let (reducer, spec) = (link.reducer(rank, Arc::clone(&meeting)), &spec);
+                    scope.spawn(move || sums(&*reducer, spec, rank))
+                };
+                let threads: Vec<_> = (0..2).map(start).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).next().expect("two of them")
+            });
+            println!("{model} in {precision}: {early} of {all} buckets before the end of the backward pass");
+        }
+    }
+}
+
+/// Compares both ways of a rank over some steps; how many buckets were marked, of how many.
+fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
+    let place = device::open(DeviceSpec::Cuda, rank).expect("a card");
+    let mut task = Loaded::load(spec).expect("generated").task(spec, &place, rank);
+    let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
+    let buckets = buckets(&lengths, 4096);
+    let groups = Groups::new(numbers(&buckets));
+    let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
+    let parameters: Vec<Tensor<1>> = task.initial(1).into_iter().map(upload).collect();
+    let (sink, indices) = (Notebook::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
+    let mut marked = 0;
+    for number in 1..=12 {
+        let at = Occasion { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
+        reducer.barrier(at).expect("all come");
+        let mut sum = |groups: Option<&Groups>| {
+            let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
+            let (place, sink) = (&place, &sink);
+            let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, patience: None };
+            let step = Step { number, epoch: 1, rank, indices, lead, next: None, groups, scale: 1.0, inner };
+            let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
+            marked = marks.iter().flatten().count();
+            let summed = reducer.sum(at, &buckets, (gradients, marks), 0.5).expect("all come");
+            summed.into_iter().map(|sum| sum.try_into_vec_as::<f32>().expect("readable")).collect::<Vec<_>>()
+        };
+        let late = sum(None);
+        let early = sum(Some(&groups));
+        assert!(early == late, "rank {rank}, step {number}");
+    }
+    assert_eq!(crate::train::native::fault_on(rank), None);
+    (marked, buckets.len())
 }
 
 /// How fast buckets of the largest size are summed; a measurement, not a bound.

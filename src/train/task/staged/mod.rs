@@ -338,7 +338,7 @@ impl Task for Staged {
                 end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
-            Ok(Gradients { loss, gradients, mean_of: Some(counted) })
+            Ok(Gradients { loss, gradients, mean_of: Some(counted), marks: Vec::new() })
         })
     }
 

@@ -1,0 +1,126 @@
+//! Gradients that are whole before the backward pass is over, so that what is done with them need not wait for its end.
+//!
+//! Operations of ours (`tape`) tell of each gradient of a parameter that they have found. Parameters are watched in groups; a group is whole when the last of its gradients has been
+//! found, and a mark is put behind the work that computes it. A parameter whose gradient comes from an operation of Burn's own is never told of, so that its group has no mark:
+//! whoever wants it waits for the whole pass. A parameter must not be used by an operation of ours and by one of Burn's.
+
+#[cfg(feature = "cuda")]
+use super::native::event::Mark;
+use burn::tensor::Device;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+/// On other devices a pass has been computed when it returns.
+#[cfg(not(feature = "cuda"))]
+#[derive(Clone, Debug)]
+pub struct Mark;
+
+/// Parameters whose gradients are wanted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Of each parameter, the number of its group.
+    of: Vec<usize>,
+    count: usize,
+}
+
+/// A mark of each group that was whole before the end of the pass; nothing where nobody watched.
+pub type Marks = Vec<Option<Mark>>;
+
+impl Groups {
+    /// Of parameters whose groups have these numbers.
+    pub fn new(of: Vec<usize>) -> Self {
+        let count = of.iter().max().map_or(0, |last| last + 1);
+        Self { of, count }
+    }
+}
+
+struct Watch {
+    /// By the tape's number of a parameter: its group.
+    groups: HashMap<u64, usize>,
+    found: HashSet<u64>,
+    /// Of each group, how many gradients are missing.
+    missing: Vec<usize>,
+    marks: Marks,
+    device: Device,
+}
+
+thread_local! {
+    /// A backward pass is gone through on the thread that asks for it.
+    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+}
+
+/// Goes through a backward pass, and says which groups were whole before its end. `leaves` are the parameters with the tape's numbers, in their order.
+pub fn watched<T>(groups: &Groups, leaves: Vec<u64>, device: Device, backward: impl FnOnce() -> T) -> (T, Marks) {
+    let mut missing = vec![0; groups.count];
+    for group in groups.of.iter().take(leaves.len()) {
+        missing[*group] += 1;
+    }
+    let marks = vec![None; groups.count];
+    let groups = leaves.into_iter().zip(groups.of.iter().copied()).collect();
+    WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device }));
+    let done = backward();
+    (done, WATCH.take().map(|watch| watch.marks).unwrap_or_default())
+}
+
+/// A gradient of a node of the tape has been found and added to those that were found before.
+pub fn found(node: u64) {
+    WATCH.with_borrow_mut(|watch| {
+        let Some(watch) = watch else { return };
+        let Some(group) = watch.groups.get(&node).copied() else { return };
+        if watch.found.insert(node) {
+            watch.missing[group] -= 1;
+        }
+        // What is found once more is whole later.
+        if watch.missing[group] == 0 {
+            watch.marks[group] = Some(mark(&watch.device));
+        }
+    });
+}
+
+#[cfg(feature = "cuda")]
+fn mark(device: &Device) -> Mark {
+    Mark::of(device)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn mark(_: &Device) -> Mark {
+    Mark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::tape::{numbered, recorded};
+    use burn::tensor::Tensor;
+
+    fn leaf(value: f32) -> Tensor<1> {
+        Tensor::from_inner(Tensor::from_data([value], &Device::flex())).require_grad()
+    }
+
+    /// x·w, recorded.
+    fn product(x: &Tensor<1>, w: &Tensor<1>) -> Tensor<1> {
+        let (x_values, w_values) = (x.clone().inner(), w.clone().inner());
+        let answer = x_values.clone() * w_values.clone();
+        recorded([x.clone().into(), w.clone().into()], answer, move |gradient, [of_x, of_w]| {
+            [of_x.then(|| (gradient.clone() * w_values).into()), of_w.then(|| (gradient * x_values).into())]
+        })
+    }
+
+    #[test]
+    fn groups_are_whole_where_all_their_gradients_come_from_operations_of_ours() {
+        let w: Vec<Tensor<1>> = [2.0, 3.0, 5.0, 7.0].map(leaf).into();
+        // The second is used twice, and the third by an operation of Burn's own.
+        let y = product(&product(&w[0], &w[1]), &w[1]) + w[2].clone();
+        let loss = product(&y, &w[3]);
+        let numbers = w.iter().filter_map(numbered).collect();
+        let groups = Groups::new(vec![2, 2, 1, 0]);
+        let (mut tape, marks) = watched(&groups, numbers, Device::flex(), || loss.backward());
+        assert_eq!(marks.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+        let gradients: Vec<f32> = w
+            .iter()
+            .flat_map(|leaf| leaf.grad_remove(&mut tape).expect("used").try_into_vec_as::<f32>().expect("readable"))
+            .collect();
+        assert_eq!(gradients, [63.0, 84.0, 7.0, 23.0]);
+        found(0);
+    }
+}
