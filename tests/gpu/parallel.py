@@ -13,6 +13,7 @@ Usage: parallel.py OUT STAGE...
     equal CELL,...         the same batch on one GPU and shared by all: how far the losses are apart, and what the digests say
     weak CELL,...          a batch on each of 1, 2, 4 GPUs, as many as there are; prints a row for each
     strong CELL,...        one batch shared by 1, 2, 4 GPUs
+    grid CELL,...          as weak, as many runs side by side as there are GPUs for, each with its share of the processors; ends before the second DEADLINE of the script
     pipe CELL,...          one batch through stages on 1, 2, 4 GPUs, in as many micro-batches as MICRO says, 8 if it says nothing; the same losses?
     small CELL,...         whether a model that has no room on one card of GIB gibibytes has it on two
     faults                 a rank that panics, hangs, dies or has no memory left, in each place: how long it takes to the end, and what is said
@@ -28,15 +29,18 @@ import csv
 import io
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import models
 from models import WORK, number, say, unpacked
 
+BEGIN = time.monotonic()
 CPU = os.environ.get("DEVICE") == "cpu"
 BASE = ["step_time", "throughput", "data_time", "all_reduce_time", "all_reduce_exposed", "straggler_spread", "energy_per_sample", "power_mean", "wait_energy"]
 HEAD = ["cell", "gpus", "step ms", "samples/s", "efficiency %", "data ms", "all_reduce ms", "exposed ms", "spread ms", "bus GB/s", "J/sample", "W", "waiting J", "GPU util %", "weights"]
@@ -134,28 +138,84 @@ def tell(row, head, out, file):
         table.write(" | ".join(row) + "\n")
 
 
+def taken_apart(given):
+    """A cell, and its steps."""
+    parts = given.split(":")
+    return ":".join(parts[:3]), int(parts[3]) if len(parts) > 3 else 160
+
+
+def scaled(cell, gpus, attempt, alone):
+    """The row of an attempt, and its samples per second; `alone` are those of one GPU."""
+    found = {metric: value(attempt, metric) for metric in BASE}
+    speed = found["throughput"]
+    alone = alone or (speed if gpus == 1 else None)
+    efficiency = 100 * speed / (alone * gpus) if speed and alone else None
+    mebibytes, took = value(attempt, "worker.all_reduce_mib"), found["all_reduce_time"]
+    bus = 2 * (gpus - 1) / gpus * mebibytes * 2**20 / took / 1e9 if mebibytes and took else None
+    in_order = [(found["step_time"], 1e3), (speed, 1), (efficiency, 1), (found["data_time"], 1e3), (took, 1e3), (found["all_reduce_exposed"], 1e3), (found["straggler_spread"], 1e3), (bus, 1), (found["energy_per_sample"], 1), (found["power_mean"], 1), (found["wait_energy"], 1)]
+    row = [cell, str(gpus)] + ["–" if v is None else f"{v * scale:.4g}" for v, scale in in_order]
+    return row + [utilization(attempt, gpus), attempt.get("digests", {}).get("weights", "–")[:12]], alone
+
+
 def stage_scale(cells, out, shared):
     kind = "strong" if shared else "weak"
     print(" | ".join(HEAD), flush=True)
-    for given in cells:
-        parts = given.split(":")
-        cell, steps = ":".join(parts[:3]), int(parts[3]) if len(parts) > 3 else 160
+    for cell, steps in map(taken_apart, cells):
         alone = None
         for gpus in counts():
             name = f"{kind}-{cell.replace(':', '-')}-{gpus}"
             code, _, attempt = run(name, manifest(cell, gpus, steps, shared), out)
-            if code != 0 or not attempt:
-                continue
-            found = {metric: value(attempt, metric) for metric in BASE}
-            speed = found["throughput"]
-            alone = alone or (speed if gpus == 1 else None)
-            efficiency = 100 * speed / (alone * gpus) if speed and alone else None
-            mebibytes, took = value(attempt, "worker.all_reduce_mib"), found["all_reduce_time"]
-            bus = 2 * (gpus - 1) / gpus * mebibytes * 2**20 / took / 1e9 if mebibytes and took else None
-            in_order = [(found["step_time"], 1e3), (speed, 1), (efficiency, 1), (found["data_time"], 1e3), (took, 1e3), (found["all_reduce_exposed"], 1e3), (found["straggler_spread"], 1e3), (bus, 1), (found["energy_per_sample"], 1), (found["power_mean"], 1), (found["wait_energy"], 1)]
-            row = [cell, str(gpus)] + ["–" if v is None else f"{v * scale:.4g}" for v, scale in in_order]
-            row += [utilization(attempt, gpus), attempt.get("digests", {}).get("weights", "–")[:12]]
-            tell(row, HEAD, out, f"{kind}.txt")
+            if code == 0 and attempt:
+                row, alone = scaled(cell, gpus, attempt, alone)
+                tell(row, HEAD, out, f"{kind}.txt")
+
+
+def stage_grid(cells, out):
+    """Runs of one number of GPUs side by side; each begins only if there is time for as long as the longest before it took."""
+    every, cores = there(), os.cpu_count()
+    deadline, longest = float(os.environ.get("DEADLINE", "inf")), [25.0]
+    jobs = [taken_apart(given) for given in cells]
+
+    def one(gpus, lanes, job):
+        cell, steps = job
+        name = f"grid-{cell.replace(':', '-')}-{gpus}"
+        lane = lanes.get()
+        try:
+            if time.monotonic() - BEGIN + max(longest) > deadline:
+                return say(f"{name}: no time is left")
+            cards = range(lane * gpus, (lane + 1) * gpus)
+            share = f"{cards[0] * cores // every}-{(cards[-1] + 1) * cores // every - 1}"
+            visible = {} if CPU else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, cards))}
+            path = WORK / f"{name}.toml"
+            path.write_text(manifest(cell, gpus, steps, False))
+            begin = time.monotonic()
+            command = ["taskset", "-c", share, str(WORK / "ledger"), "run", str(path), "--repeat", "1"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=float(os.environ.get("LIMIT", "400")), check=False, env={**os.environ, **visible})
+            longest.append(time.monotonic() - begin)
+            with open(out / f"{name}.txt", "w", encoding="utf-8") as log:
+                log.write(f"exit code {done.returncode} after {longest[-1]:.1f} s\n{done.stdout}{done.stderr}")
+            if done.returncode != 0:
+                say(f"{name}: exit code {done.returncode} after {longest[-1]:.0f} s\n{(done.stdout + done.stderr)[-600:]}")
+        except subprocess.TimeoutExpired:
+            say(f"{name}: ended after its time")
+        finally:
+            lanes.put(lane)
+
+    for gpus in counts():
+        lanes = queue.SimpleQueue()
+        for lane in range(every // gpus):
+            lanes.put(lane)
+        with ThreadPoolExecutor(max_workers=every // gpus) as pool:
+            list(pool.map(lambda job, gpus=gpus, lanes=lanes: one(gpus, lanes, job), jobs))
+        say(f"{gpus} GPUs: done")
+    print(" | ".join(HEAD), flush=True)
+    for cell, _ in jobs:
+        alone = None
+        for gpus in counts():
+            attempt = attempt_of(f"grid-{cell.replace(':', '-')}-{gpus}")
+            if attempt and value(attempt, "throughput"):
+                row, alone = scaled(cell, gpus, attempt, alone)
+                tell(row, HEAD, out, "grid.txt")
 
 
 def staged(cell, steps, micro):
@@ -315,6 +375,8 @@ def main():
             models.stage_warm(words.pop(0).split(","), out)
         elif stage in ("weak", "strong"):
             stage_scale(words.pop(0).split(","), out, stage == "strong")
+        elif stage == "grid":
+            stage_grid(words.pop(0).split(","), out)
         elif stage == "pipe":
             stage_pipe(words.pop(0).split(","), out)
         elif stage == "small":
