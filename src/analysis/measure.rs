@@ -242,9 +242,7 @@ fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>
 /// What it took the ranks to share their gradients.
 fn exchanged(exchanges: &Exchanges, put: &mut Put<'_>) {
     put.some("all_reduce_time", exchanges.time_s());
-    // Steps whose phases are told wait between them, and hide nothing; the trainer knows of the others.
-    let exposed_s = put.known("all_reduce_exposed").or_else(|| exchanges.exposed_s());
-    put.some("all_reduce_exposed", exposed_s);
+    put.some("all_reduce_exposed", exchanges.exposed_s());
     put.some("straggler_spread", exchanges.spread_s());
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Operations of ours (`tape`) tell of each gradient of a parameter that they have found. Parameters are watched in groups; a group is whole when the last of its gradients has been
 //! found, and a mark is put behind the work that computes it. A parameter whose gradient comes from an operation of Burn's own is never told of, so that its group has no mark:
-//! whoever wants it waits for the whole pass. A parameter must not be used by an operation of ours and by one of Burn's.
+//! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
 
 #[cfg(feature = "cuda")]
 use super::native::event::Mark;
@@ -23,8 +23,14 @@ pub struct Groups {
     count: usize,
 }
 
-/// A mark of each group that was whole before the end of the pass; nothing where nobody watched.
-pub type Marks = Vec<Option<Mark>>;
+/// Where gradients were whole; nothing where nobody watched.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// Of each group that was whole before the end of the pass.
+    pub groups: Vec<Option<Mark>>,
+    /// Behind the whole pass, with its time.
+    pub end: Option<Mark>,
+}
 
 impl Groups {
     /// Of parameters whose groups have these numbers.
@@ -40,7 +46,7 @@ struct Watch {
     found: HashSet<u64>,
     /// Of each group, how many gradients are missing.
     missing: Vec<usize>,
-    marks: Marks,
+    marks: Vec<Option<Mark>>,
     device: Device,
 }
 
@@ -49,17 +55,24 @@ thread_local! {
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
 }
 
-/// Goes through a backward pass, and says which groups were whole before its end. `leaves` are the parameters with the tape's numbers, in their order.
-pub fn watched<T>(groups: &Groups, leaves: Vec<u64>, device: Device, backward: impl FnOnce() -> T) -> (T, Marks) {
+/// Goes through a backward pass, and says where which groups were whole. `leaves` are the tape's numbers of the parameters in their order; none for those whose gradients nobody can
+/// tell of.
+pub fn watched<T>(
+    groups: &Groups,
+    leaves: Vec<Option<u64>>,
+    device: &Device,
+    backward: impl FnOnce() -> T,
+) -> (T, Marks) {
     let mut missing = vec![0; groups.count];
-    for group in groups.of.iter().take(leaves.len()) {
+    for group in &groups.of {
         missing[*group] += 1;
     }
     let marks = vec![None; groups.count];
-    let groups = leaves.into_iter().zip(groups.of.iter().copied()).collect();
-    WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device }));
+    let groups = leaves.into_iter().zip(&groups.of).filter_map(|(leaf, group)| Some((leaf?, *group))).collect();
+    WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
     let done = backward();
-    (done, WATCH.take().map(|watch| watch.marks).unwrap_or_default())
+    let groups = WATCH.take().map(|watch| watch.marks).unwrap_or_default();
+    (done, Marks { groups, end: Some(mark(device, true)) })
 }
 
 /// A gradient of a node of the tape has been found and added to those that were found before.
@@ -72,18 +85,18 @@ pub fn found(node: u64) {
         }
         // What is found once more is whole later.
         if watch.missing[group] == 0 {
-            watch.marks[group] = Some(mark(&watch.device));
+            watch.marks[group] = Some(mark(&watch.device, false));
         }
     });
 }
 
 #[cfg(feature = "cuda")]
-fn mark(device: &Device) -> Mark {
-    Mark::of(device)
+fn mark(device: &Device, timed: bool) -> Mark {
+    Mark::of(device, timed)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn mark(_: &Device) -> Mark {
+fn mark(_: &Device, _: bool) -> Mark {
     Mark
 }
 
@@ -112,15 +125,20 @@ mod tests {
         // The second is used twice, and the third by an operation of Burn's own.
         let y = product(&product(&w[0], &w[1]), &w[1]) + w[2].clone();
         let loss = product(&y, &w[3]);
-        let numbers = w.iter().filter_map(numbered).collect();
+        let marked = |marks: &Marks| marks.groups.iter().map(Option::is_some).collect::<Vec<_>>();
         let groups = Groups::new(vec![2, 2, 1, 0]);
-        let (mut tape, marks) = watched(&groups, numbers, Device::flex(), || loss.backward());
-        assert_eq!(marks.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+        let (mut tape, marks) = watched(&groups, w.iter().map(numbered).collect(), &Device::flex(), || loss.backward());
+        assert_eq!((marked(&marks), marks.end.is_some()), (vec![true, false, true], true));
         let gradients: Vec<f32> = w
             .iter()
             .flat_map(|leaf| leaf.grad_remove(&mut tape).expect("used").try_into_vec_as::<f32>().expect("readable"))
             .collect();
         assert_eq!(gradients, [63.0, 84.0, 7.0, 23.0]);
+        // The first is one that nobody can tell of.
+        let leaves = [None, numbered(&w[1]), numbered(&w[2]), numbered(&w[3])];
+        let loss = product(&(product(&w[0], &w[1]) + w[2].clone()), &w[3]);
+        let (_, marks) = watched(&groups, leaves.into(), &Device::flex(), || loss.backward());
+        assert_eq!(marked(&marks), [true, false, false]);
         found(0);
     }
 }

@@ -13,6 +13,7 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
+use super::early::Marks;
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::images::order;
 use super::number::{real, wide};
@@ -315,7 +316,7 @@ impl<'a> Trainee<'a> {
         let device = self.place.device();
         let zeros = |layout: &Layout| Tensor::zeros([layout.len()], &device);
         let gradients = self.task.layouts().iter().map(zeros).collect();
-        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Vec::new() }
+        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
     }
 
     fn update(

@@ -9,6 +9,8 @@ use super::parameters::Index;
 use super::precision::Precision;
 use super::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// The parameters of a model and all that a pass over them depends on.
 pub struct Pass<'a> {
@@ -21,6 +23,8 @@ pub struct Pass<'a> {
     training: Option<Training>,
     /// The loss is on a tape.
     taped: bool,
+    /// The parameters that were handed out in a shape of their own, from which only Burn's tape leads back.
+    reshaped: RefCell<BTreeSet<usize>>,
     device: Device,
 }
 
@@ -67,7 +71,17 @@ impl<'a> Pass<'a> {
 
     fn new(material: Material<'a>, training: Option<Training>, taped: bool) -> Self {
         let Material { index, parameters, statistics, running, precision, device } = material;
-        Self { index, parameters, statistics, running, precision, training, taped, device }
+        Self {
+            index,
+            parameters,
+            statistics,
+            running,
+            precision,
+            training,
+            taped,
+            reshaped: RefCell::default(),
+            device,
+        }
     }
 
     /// Whether this is a training step.
@@ -91,7 +105,10 @@ impl<'a> Pass<'a> {
         match (D, shape) {
             // It has its shape, and a tape would note every reshape.
             (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
-            _ => values.reshape(Shape::from(shape.to_vec())),
+            _ => {
+                self.reshaped.borrow_mut().extend(self.index.find(name).map(|(place, _)| place));
+                values.reshape(Shape::from(shape.to_vec()))
+            }
         }
     }
 
@@ -165,10 +182,13 @@ impl<'a> Pass<'a> {
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it. With the marks of groups that are to be watched.
     pub fn backward_by(self, loss: &Tensor<1>, groups: Option<&Groups>) -> (Vec<Option<Tensor<1>>>, Marks) {
-        let numbers = || self.parameters.iter().filter_map(tape::numbered).collect();
+        let number = |(place, parameter): (usize, &Tensor<1>)| {
+            tape::numbered(parameter).filter(|_| !self.reshaped.borrow().contains(&place))
+        };
+        let numbers = || self.parameters.iter().enumerate().map(number).collect();
         let (mut tape, marks) = match groups {
-            Some(groups) => early::watched(groups, numbers(), self.device.clone(), || loss.backward()),
-            None => (loss.backward(), Marks::new()),
+            Some(groups) => early::watched(groups, numbers(), &self.device, || loss.backward()),
+            None => (loss.backward(), Marks::default()),
         };
         let gradient = |parameter: &Tensor<1>| parameter.grad_remove(&mut tape).map(tape::clean);
         (self.parameters.iter().map(gradient).collect(), marks)

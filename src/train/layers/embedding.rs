@@ -12,11 +12,22 @@ const COLUMNS: usize = 64;
 /// The vectors of tokens [rows, width], each a row of `name.weight` [vocabulary, features]: [rows·width, features] in float32.
 pub fn embed(pass: &Pass<'_>, name: &str, tokens: Tensor<2, Int>) -> Tensor<2> {
     let [rows, width] = tokens.dims();
-    let table = pass.exact::<2>(&format!("{name}.weight"));
-    let [words, features] = table.dims();
+    let (table, [words, features]) = table(pass, name);
     let tokens = if pass.taped() { tokens.inner() } else { tokens };
-    let answer = module::embedding(pass.off_tape(table.clone()), tokens.clone()).reshape([rows * width, features]);
-    pass.recorded(|| [table.into()], answer, move |gradient, _| [Some(gathered(tokens, gradient, words).into())])
+    let vectors = pass.off_tape(table.clone()).reshape([words, features]);
+    let answer = module::embedding(vectors, tokens.clone()).reshape([rows * width, features]);
+    pass.recorded(
+        || [table.into()],
+        answer,
+        move |gradient, _| [Some(gathered(tokens, gradient, words).reshape([words * features]).into())],
+    )
+}
+
+/// `name.weight` as it is kept, and its shape [vectors, features].
+fn table(pass: &Pass<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
+    let (table, shape) = pass.flat(&format!("{name}.weight"));
+    let &[vectors, features] = shape else { panic!("`{name}` is no table") };
+    (table, [vectors, features])
 }
 
 /// The sum of the rows [rows·width, features] of each word: [words, features].
@@ -33,16 +44,25 @@ fn gathered(tokens: Tensor<2, Int>, gradient: Tensor<2>, words: usize) -> Tensor
 
 /// Adds to x [rows·width, features] at each position the vector of that position, a row of `name.weight` [at least width, features].
 pub fn add_positions(pass: &Pass<'_>, name: &str, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
-    let features = x.dims()[1];
-    let positions = pass.exact::<2>(&format!("{name}.weight")).narrow(0, 0, width);
-    (x.reshape([rows, width, features]) + positions.unsqueeze()).reshape([rows * width, features])
+    let (table, [positions, features]) = table(pass, name);
+    let vectors = pass.off_tape(table.clone()).reshape([positions, features]).narrow(0, 0, width);
+    let sum = pass.off_tape(x.clone()).reshape([rows, width, features]) + vectors.unsqueeze();
+    pass.recorded(
+        || [x.into(), table.into()],
+        sum.reshape([rows * width, features]),
+        move |gradient, _| {
+            let own = gradient.clone().reshape([rows, width * features]).sum_dim(0).reshape([width * features]);
+            let others = Tensor::zeros([(positions - width) * features], &own.device());
+            let own = if positions == width { own } else { Tensor::cat(vec![own, others], 0) };
+            [Some(gradient.into()), Some(own.into())]
+        },
+    )
 }
 
 /// How near x [rows, features] is to each vector of the table `name.weight` [vocabulary, features], plus `bias` [vocabulary]: answers with the same weights as [`embed`]
 /// (Press and Wolf 2017). [rows, vocabulary filled up to a multiple of 64] in the number format of the pass; what was filled up is 0.
 pub fn unembed(pass: &Pass<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {
-    let (table, shape) = pass.flat(&format!("{name}.weight"));
-    let &[words, features] = shape else { panic!("`{name}` is no table") };
+    let (table, [words, features]) = table(pass, name);
     let biases = bias.map(|name| pass.flat(name).0).into_iter().collect();
     let columns = words.next_multiple_of(COLUMNS);
     Maps { shape: [words, features], weights: vec![table], biases, table: true, columns }.apply(pass, x)

@@ -72,17 +72,24 @@ impl Drop for Event {
 pub struct Mark(Arc<OnceLock<Event>>);
 
 impl Mark {
-    /// The present one. A device that is no card has done everything that it was asked.
-    pub fn of(device: &Device) -> Self {
+    /// The present one, whose time is known if it is to be. A device that is no card has done everything that it was asked.
+    pub fn of(device: &Device, timed: bool) -> Self {
         let mark = Self(Arc::default());
         if let DispatchDevice::Cuda(card) = device.as_dispatch() {
             let Self(place) = mark.clone();
             submit(card, Vec::new(), move |_, stream| {
-                let _ = place.set(Event::behind(driver().ok_or(Fault::Absent)?, stream)?);
+                let driver = driver().ok_or(Fault::Absent)?;
+                let event = if timed { Event::timed(driver, stream) } else { Event::behind(driver, stream) };
+                let _ = place.set(event?);
                 Ok(())
             });
         }
         mark
+    }
+
+    /// The seconds from there to an event, if both are timed and the card has come to that.
+    pub fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
+        event.since(driver, self.0.get()?)
     }
 
     /// Has a stream of the card wait for it. To be called by work that was sent to the card later than the mark was made.

@@ -20,7 +20,7 @@ mod submit;
 
 #[cfg(test)]
 pub use submit::fault;
-pub use submit::fault_on;
+pub use submit::{begin, fault_on};
 
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Device, FloatDType, Tensor};

@@ -1,6 +1,6 @@
 //! NCCL: sums over the GPUs of this process, and values of the first one, on the memory of Burn's tensors.
 //!
-//! Loaded at run time. Each GPU has a communicator, whose work goes into the runtime's stream behind all that was asked of that GPU before (`submit`). Whoever calls makes
+//! Loaded at run time. Each GPU has a communicator, whose work goes into the runtime's stream behind all that was asked of that GPU before (`submit`), or into one beside it (`aside`). Whoever calls makes
 //! sure that every rank asks the same, and that none of them has ended: a GPU that waits for another one waits for ever.
 
 use super::kernels::room;

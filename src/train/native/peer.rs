@@ -77,7 +77,7 @@ impl Offer {
         let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
         submit(&first.device.clone(), buffers, move |places, stream| {
             let driver = driver().ok_or(Fault::Absent)?;
-            // The giver's thread that talks to its card waits for nobody.
+            // It comes: what was offered had begun before the taker was told of it.
             let Ready { card: from, addresses, event } = ready.recv().map_err(|_| Fault::Absent)?;
             open(driver, card, from)?;
             event.hold(driver, stream)?;

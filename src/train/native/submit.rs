@@ -63,6 +63,11 @@ pub fn flush(device: &CudaDevice) {
     DeviceHandle::<Server>::new(device.to_id()).flush_queue();
 }
 
+/// [`flush`] of the card with this ordinal.
+pub fn begin(card: usize) {
+    flush(&CudaDevice::new(card));
+}
+
 fn run(
     server: &mut Server,
     buffers: &[BufferBinding],

@@ -8,13 +8,15 @@ use super::{Occasion, ParallelError};
 #[cfg(feature = "cuda")]
 use crate::train::early::Marks;
 #[cfg(feature = "cuda")]
-use crate::train::native::event::Mark;
-#[cfg(feature = "cuda")]
 use crate::train::native::nccl::{Communicator, Piece, exposed_s};
+#[cfg(feature = "cuda")]
+use crate::train::native::{self, event::Mark};
 #[cfg(feature = "cuda")]
 use crate::train::number::single;
 #[cfg(feature = "cuda")]
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Device, Tensor};
+#[cfg(feature = "cuda")]
+use std::cell::RefCell;
 #[cfg(feature = "cuda")]
 use std::iter::repeat;
 use std::sync::Arc;
@@ -36,7 +38,9 @@ impl Link {
             Self::Host => Box::new(HostReducer::new(rank, meeting)),
             #[cfg(feature = "cuda")]
             Self::Cards(all) => match all.get(rank) {
-                Some(communicator) => Box::new(CardReducer { rank, meeting, communicator: *communicator }),
+                Some(communicator) => {
+                    Box::new(CardReducer { rank, meeting, communicator: *communicator, memory: RefCell::default() })
+                }
                 None => Box::new(HostReducer::new(rank, meeting)),
             },
         }
@@ -71,6 +75,8 @@ struct CardReducer {
     rank: usize,
     meeting: Arc<Meeting>,
     communicator: Communicator,
+    /// What buckets lie in while they are summed beside the backward pass.
+    memory: RefCell<Option<Tensor<1>>>,
 }
 
 #[cfg(feature = "cuda")]
@@ -80,6 +86,8 @@ impl Reducer for CardReducer {
     }
 
     fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+        // The card works while its rank waits.
+        native::begin(self.rank);
         super::met(&self.meeting, self.rank, at, words)
     }
 
@@ -101,9 +109,12 @@ impl Reducer for CardReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let marks = marks.into_iter().chain(repeat(None));
-        let pieces = buckets.iter().zip(marks).map(piece).collect();
-        match self.communicator.sum_aside(tensors, pieces, single(share)) {
+        let Marks { groups, end } = marks;
+        let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
+        let values: usize = buckets.iter().map(|bucket| bucket.len).sum();
+        let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
+        let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
+        match self.communicator.sum_aside(tensors, (pieces, end), memory, single(share)) {
             Ok(sums) => Ok(sums),
             Err(tensors) => super::summed(self, at, buckets, tensors, share),
         }

@@ -173,7 +173,7 @@ pub trait Reducer: Send {
 }
 
 /// The sums of tensors in buckets, each times a share, when all of them are whole.
-fn summed(
+pub(in crate::train) fn summed(
     reducer: &(impl Reducer + ?Sized),
     at: Occasion,
     buckets: &[Bucket],

@@ -6,6 +6,7 @@ use crate::train::TrainError;
 use crate::train::data::{Batch, Data, image_batch};
 use crate::train::device::Place;
 use crate::train::draw::of_rank;
+use crate::train::early::Marks;
 use crate::train::evaluate::{BATCH, answer, evaluate, turn};
 use crate::train::parameters::Layout;
 use crate::train::spec::Small;
@@ -54,7 +55,7 @@ impl Task for SmallTask {
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
         let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
         let mean_of = (!self.whole()).then_some(step.indices.len());
-        Ok(Gradients { loss, gradients, mean_of, marks: Vec::new() })
+        Ok(Gradients { loss, gradients, mean_of, marks: Marks::default() })
     }
 
     fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

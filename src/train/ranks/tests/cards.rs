@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::train::early::Groups;
-use crate::train::parallel::{Meeting, Occasion, Reducer, buckets, numbers};
+use crate::train::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
 use crate::train::parameters::Layout;
 use crate::train::task::Loaded;
 use std::sync::Arc;
@@ -96,6 +96,8 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).next().expect("two of them")
             });
             println!("{model} in {precision}: {early} of {all} buckets before the end of the backward pass");
+            // Its last parameters are taken by operations of Burn's own.
+            assert!(2 * early > all || model == "maskrcnn", "{model} in {precision}");
         }
     }
 }
@@ -114,19 +116,30 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     for number in 1..=12 {
         let at = Occasion { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
-        let mut sum = |groups: Option<&Groups>| {
+        let mut gradients = |groups: Option<&Groups>| {
+            // The card is far behind, so that what does not wait for it comes too early.
+            let mut busy = Tensor::<2>::ones([4096, 4096], &place.device());
+            for _ in 0..20 {
+                busy = busy.clone().matmul(busy) * 1e-4;
+            }
+
             let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
             let (place, sink) = (&place, &sink);
             let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, patience: None };
             let step = Step { number, epoch: 1, rank, indices, lead, next: None, groups, scale: 1.0, inner };
             let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
-            marked = marks.iter().flatten().count();
-            let summed = reducer.sum(at, &buckets, (gradients, marks), 0.5).expect("all come");
-            summed.into_iter().map(|sum| sum.try_into_vec_as::<f32>().expect("readable")).collect::<Vec<_>>()
+            (gradients, marks)
         };
-        let late = sum(None);
-        let early = sum(Some(&groups));
-        assert!(early == late, "rank {rank}, step {number}");
+        let read = |sums: Vec<Tensor<1>>| -> Vec<Vec<f32>> {
+            sums.into_iter().map(|sum| sum.try_into_vec_as().expect("readable")).collect()
+        };
+        let (alone, _) = gradients(None);
+        let expected = read(summed(reducer, at, &buckets, alone, 0.5).expect("all come"));
+        let late = read(reducer.sum(at, &buckets, gradients(None), 0.5).expect("all come"));
+        let (early, marks) = gradients(Some(&groups));
+        marked = marks.groups.iter().flatten().count();
+        let early = read(reducer.sum(at, &buckets, (early, marks), 0.5).expect("all come"));
+        assert!(late == expected && early == expected, "rank {rank}, step {number}");
     }
     assert_eq!(crate::train::native::fault_on(rank), None);
     (marked, buckets.len())

@@ -48,7 +48,12 @@ impl Task for Scripted {
         let tensor = |len, value| Tensor::from_data(TensorData::new(vec![value; len], [len]), &Device::flex());
         let gradient = |parameter: &Tensor<1>| tensor(parameter.dims()[0], mean * factor * single(step.scale));
         let gradients = parameters.iter().map(gradient).collect();
-        Ok(Gradients { loss: tensor(1, mean), gradients, mean_of: Some(step.indices.len()), marks: Vec::new() })
+        Ok(Gradients {
+            loss: tensor(1, mean),
+            gradients,
+            mean_of: Some(step.indices.len()),
+            marks: crate::train::early::Marks::default(),
+        })
     }
 
     fn evaluate(&mut self, _: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {

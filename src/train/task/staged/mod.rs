@@ -21,6 +21,7 @@ use crate::record::{Digest, Value};
 use crate::train::TrainError;
 use crate::train::dataset::{Dataset, Samples};
 use crate::train::device::Place;
+use crate::train::early::Marks;
 use crate::train::evaluate::turn;
 use crate::train::fit::joined;
 use crate::train::layers::{cross_entropy, judge};
@@ -338,7 +339,7 @@ impl Task for Staged {
                 end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
-            Ok(Gradients { loss, gradients, mean_of: Some(counted), marks: Vec::new() })
+            Ok(Gradients { loss, gradients, mean_of: Some(counted), marks: Marks::default() })
         })
     }
 
