@@ -80,6 +80,10 @@ const PREFIXES: &[&str] = &[
 pub(super) const SECRET: &[&str] =
     &["TOKEN", "SECRET", "KEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "JWT", "COOKIE"];
 
+/// Of a longer value only so many characters are recorded, and of more variables only so many.
+const MOST_CHARS: usize = 4096;
+const MOST_VARIABLES: usize = 256;
+
 /// What stands in a record in the place of a secret.
 pub(super) const REDACTED: &str = "(redacted)";
 
@@ -100,7 +104,7 @@ pub fn all() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// The variables that a record keeps, by name, secrets left out.
+/// The variables that a record keeps, by name, secrets left out: no more than 256, and of each no more than 4096 characters.
 pub fn recorded() -> Table {
     recorded_of(std::env::vars_os())
 }
@@ -112,12 +116,29 @@ pub fn recorded_of(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Tabl
         let allowed = NAMES.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         allowed.then(|| (name, value.to_string_lossy().into_owned()))
     });
-    texts.map(|(name, value)| (redacted(&name, &value), name)).map(|(value, name)| (name, value)).collect()
+    let mut table: Table =
+        texts.map(|(name, value)| (redacted(&name, &value), name)).map(|(value, name)| (name, value)).collect();
+    while table.len() > MOST_VARIABLES {
+        table.pop_last();
+    }
+    table
 }
 
 fn redacted(name: &str, value: &str) -> Value {
     let upper = name.to_ascii_uppercase();
-    if SECRET.iter().any(|word| upper.contains(word)) { REDACTED.into() } else { without_credentials(value).into() }
+    if SECRET.iter().any(|word| upper.contains(word)) {
+        REDACTED.into()
+    } else {
+        cut(without_credentials(value)).into()
+    }
+}
+
+/// Secrets are gone by now: half a one is not recognised any more.
+fn cut(text: String) -> String {
+    match text.char_indices().nth(MOST_CHARS) {
+        Some((at, _)) => format!("{}… ({} bytes in all)", &text[..at], text.len()),
+        None => text,
+    }
 }
 
 /// Leaves out what stands between `://` and `@` in every URL of a text.
@@ -244,6 +265,19 @@ mod tests {
             let table = record(&[(name, "xyzzy")]);
             assert_eq!(table[name], REDACTED.into(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_recorded_has_a_bound() {
+        let long = "x".repeat(1 << 20);
+        let many: Vec<String> = (0..1000).map(|number| format!("CUDA_{number:04}")).collect();
+        let table = record(&many.iter().map(|name| (name.as_str(), long.as_str())).collect::<Vec<_>>());
+        assert_eq!(table.len(), MOST_VARIABLES);
+        let value = table["CUDA_0000"].as_str().unwrap();
+        assert!(value.ends_with("x… (1048576 bytes in all)") && value.len() < 4200, "{}", value.len());
+        let url = format!("{}https://user:hunter2@host", "y".repeat(MOST_CHARS - 12));
+        let kept = record(&[("CUDA_URL", &url)])["CUDA_URL"].to_string();
+        assert!(!kept.contains("user") && !kept.contains("hunter2"), "{kept}");
     }
 
     #[test]

@@ -1,17 +1,29 @@
 //! What a record keeps of the machine on which an attempt ran. None of it enters an identity.
 
 use super::procfs::kilobytes;
-use super::{HostError, cpu, files, owner};
-use crate::record::{Digest, Table, Value};
+use super::sums::{self, Sums};
+use super::{cpu, owner, platform};
+use crate::record::{Table, Value};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Facts of the machine by dotted name. What cannot be found out is absent.
+/// What this program was compiled by, for what and how, as `build.rs` saw it.
+const BUILT: [(&str, &str); 3] = [
+    ("ledger.rustc", env!("LEDGER_RUSTC")),
+    ("ledger.target", env!("LEDGER_TARGET")),
+    ("ledger.profile", env!("LEDGER_PROFILE")),
+];
+
+/// The versions and checksums of all that was compiled into this program.
+static LOCK: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock"));
+
+/// Facts of the machine and of this program by dotted name. What cannot be found out is absent.
 ///
-/// The program's own digest is not among them, since it costs as much as reading the program: see [`executable`].
+/// `ledger.binary_sha256` is that of the program that runs, whatever lies at its path by now; it is computed once for each build and user, in which a second or so
+/// may go.
 pub fn facts() -> Table {
     let uname = rustix::system::uname();
     let mut table = Table::new();
@@ -34,6 +46,12 @@ pub fn facts() -> Table {
     put("load_average", load_average().map(|load| load.to_vec().into()));
     put("clock_source", clock_source().map(Value::from));
     put("ledger.version", Some(VERSION.into()));
+    for (name, value) in BUILT {
+        put(name, Some(value.into()));
+    }
+    put("ledger.cargo_lock_sha256", Some(sums::sha256(LOCK).into()));
+    put("ledger.binary_sha256", binary_sha256().map(Value::from));
+    table.extend(platform::facts());
     table
 }
 
@@ -76,28 +94,12 @@ pub fn clock_source() -> Option<String> {
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// This program's file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Executable {
-    /// Where it was when it was started.
-    pub path: PathBuf,
-    /// The digest of its bytes as they were then, whatever lies at the path by now.
-    pub digest: Digest,
-}
-
-/// This program's path and digest.
-///
-/// # Errors
-/// If `/proc` is not mounted or the program cannot be read.
-pub fn executable() -> Result<Executable, HostError> {
-    let link = Path::new("/proc/self/exe");
-    let path = fs::read_link(link).map_err(|source| HostError::File {
-        action: "read",
-        path: link.to_owned(),
-        remedy: "/proc must be mounted and readable",
-        source,
-    })?;
-    Ok(Executable { path, digest: files::digest_file(link)? })
+/// The SHA-256 of the program that runs; none if `/proc` is not mounted or it cannot be read.
+fn binary_sha256() -> Option<String> {
+    let mut sums = Sums::of_user();
+    let (sum, _) = sums.of(Path::new("/proc/self/exe")).ok()?;
+    sums.keep();
+    Some(sum)
 }
 
 #[cfg(test)]
@@ -138,9 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn the_executable_is_this_test() {
-        let executable = executable().unwrap();
-        assert_eq!(executable.path, std::env::current_exe().unwrap());
-        assert_eq!(executable.digest, files::digest_file(&executable.path).unwrap());
+    fn the_program_and_what_it_was_made_of_have_sums() {
+        let facts = facts();
+        let sum = |path: &Path| Sums::default().of(path).unwrap().0;
+        assert_eq!(facts["ledger.binary_sha256"], sum(&std::env::current_exe().unwrap()).into());
+        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
+        assert_eq!(facts["ledger.cargo_lock_sha256"], sum(&lock).into());
+        assert!(facts["ledger.rustc"].as_str().unwrap().starts_with("rustc 1."), "{facts:?}");
+        assert!(facts["ledger.target"].as_str().unwrap().contains("linux"));
     }
 }

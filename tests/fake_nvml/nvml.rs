@@ -194,6 +194,7 @@ of_device! {
     };
     "nvmlDeviceGetPowerManagementDefaultLimit" (to: *mut u32) |m| put(to, m.gpu.limits.2);
 
+    "nvmlDeviceGetComputeMode" (to: *mut c_int) |_| put(to, 0);
     "nvmlDeviceGetTemperature" (sensor: c_int, to: *mut u32) |m| {
         if sensor == 0 { put(to, m.gpu.temperature) } else { INVALID }
     };

@@ -97,6 +97,8 @@ impl Sandbox {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.path("home"))
+            // The sum of this program is computed once for all tests.
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .env("LEDGER_DIR", self.ledger_dir())
             .stdin(Stdio::null());
         command

@@ -6,7 +6,7 @@ use super::reason;
 use crate::gpu::Gpus;
 use crate::record::{Table, Value};
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::TopologyLevel;
+use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
 use nvml_wrapper::error::NvmlError;
 
 /// A call that tells one or two facts.
@@ -16,7 +16,7 @@ struct Fact {
     read: fn(&Device<'_>) -> Result<Vec<Value>, NvmlError>,
 }
 
-const FACTS: [Fact; 12] = [
+const FACTS: [Fact; 16] = [
     Fact {
         names: &["vbios"],
         function: "nvmlDeviceGetVbiosVersion",
@@ -83,7 +83,32 @@ const FACTS: [Fact; 12] = [
         function: "nvmlDeviceGetMaxPcieLinkWidth",
         read: |device| Ok(vec![device.max_pcie_link_width()?.into()]),
     },
+    Fact {
+        names: &["clock_sm_max_mhz", "clock_memory_max_mhz"],
+        function: "nvmlDeviceGetMaxClockInfo",
+        read: |device| two_clocks(|clock| device.max_clock_info(clock)),
+    },
+    Fact {
+        names: &["clock_sm_set_mhz", "clock_memory_set_mhz"],
+        function: "nvmlDeviceGetApplicationsClock",
+        read: |device| two_clocks(|clock| device.applications_clock(clock)),
+    },
+    Fact {
+        names: &["clock_sm_default_mhz", "clock_memory_default_mhz"],
+        function: "nvmlDeviceGetDefaultApplicationsClock",
+        read: |device| two_clocks(|clock| device.default_applications_clock(clock)),
+    },
+    Fact {
+        names: &["compute_mode"],
+        function: "nvmlDeviceGetComputeMode",
+        read: |device| Ok(vec![format!("{:?}", device.compute_mode()?).to_lowercase().into()]),
+    },
 ];
+
+/// Of the multiprocessors (NVML sets theirs by the graphics clock) and of the memory.
+fn two_clocks(read: impl Fn(Clock) -> Result<u32, NvmlError>) -> Result<Vec<Value>, NvmlError> {
+    Ok(vec![read(Clock::Graphics)?.into(), read(Clock::Memory)?.into()])
+}
 
 fn watts(milliwatts: u32) -> Value {
     (f64::from(milliwatts) / 1e3).into()
