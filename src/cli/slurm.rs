@@ -4,7 +4,8 @@ use super::failure::{Failure, exit};
 use crate::cluster::Request;
 use crate::host::environment;
 use crate::manifest::{self, Manifest};
-use crate::record::{Table, Value};
+use crate::record::{Cell, Table, Value};
+use std::path::PathBuf;
 
 /// The keys of `[slurm]` that flags give.
 #[derive(Debug, clap::Args)]
@@ -58,9 +59,9 @@ pub(super) struct SlurmArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     cells_per_task: Option<u32>,
 
-    /// Containers cannot be started yet, and that is said
-    #[arg(long, value_name = "IMAGE", hide = true)]
-    container: Option<String>,
+    /// Run the cells in this image, whatever the manifest says; `host` is none
+    #[arg(long, value_name = "IMAGE")]
+    container: Option<PathBuf>,
 
     /// A further option of sbatch; may be repeated
     #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
@@ -68,6 +69,18 @@ pub(super) struct SlurmArgs {
 }
 
 impl SlurmArgs {
+    /// The cell in the image that the flag names, if it does; the flag's path starts where one stands.
+    pub(super) fn contained(&self, cell: &Cell) -> Cell {
+        let mut cell = cell.clone();
+        if let Some(image) = &self.container {
+            let is_path = image.as_os_str() != "host" && !image.display().to_string().contains("://");
+            let absolute = if is_path { std::path::absolute(image).ok() } else { None };
+            let image = absolute.as_ref().unwrap_or(image).display().to_string();
+            cell.settings.insert("container.image".to_owned(), image.into());
+        }
+        cell
+    }
+
     fn table(&self) -> Table {
         let texts = [
             ("site", &self.site),
@@ -97,11 +110,6 @@ impl SlurmArgs {
 
 /// What is asked for, from flags, manifest and site.
 pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, Failure> {
-    if args.container.is_some() {
-        let reason = "--container: this version starts no containers (leave it out; slurm.ledger may name a script that starts \
-                      ledger inside one and ends with `exec … ledger \"$@\"`)";
-        return Err(Failure::new(exit::USAGE, reason));
-    }
     let flags = args.table();
     let own = &manifest.slurm;
     let site = flags.get("site").or_else(|| own.get("site")).and_then(Value::as_str);

@@ -10,13 +10,23 @@ use std::ffi::OsString;
 /// What a supervisor starts
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Stay beside the program, and end all that it started when the supervisor is gone
+    #[arg(long, requires = "program")]
+    guard: bool,
+
     /// The program to become, with its arguments
     #[arg(last = true)]
     program: Vec<OsString>,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
-    if let Some(supervisor) = environment::text_var("LEDGER_SUPERVISOR_PID").and_then(|pid| pid.parse().ok()) {
+    let supervisor = environment::text_var("LEDGER_SUPERVISOR_PID").and_then(|pid| pid.parse().ok());
+    if let (true, Some(supervisor)) = (args.guard, supervisor) {
+        let ended = process::guard(&args.program, supervisor);
+        let exit = ended.map_err(|error| Failure::new(exit::FAILED, format!("cannot start the container: {error}")))?;
+        return Ok(process::shell_code(exit));
+    }
+    if let Some(supervisor) = supervisor {
         let tied = process::die_with_parent(supervisor)
             .map_err(|error| Failure::new(exit::FAILED, format!("cannot be tied to the supervisor: {error}")))?;
         if !tied {

@@ -1,10 +1,12 @@
 //! One attempt from its claim to its seal.
 
 use super::bind::{Bound, Launch};
+use super::container;
 use super::fold::Fold;
 use super::kernels::{InUse, KernelCache};
+use super::libraries::Libraries;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
-use super::worker::{Shim, Worker};
+use super::worker::{self, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
@@ -190,7 +192,16 @@ impl Supervision {
         kernels: Option<&InUse>,
     ) {
         let fifo = self.journal.path().with_extension("events");
-        let worker = match Worker::start(shim, bound, kernels, &fifo) {
+        let open = container::leaves_open(bound.image.as_ref(), bound.launch != Launch::Trainer);
+        self.keep(facts_of([("container.leaves_open".to_owned(), open)].into()));
+        let image = bound.image.as_ref();
+        let contained = image.map(|image| worker::contain(image, shim, bound, kernels, &fifo)).transpose();
+        let started = contained.and_then(|contained| {
+            let facts = image.zip(contained.as_ref()).map(|(image, contained)| image.facts(contained));
+            self.keep(facts_of(facts.unwrap_or_default()));
+            Worker::start(shim, bound, kernels, contained.as_ref(), &fifo)
+        });
+        let worker = match started {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
@@ -205,6 +216,7 @@ impl Supervision {
         self.keep(vec![Entry::Started { pid: worker.pid() }]);
         let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let started = Instant::now();
+        let mut libraries = Libraries::new(bound.image.is_some());
         let mut halt = Halt::default();
         let exit = loop {
             self.take(worker.receive(LOOK_EVERY), watch);
@@ -227,6 +239,7 @@ impl Supervision {
                 halt.failed(reason.clone());
             }
             halt.heed(stop, &worker);
+            libraries.look(worker.pid());
             if self.last_sync.elapsed() >= SYNC_EVERY {
                 self.keep(Vec::new());
             }
@@ -245,6 +258,8 @@ impl Supervision {
             self.keep(kernels.warning(&after).map(Entry::Warning).into_iter().collect());
             self.keep(facts_of(after));
         }
+        self.keep(facts_of(libraries.facts(stop.asked() > 0)));
+        self.keep(bound.image.as_ref().and_then(|image| image.change()).map(Entry::Warning).into_iter().collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);

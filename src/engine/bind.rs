@@ -1,5 +1,6 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
+use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::bind_data;
 use super::machine::Machine;
 use crate::gpu::{self, GpuInfo};
@@ -20,6 +21,9 @@ pub enum BindError {
     /// What is asked for is not to be had here.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The image that it asks for cannot be started.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
 }
 
 /// Something that the cell asks for and this machine does not have.
@@ -54,14 +58,6 @@ pub enum Refusal {
     /// This binary has no trainer.
     #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
     NoTrainer,
-    /// A container is asked for.
-    #[error(
-        "`container.image` is `{image}`, but this version starts no containers (remove the key, or start ledger inside the container)"
-    )]
-    NoContainer {
-        /// The image.
-        image: String,
-    },
     /// A data file is missing.
     #[error("`data.path` is `{}`, which has no {file}", path.display())]
     NoData {
@@ -114,6 +110,8 @@ pub struct Bound {
     pub gpus: Vec<GpuInfo>,
     /// The NVIDIA driver's management library, where it is not the usual one.
     pub nvml: Option<PathBuf>,
+    /// The image that its worker runs in; none is the host itself.
+    pub image: Option<Image>,
 }
 
 impl Bound {
@@ -125,6 +123,14 @@ impl Bound {
     /// How often the hardware is looked at, in looks a second.
     pub fn telemetry_hz(&self) -> u32 {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
+    }
+
+    /// The files that an external program's manifest names, where they lie.
+    pub(super) fn named_files(&self) -> Vec<PathBuf> {
+        let Launch::Program { directory, .. } = &self.launch else { return Vec::new() };
+        let named = self.run.parts.program.as_table().and_then(|program| program.get("named_files"));
+        let Some(Value::List(files)) = named else { return Vec::new() };
+        files.iter().filter_map(Value::as_str).map(|file| directory.join(file)).collect()
     }
 }
 
@@ -143,6 +149,10 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
     let mut cell = cell.clone();
     if let Some(path) = manifest.data_path(&cell) {
         cell.settings.insert("data.path".to_owned(), absolute(&path).display().to_string().into());
+    }
+    if let Some(image) = cell.text(IMAGE).filter(|image| *image != HOST && !image.contains("://")) {
+        let image = absolute(&manifest.resolve_path(image)).display().to_string();
+        cell.settings.insert(IMAGE.to_owned(), image.into());
     }
     cell.settings.insert("manifest.digest".to_owned(), manifest.source.to_string().into());
     if manifest.program.is_some() {
@@ -182,10 +192,11 @@ pub fn bind_anchored(
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
-    refuse_container(&cell)?;
-    let gpus = choose_device(&mut cell, program.is_some(), trainer, machine)?;
+    let image = container::image(&cell, machine)?;
+    let gpus = choose_device(&mut cell, program.is_some(), image.is_some(), trainer, machine)?;
     if gpus > 1
         && program.is_none()
+        && image.is_none()
         && let Some(why) = machine.gpus().unconnected()
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
@@ -212,32 +223,30 @@ pub fn bind_anchored(
         ("none".into(), "none".into())
     } else {
         let state = machine.gpus();
-        (gpu::cuda_part(&state.versions, gpus), gpu::driver_part(state.driver.as_deref()))
+        // An image brings its own libraries, and its digest says which.
+        let versions = match image {
+            Some(_) => gpu::CudaVersions { driver_api: state.versions.driver_api, ..gpu::CudaVersions::default() },
+            None => state.versions,
+        };
+        (gpu::cuda_part(&versions, gpus), gpu::driver_part(state.driver.as_deref()))
     };
     let run = Run::new(Parts {
         config: cell.config.clone().into(),
         program: program_part,
-        container: cell.text("container.image").unwrap_or("host").into(),
+        container: image.as_ref().map_or(HOST.into(), Image::part),
         cuda,
         driver,
         device,
         seed: cell.seed,
     });
-    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml() })
-}
-
-/// No container is started yet.
-pub(super) fn refuse_container(cell: &Cell) -> Result<(), Refusal> {
-    match cell.text("container.image") {
-        Some(image) if image != "host" => Err(Refusal::NoContainer { image: image.to_owned() }),
-        _ => Ok(()),
-    }
+    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.
 fn choose_device(
     cell: &mut Cell,
     external: bool,
+    contained: bool,
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<usize, Refusal> {
@@ -245,7 +254,11 @@ fn choose_device(
     let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
     let capable = external || trainer.is_some_and(|trainer| trainer.cuda.is_some());
     let fault = || {
-        if capable { machine.gpus().fault(external) } else { Some("this ledger was built without it".to_owned()) }
+        if capable {
+            machine.gpus().fault(external || contained)
+        } else {
+            Some("this ledger was built without it".to_owned())
+        }
     };
     let cuda = match asked.as_str() {
         "cpu" => false,

@@ -1,6 +1,7 @@
 //! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
 
-use super::bind::{BindError, Refusal, Trainer, program_value, refuse_container};
+use super::bind::{BindError, Refusal, Trainer, program_value};
+use super::container::{self, EXPECTED};
 use super::data::bind_data;
 use super::machine::Machine;
 use crate::manifest::Program;
@@ -26,15 +27,19 @@ impl Expected {
     /// Of a cell that [`anchor`](super::anchor) has made. Data that cannot be read from here is left open.
     ///
     /// # Errors
-    /// If there is no trainer for it, it asks for a container, or the files of its program cannot be read.
+    /// If there is no trainer for it, or its image or the files of its program cannot be read.
     pub fn of(
         cell: &Cell,
         program: Option<&Program>,
         trainer: Option<&Trainer>,
         machine: &Machine,
     ) -> Result<Self, BindError> {
-        refuse_container(cell)?;
         let mut cell = cell.clone();
+        if let Some(path) = container::asked(&cell)? {
+            // What starts it need not be here.
+            let (sha256, ..) = machine.image(&path)?;
+            cell.settings.insert(EXPECTED.to_owned(), sha256.into());
+        }
         let programs: Table = match program {
             Some(program) => {
                 let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
@@ -62,7 +67,7 @@ impl Expected {
         &self.cell
     }
 
-    /// Names the cell: the hash of its configuration as far as it is known, its programs and its seed.
+    /// Names the cell: the hash of its configuration as far as it is known, its programs, its seed and its image.
     pub fn id(&self) -> Digest {
         let config = Value::Table(self.cell.config.clone()).digest();
         let programs = Value::Table(self.programs.clone()).digest();
@@ -70,7 +75,9 @@ impl Expected {
         // Data whose content is not known is known by its place.
         let unread = if self.cell.config.contains_key(DATA) { None } else { self.cell.text("data.path") };
         let data = Value::from(unread.unwrap_or_default()).digest();
-        Digest::of_pieces("ledger cell v1", &[&config.0, &programs.0, &seed.0, &data.0])
+        let mut pieces: Vec<&[u8]> = vec![&config.0, &programs.0, &seed.0, &data.0];
+        pieces.extend(self.cell.text(EXPECTED).map(str::as_bytes));
+        Digest::of_pieces("ledger cell v1", &pieces)
     }
 
     /// The hash of the configuration without what a machine may decide: runs of this cell have the same (see [`Expected::of_run`]).
@@ -105,7 +112,7 @@ impl Expected {
         let gpus_fit = device != "cuda" || gpus == self.cell.int(GPUS).or(Some(1));
         let data_fits = here.get(DATA).is_none_or(|known| there.get(DATA) == Some(known));
         let program = self.programs.get("program").or_else(|| self.programs.get(device));
-        let container = Value::from(self.cell.text("container.image").unwrap_or("host"));
+        let container = container::part(self.cell.text(EXPECTED));
         let rules = [
             ("seed", self.cell.seed == run.parts.seed),
             ("configuration", self.config == open(there)),
@@ -176,5 +183,13 @@ mod tests {
         let mut built = cell(1);
         built.programs.insert("cpu".to_owned(), "another".into());
         assert_ne!(built.id(), cell(1).id());
+        let mut contained = cell(1);
+        contained.cell.settings.insert(EXPECTED.to_owned(), "ab".into());
+        assert_ne!(contained.id(), cell(1).id());
+        let host = run(&[("lr", 1_i64.into()), (DEVICE, "cpu".into())], "for the CPU", 7);
+        assert_eq!((cell(1).difference(&host), contained.difference(&host)), (None, Some("container")));
+        let mut parts = host.parts;
+        parts.container = "sha256:ab".into();
+        assert!(contained.agrees(&Run::new(parts)));
     }
 }

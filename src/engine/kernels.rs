@@ -106,7 +106,7 @@ impl InUse {
     /// Remembers that the shapes of this run are tuned.
     pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
         if let Some(folder) = self.mark.parent() {
-            fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
+            files::private_folder(folder).map_err(io_error("make the folder", folder))?;
         }
         fs::write(&self.mark, "").map_err(io_error("write", &self.mark))
     }
@@ -127,13 +127,19 @@ impl KernelCache {
             }
             other => other,
         };
-        let environment = [
+        let mut environment: Table = [
             ("device".to_owned(), names.into_iter().collect::<Vec<_>>().into()),
             ("driver".to_owned(), run.parts.value(Part::Driver)),
             ("cuda".to_owned(), cuda),
             ("program".to_owned(), run.parts.value(Part::Program)),
-        ];
-        Self::new(ledger, environment.into())
+        ]
+        .into();
+        // An image has a compiler of its own.
+        let container = run.parts.value(Part::Container);
+        if container.as_str() != Some(super::container::HOST) {
+            environment.insert("container".to_owned(), container);
+        }
+        Self::new(ledger, environment)
     }
 
     fn new(ledger: &Path, environment: Table) -> Self {
@@ -147,7 +153,7 @@ impl KernelCache {
     /// Tuning compiles hundreds of kernels of which a few win. They are kept only once it is over, from the second run of the same
     /// shapes on: half a gigabyte otherwise, for a model of three layers.
     pub(super) fn open(self, run: &Run) -> Result<InUse, KernelCacheError> {
-        fs::create_dir_all(&self.dir).map_err(io_error("make the folder", &self.dir))?;
+        files::private_folder(&self.dir).map_err(io_error("make the folder", &self.dir))?;
         let lock = self.lock_file()?;
         lock.lock_shared().map_err(io_error("lock", &self.dir))?;
         if !self.dir.join(KEY_FILE).exists() {
@@ -157,7 +163,7 @@ impl KernelCache {
         let tuned = mark.exists();
         let folder = if tuned { READY } else { TUNING };
         let workplace = self.dir.join(folder);
-        fs::create_dir_all(&workplace).map_err(io_error("make the folder", &workplace))?;
+        files::private_folder(&workplace).map_err(io_error("make the folder", &workplace))?;
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
         let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let config =
@@ -300,7 +306,7 @@ impl KernelCache {
             return Err(KernelsError::Name(name.clone()).into());
         }
         let cache = Self::new(ledger, kernels.environment);
-        fs::create_dir_all(&cache.dir).map_err(io_error("make the folder", &cache.dir))?;
+        files::private_folder(&cache.dir).map_err(io_error("make the folder", &cache.dir))?;
         let _alone = cache.lock_alone()?;
         if cache.state()?.is_some() && !force {
             return Err(KernelCacheError::There(cache.key));
@@ -326,7 +332,7 @@ impl KernelCache {
         for (name, content) in files.into_iter().chain([(KEY_FILE.to_owned(), key)]) {
             let path = self.dir.join(&name);
             let folder = path.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
+            files::private_folder(folder).map_err(io_error("make the folder", folder))?;
             let written = File::create(&path).and_then(|mut file| {
                 file.write_all(&content)?;
                 file.sync_all()

@@ -1,6 +1,9 @@
 //! What this machine is, as far as runs depend on it.
 
+use super::container::{self, ContainerError, Tool};
 use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
+use crate::host::sif::Sif;
+use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
 use crate::record::{Digest, Run, Table};
 use std::cell::{OnceCell, RefCell};
@@ -14,6 +17,8 @@ pub struct Machine {
     gpus: OnceCell<GpuState>,
     program_files: RefCell<BTreeMap<PathBuf, Digest>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
+    images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
+    container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
 }
@@ -114,6 +119,25 @@ impl Machine {
         let read = files::digest_contents(&new)?;
         self.program_files.borrow_mut().extend(new.into_iter().map(Path::to_owned).zip(read));
         paths.iter().map(|path| self.content(path)).collect()
+    }
+
+    /// What an image file is, looked at once.
+    pub(super) fn image(&self, path: &Path) -> Result<(String, Stamp, Sif), ContainerError> {
+        if let Some(known) = self.images.borrow().get(path) {
+            return Ok(known.clone());
+        }
+        let read = container::read(path)?;
+        self.images.borrow_mut().insert(path.to_owned(), read.clone());
+        Ok(read)
+    }
+
+    /// What starts images here, asked once.
+    pub(super) fn container_tool(&self) -> Result<Tool, ContainerError> {
+        if let Some(known) = self.container_tool.get() {
+            return Ok(known.clone());
+        }
+        let tool = container::tool()?;
+        Ok(self.container_tool.get_or_init(|| tool).clone())
     }
 
     /// What git says of a folder, asked once: a sweep of a thousand cells has one repository.

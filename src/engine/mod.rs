@@ -5,10 +5,12 @@
 
 mod attempt;
 mod bind;
+mod container;
 mod data;
 mod expect;
 mod fold;
 mod kernels;
+mod libraries;
 mod machine;
 mod recover;
 mod sweep;
@@ -17,6 +19,7 @@ mod worker;
 
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, rebind};
+pub use container::{ContainerError, Image};
 pub use expect::Expected;
 pub use fold::fold;
 pub use kernels::{KernelCache, KernelCacheError};

@@ -1,10 +1,12 @@
 //! A worker's process and what comes out of it.
 
 use super::bind::{Bound, Launch};
+use super::container::{Contained, Image, Start};
 use super::kernels::InUse;
-use crate::host::{clock, files, process};
+use crate::host::{clock, environment, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -43,40 +45,36 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts the worker of a run; its events come through a named pipe of that path.
-    pub(super) fn start(shim: &Shim, bound: &Bound, kernels: Option<&InUse>, fifo: &Path) -> io::Result<Self> {
+    /// Starts the worker of a run, in its container if it has one; its events come through a named pipe of that path.
+    pub(super) fn start(
+        shim: &Shim,
+        bound: &Bound,
+        kernels: Option<&InUse>,
+        contained: Option<&Contained>,
+        fifo: &Path,
+    ) -> io::Result<Self> {
         files::fifo(fifo).map_err(io::Error::other)?;
         // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
         let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
         let mut command = Command::new(&shim.executable);
-        command
-            .arg("worker")
-            .env("LEDGER_EVENTS", fifo)
-            .env("LEDGER_RUN", bound.run.id.to_string())
-            .env("LEDGER_SUPERVISOR_PID", std::process::id().to_string())
-            // The order in which the run's identity names the GPUs.
-            .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            // Those that the run's identity names, and no other: by UUID, since numbers mean something else to each process.
-            .env("CUDA_VISIBLE_DEVICES", visible(bound))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        match &bound.launch {
-            Launch::Trainer => {
-                command.stdin(Stdio::piped());
-                if let Some(kernels) = kernels {
-                    let tuned = u8::from(kernels.tuned).to_string();
-                    command.current_dir(&kernels.workplace).env("LEDGER_KERNELS_TUNED", tuned);
-                    // What the driver makes of kernels for the card is kept where they are, or not at all.
-                    if kernels.tuned {
-                        command.env("CUDA_CACHE_PATH", kernels.cache.driver_cache());
-                    } else {
-                        command.env("CUDA_CACHE_DISABLE", "1");
-                    }
+        command.arg("worker").env("LEDGER_SUPERVISOR_PID", std::process::id().to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(if bound.launch == Launch::Trainer { Stdio::piped() } else { Stdio::null() });
+        match (contained, &bound.launch) {
+            (Some(contained), _) => {
+                command.args(["--guard", "--"]).args(&contained.argv);
+                for name in &contained.unset {
+                    command.env_remove(name);
                 }
+                command.envs(contained.set.iter().map(|(name, value)| (name, value)));
             }
-            Launch::Program { argv, directory } => {
-                command.arg("--").args(argv).current_dir(directory).stdin(Stdio::null());
+            (None, launch) => {
+                command.envs(told(bound, kernels)).env("LEDGER_EVENTS", fifo);
+                if let Launch::Program { argv, directory } = launch {
+                    command.arg("--").args(argv).current_dir(directory);
+                } else if let Some(kernels) = kernels {
+                    command.current_dir(&kernels.workplace);
+                }
             }
         }
         // What can fail is done before there is a process that would be left alone.
@@ -151,6 +149,42 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.fifo);
     }
+}
+
+/// The command of a worker in an image.
+pub(super) fn contain(
+    image: &Image,
+    shim: &Shim,
+    bound: &Bound,
+    kernels: Option<&InUse>,
+    fifo: &Path,
+) -> io::Result<Contained> {
+    if let Some(change) = image.change() {
+        return Err(io::Error::other(change));
+    }
+    let scratch = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+    let start = Start { executable: &shim.executable, fifo, kernels, scratch: &scratch, told: told(bound, kernels) };
+    Ok(image.contain(bound, &start))
+}
+
+/// What a worker is told of its run in its environment, besides the way of its events.
+fn told(bound: &Bound, kernels: Option<&InUse>) -> Vec<(&'static str, OsString)> {
+    let mut told: Vec<(&'static str, OsString)> = vec![
+        ("LEDGER_RUN", bound.run.id.to_string().into()),
+        // The order in which the run's identity names the GPUs.
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".into()),
+        // Those that the run's identity names, and no other: by UUID, since numbers mean something else to each process.
+        ("CUDA_VISIBLE_DEVICES", visible(bound).into()),
+    ];
+    if let Some(kernels) = kernels {
+        told.push(("LEDGER_KERNELS_TUNED", u8::from(kernels.tuned).to_string().into()));
+        // What the driver makes of kernels for the card is kept where they are, or not at all.
+        told.push(match kernels.tuned {
+            true => ("CUDA_CACHE_PATH", kernels.cache.driver_cache().into()),
+            false => ("CUDA_CACHE_DISABLE", "1".into()),
+        });
+    }
+    told
 }
 
 fn visible(bound: &Bound) -> String {

@@ -174,7 +174,7 @@ fn count_of(text: &str, key: &str) -> Option<f64> {
 }
 
 /// A process and all that it and its threads started, as far as they live.
-fn tree(root: u32) -> Vec<u32> {
+pub(super) fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut known = BTreeSet::from([root]);
     let mut at = 0;

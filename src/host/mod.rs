@@ -15,13 +15,17 @@ pub mod files;
 pub mod filesystem;
 pub mod git;
 pub mod machine;
+pub mod mapped;
 pub mod meter;
 pub mod owner;
+pub mod platform;
 pub mod process;
 mod procfs;
 pub mod secrets;
+pub mod sif;
 pub mod signals;
 pub mod slurm;
+pub mod sums;
 
 pub use checks::checks;
 pub use clock::Clock;

@@ -4,6 +4,7 @@
 mod answers;
 mod architecture;
 mod browser;
+mod container;
 mod crash;
 mod fake;
 mod faults;
@@ -11,6 +12,7 @@ mod foreign;
 mod golden;
 mod gpu;
 mod machine;
+mod modes;
 mod pictures;
 mod questions;
 mod reports;

@@ -1,0 +1,135 @@
+use super::*;
+use crate::record::{Parts, Run};
+
+fn image() -> Image {
+    let path = std::env::current_exe().unwrap();
+    let stamp = Stamp::of(&std::fs::metadata(&path).unwrap());
+    let tool =
+        Tool { path: "/usr/bin/apptainer".into(), version: "apptainer version 1".to_owned(), prefix: "APPTAINERENV_" };
+    Image { path: "/images/a.sif".into(), sha256: "ab".repeat(32), stamp, told: Sif::default(), tool }
+}
+
+fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
+    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    let cell = Cell { settings, ..Cell::default() };
+    let none = || "none".into();
+    let (container, cuda, driver, device) = (none(), none(), none(), none());
+    let program: Table = [("named_files".to_owned(), vec!["/shared/vocabulary.txt", "model.py"].into())].into();
+    let parts =
+        Parts { config: Table::new().into(), program: program.into(), container, cuda, driver, device, seed: 1 };
+    Bound { run: Run::new(parts), cell, launch, gpus: Vec::new(), nvml: None, image: None }
+}
+
+fn start() -> Start<'static> {
+    Start {
+        executable: Path::new("/bin/ledger"),
+        fifo: Path::new("/l/journal/a.events"),
+        kernels: None,
+        scratch: Path::new("/scratch"),
+        told: vec![("LEDGER_RUN", "1234".into())],
+    }
+}
+
+fn words(contained: &Contained) -> Vec<String> {
+    contained.argv.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_program_sees_what_is_stated_and_nothing_else() {
+    let launch = Launch::Program {
+        argv: vec!["python3".to_owned(), "a b.py".to_owned()],
+        directory: "/home/me/a,b \"c\"".into(),
+    };
+    let bound = bound(launch, &[("data.path", "/tmp"), ("program.directory", "/home/me/a,b \"c\"")]);
+    let contained = image().contain(&bound, &start());
+    assert_eq!(
+        words(&contained),
+        [
+            "/usr/bin/apptainer",
+            "--quiet",
+            "exec",
+            "--cleanenv",
+            "--contain",
+            "--pid",
+            "--no-eval",
+            "--pwd",
+            "/home/me/a,b \"c\"",
+            "--mount",
+            r#"type=bind,"source=/l/journal/a.events","destination=/.ledger/events""#,
+            "--mount",
+            r#"type=bind,"source=/scratch","destination=/scratch""#,
+            "--mount",
+            r#"type=bind,"source=/tmp","destination=/tmp",ro"#,
+            "--mount",
+            r#"type=bind,"source=/home/me/a,b ""c""","destination=/home/me/a,b ""c""""#,
+            "--mount",
+            r#"type=bind,"source=/shared/vocabulary.txt","destination=/shared/vocabulary.txt",ro"#,
+            "/images/a.sif",
+            "python3",
+            "a b.py",
+        ]
+    );
+    let set: Vec<String> = contained.set.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+    assert_eq!(
+        set,
+        ["APPTAINERENV_LEDGER_RUN=1234", "APPTAINERENV_LEDGER_EVENTS=/.ledger/events", "APPTAINERENV_TMPDIR=/scratch"]
+    );
+    let facts = image().facts(&contained);
+    assert_eq!(facts["image.mounts"].to_string().split(", ").nth(2), Some("/tmp (read-only)"));
+    assert_eq!(facts["image.variables"].to_string(), "[LEDGER_RUN, LEDGER_EVENTS, TMPDIR]");
+}
+
+#[test]
+fn the_trainer_is_brought_along() {
+    let contained = image().contain(&bound(Launch::Trainer, &[]), &start());
+    let words = words(&contained);
+    assert!(
+        words.contains(&r#"type=bind,"source=/bin/ledger","destination=/.ledger/ledger",ro"#.to_owned()),
+        "{words:?}"
+    );
+    assert_eq!(words[words.len() - 3..], ["/images/a.sif", "/.ledger/ledger", "worker"]);
+}
+
+#[test]
+fn a_folder_of_the_system_is_not_laid_over_the_images() {
+    let settings: Table = [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), "/usr".into())].into();
+    let error = super::image(&Cell { settings, ..Cell::default() }, &Machine::default()).unwrap_err();
+    assert!(error.to_string().starts_with("`/usr` has to be visible in the container"), "{error}");
+}
+
+#[test]
+fn only_harmless_variables_of_the_tool_stay() {
+    let all = ["APPTAINER_BIND", "APPTAINERENV_X", "SINGULARITY_NV", "APPTAINER_DROP_CAPS", "PATH", "SINGULARITYENV_Y"];
+    let left = strays(all.iter().map(|name| (name.into(), "1".into())).collect());
+    assert_eq!(left, ["APPTAINER_BIND", "APPTAINERENV_X", "SINGULARITY_NV", "SINGULARITYENV_Y"]);
+}
+
+#[test]
+fn labels_and_the_digest_of_where_it_came_from() {
+    let digest = format!("sha256:{}", "0f".repeat(32));
+    let apptainer = r#"{"data":{"attributes":{"labels":{"a.b":"c","org.opencontainers.image.base.digest":"DIGEST"}}}}"#;
+    let sif = Sif { definition: None, documents: vec![apptainer.replace("DIGEST", &digest), "no json".to_owned()] };
+    let found = labels(&sif);
+    assert_eq!(found["a.b"], "c".into());
+    assert_eq!(oci_digest(&found, None), Some(digest.clone()));
+    let definition = format!("Bootstrap: docker\nFrom: debian@{digest}\n%post\n  echo From: nothing\n");
+    assert_eq!(oci_digest(&Table::new(), Some(&definition)), Some(digest));
+    assert_eq!(oci_digest(&Table::new(), Some("From: debian:12\n")), None);
+    let many: Vec<String> = (0..500).map(|number| format!("\"l{number}\":\"{}\"", "x".repeat(20_000))).collect();
+    let sif =
+        Sif { definition: None, documents: vec![format!("{{\"config\":{{\"Labels\":{{{}}}}}}}", many.join(","))] };
+    let found = labels(&sif);
+    assert!(found.len() == MOST_LABELS && found.values().all(|value| value.to_string().len() < 17_000));
+}
+
+#[test]
+fn what_a_cell_asks_for() {
+    let asks = |text: &str| asked(&Cell { settings: [(IMAGE.to_owned(), text.into())].into(), ..Cell::default() });
+    assert_eq!(asks("host").unwrap(), None);
+    assert_eq!(asks("/a/b.sif").unwrap(), Some("/a/b.sif".into()));
+    assert!(
+        asks("docker://debian:12").unwrap_err().to_string().contains("apptainer pull image.sif docker://debian:12")
+    );
+    assert_eq!(part(None), "host".into());
+    assert_eq!(part(Some("ab")), "sha256:ab".into());
+}

@@ -1,0 +1,240 @@
+//! Workers in containers, by the real Apptainer where there is one.
+
+use crate::fake::Fake;
+use crate::sandbox::{Said, Sandbox, WORKER, signal};
+use serde_json::Value;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Where `apptainer-local install` puts it, besides PATH.
+const USUAL: &str = "/opt/apptainer/usr/bin";
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// A shell and a few programs of this machine, with the libraries that they load.
+const DEFINITION: &str = r#"Bootstrap: scratch
+%setup
+  root="$APPTAINER_ROOTFS"
+  mkdir -p "$root/bin" "$root/tmp" "$root/etc" "$root/proc" "$root/sys" "$root/dev"
+  for name in sh sleep cat env setsid; do
+    program=$(readlink -f "$(command -v $name)")
+    for file in "$program" $(ldd "$program" | grep -o '/[^ ]*'); do
+      mkdir -p "$root$(dirname "$file")"
+      cp -L "$file" "$root$file"
+    done
+    [ -e "$root/bin/$name" ] || ln -s "$program" "$root/bin/$name"
+  done
+%labels
+  org.opencontainers.image.base.digest DIGEST
+"#;
+
+fn path() -> String {
+    format!("{USUAL}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+}
+
+/// A root without every capability, as in a VM or a CI's container, has to say which one it lacks.
+fn without_capability(command: &mut Command) {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let permitted = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap().trim().to_owned();
+    if u64::from_str_radix(&permitted, 16).unwrap() & (1 << 24) == 0 {
+        command.env("APPTAINER_DROP_CAPS", "CAP_SYS_RESOURCE");
+    }
+}
+
+fn build(folder: &Path) -> Result<PathBuf, String> {
+    let (definition, image) = (folder.join("image.def"), folder.join("image.sif"));
+    fs::write(&definition, DEFINITION.replace("DIGEST", DIGEST)).unwrap();
+    let mut command = Command::new("apptainer");
+    command.arg("build").args([&image, &definition]).env("PATH", path()).stdin(Stdio::null());
+    without_capability(&mut command);
+    let said = command.output().map_err(|error| format!("no Apptainer here: {error}"))?;
+    let text = || String::from_utf8_lossy(&said.stderr).lines().last().unwrap_or_default().to_owned();
+    if said.status.success() { Ok(image) } else { Err(format!("Apptainer builds no images here: {}", text())) }
+}
+
+/// A sandbox with an image; none where there is no Apptainer, and then it says so.
+fn sandbox() -> Option<Sandbox> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build(&tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep()));
+    match built {
+        Err(reason) => {
+            // Seen of tests that pass, too. Nobody is left to tell if standard error is closed.
+            let _ = writeln!(io::stderr(), "skipped: {reason} (`apptainer-local install` installs it)");
+            None
+        }
+        Ok(image) => {
+            let sandbox = Sandbox::new();
+            fs::copy(image, sandbox.path("image.sif")).unwrap();
+            Some(sandbox)
+        }
+    }
+}
+
+fn command(sandbox: &Sandbox, args: &[&str]) -> Command {
+    let mut command = sandbox.command(args);
+    command.env("PATH", path());
+    without_capability(&mut command);
+    command
+}
+
+fn run(sandbox: &Sandbox, args: &[&str]) -> Said {
+    Said::new(command(sandbox, args).output().unwrap())
+}
+
+fn attempt(sandbox: &Sandbox) -> (Value, Value) {
+    let shown = sandbox.json(&["show", "latest"], 0);
+    (shown["attempts"][0].clone(), shown["parts"].clone())
+}
+
+fn contained(sandbox: &Sandbox, script: &str, image: &str) {
+    sandbox.sweep_manifest(script, "1", "1");
+    let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", format!("{manifest}[container]\nimage = \"{image}\"\n"));
+}
+
+/// The processes of this machine that were started with these words.
+fn alive(words: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(words)).collect()
+}
+
+#[test]
+fn a_run_in_a_container_is_its_images_and_sees_what_is_stated() {
+    let Some(sandbox) = sandbox() else { return };
+    contained(&sandbox, &format!("{WORKER}\nenv > seen\nsleep 0.3\n"), "image.sif");
+    sandbox.write("home/secret", "of the host");
+    let mut command = command(&sandbox, &["run", "m.toml"]);
+    command.env("MY_PASSWORD", "hunter2").env("APPTAINERENV_STRAY", "1").env("APPTAINER_BIND", "/usr:/mnt");
+    Said::new(command.output().unwrap()).expect(0);
+    let (attempt, parts) = attempt(&sandbox);
+    let sum = Command::new("sha256sum").arg(sandbox.path("image.sif")).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+    assert_eq!(parts["container"]["value"], format!("sha256:{sum}"));
+    let facts = &attempt["facts"];
+    assert_eq!(facts["image.sha256"], sum);
+    assert_eq!(facts["image.oci_digest"], DIGEST);
+    assert!(facts["image.runtime"].as_str().unwrap().contains("apptainer"), "{facts}");
+    assert!(facts["image.definition"].as_str().unwrap().starts_with("Bootstrap: scratch"));
+    let mounts = facts["image.mounts"].to_string();
+    assert!(mounts.contains("at /.ledger/events") && !mounts.contains("/mnt"), "{mounts}");
+    assert!(facts["container.leaves_open"].to_string().contains("image.mounts"));
+    assert_eq!(facts["library.libc.so.6"]["of"], "the image", "{facts}");
+    let seen = fs::read_to_string(sandbox.path("seen")).unwrap();
+    assert!(!seen.contains("hunter2") && !seen.contains("STRAY") && seen.contains("LEDGER_RUN="), "{seen}");
+    assert_eq!(attempt["series"].as_array().unwrap().iter().filter(|series| series["axis"] == "step").count(), 2);
+    // It is the same run as long as the image is, and another one on the host.
+    assert_eq!(
+        serde_json::from_str::<Value>(&run(&sandbox, &["run", "m.toml", "--json"]).expect(0)).unwrap()["executed"],
+        0
+    );
+    run(&sandbox, &["rerun", "latest"]).expect(0);
+    contained(&sandbox, &format!("{WORKER}\nenv > seen\nsleep 0.3\n"), "host");
+    run(&sandbox, &["run", "m.toml"]).expect(0);
+    let (on_host, parts) = self::attempt(&sandbox);
+    assert_eq!(parts["container"]["value"], "host");
+    assert!(on_host["facts"]["container.leaves_open"].to_string().contains("libraries"));
+    assert_eq!(on_host["facts"]["library.libc.so.6"]["sha256"].as_str().map(str::len), Some(64));
+    assert_ne!(on_host["run"], attempt["run"]);
+    assert!(sandbox.run(&["why", "latest", "latest~1"]).expect(1).contains("container"));
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn a_failure_inside_is_the_failure_of_the_attempt() {
+    let Some(sandbox) = sandbox() else { return };
+    contained(&sandbox, "echo oh no >&2; exit 7", "image.sif");
+    run(&sandbox, &["run", "m.toml"]).expect(4);
+    assert_eq!(attempt(&sandbox).0["reason"], "the worker exited with code 7: oh no");
+    let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", manifest.replace("\"sh\"", "\"no-such-program\""));
+    run(&sandbox, &["run", "m.toml"]).expect(4);
+    assert!(attempt(&sandbox).0["reason"].as_str().unwrap().contains("no-such-program"), "{}", attempt(&sandbox).0);
+}
+
+#[test]
+fn nothing_is_left_of_a_container_whoever_ends() {
+    let Some(sandbox) = sandbox() else { return };
+    // A number that no other process sleeps for; one of the sleepers leaves the group and the session.
+    let number = 1_000_000 + std::process::id();
+    let sleeper = format!("sleep {number}");
+    let script = format!("setsid {sleeper} &\n{sleeper} &\necho on > started\nwait\n");
+    let started = || sandbox.path("started").exists() && alive(&sleeper).len() >= 2;
+    let gone = || alive(&sleeper).is_empty();
+    for (name, outcome) in [("INT", "interrupted"), ("KILL", "interrupted")] {
+        contained(&sandbox, &script, "image.sif");
+        let _ = fs::remove_file(sandbox.path("started"));
+        let mut child = command(&sandbox, &["run", "m.toml", "--repeat", "1"]);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        sandbox.wait_for("the worker's start", started);
+        signal(child.id(), name);
+        let said = Sandbox::finish(child);
+        if name == "INT" {
+            assert_eq!(said.code, Some(130), "{said:?}");
+        }
+        sandbox.wait_for("the container's end", gone);
+        assert_eq!(sandbox.outcomes()[0], outcome, "{name}");
+        assert!(sandbox.journals().is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_before_anything_runs() {
+    let sandbox = Sandbox::new();
+    sandbox.write("no.sif", "#!/bin/sh\n");
+    fs::create_dir(sandbox.path("folder.sif")).unwrap();
+    let cases = [
+        ("missing.sif", "which is not there (build it"),
+        ("no.sif", "no image in the Singularity Image Format"),
+        ("folder.sif", "a folder (an unpacked image"),
+        ("docker://debian:12", "apptainer pull image.sif docker://debian:12"),
+    ];
+    for (image, expected) in cases {
+        contained(&sandbox, WORKER, image);
+        for more in [&["--dry-run"][..], &[]] {
+            let args: Vec<&str> = ["run", "m.toml"].iter().chain(more).copied().collect();
+            let said = sandbox.run(&args).complaint(2);
+            assert!(said.contains("`container.image` is `") && said.contains(expected), "{image}: {said}");
+        }
+    }
+    assert!(!sandbox.ledger_dir().exists());
+    let Some(sandbox) = self::sandbox() else { return };
+    contained(&sandbox, WORKER, "image.sif");
+    let mut without = sandbox.command(&["run", "m.toml"]);
+    without.env("PATH", sandbox.path("home"));
+    let said = Said::new(without.output().unwrap()).complaint(2);
+    assert!(said.contains("there is no `apptainer` and no `singularity` on PATH"), "{said}");
+    assert!(!sandbox.ledger_dir().exists());
+}
+
+#[test]
+fn gpus_bring_the_drivers_libraries_and_these_are_recorded() {
+    let Some(sandbox) = sandbox() else { return };
+    let fake = Fake::new("driver 580.159.04\ncuda 13000\ngpu NVIDIA H200\nuuid GPU-aa11\n");
+    fs::create_dir(sandbox.path("lib")).unwrap();
+    fs::copy(fake.path(), sandbox.path("lib/libcuda.so.1")).unwrap();
+    contained(&sandbox, "env > seen; sleep 0.5; cat /proc/self/mountinfo > mounts", "image.sif");
+    let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap().replace("\"cpu\"", "\"cuda\"");
+    sandbox.write("m.toml", manifest);
+    let mut command = command(&sandbox, &["run", "m.toml"]);
+    command.env("LEDGER_NVML", fake.path()).env("LD_LIBRARY_PATH", sandbox.path("lib"));
+    Said::new(command.output().unwrap()).expect(0);
+    let (attempt, parts) = attempt(&sandbox);
+    let seen = fs::read_to_string(sandbox.path("seen")).unwrap();
+    assert!(seen.contains("CUDA_VISIBLE_DEVICES=GPU-aa11") && seen.contains("CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{seen}");
+    assert_eq!(parts["cuda"]["value"], serde_json::json!({"driver_api": "13.0"}), "the image has its own libraries");
+    let mounts = fs::read_to_string(sandbox.path("mounts")).unwrap();
+    let injected = mounts.lines().filter_map(|line| line.split(' ').nth(4)?.strip_prefix("/.singularity.d/libs/"));
+    let facts = &attempt["facts"];
+    let mut checked = 0;
+    for name in injected {
+        let told = &facts[format!("library.{name}")];
+        assert_eq!(told["sha256"].as_str().map(str::len), Some(64), "{name}: {facts}");
+        checked += 1;
+    }
+    // Without a driver the tool brings in what else it finds of its list: OpenGL's libraries, or nothing.
+    let _ = writeln!(io::stderr(), "{checked} libraries of this machine were brought in");
+}
