@@ -1,5 +1,6 @@
 //! `ledger export`
 
+mod crates;
 mod foreign;
 mod pack;
 
@@ -20,23 +21,40 @@ use std::path::PathBuf;
 ///
 /// Example: ledger export latest -o run.ledger
 ///
+/// With --ro-crate, they become a research object: records, curves, manifests and patches with a description in JSON-LD that archives read.
+///
 /// Example: ledger export --to parquet -o runs.parquet
+///
+/// Example: ledger export latest --ro-crate crate --author 'Ada Lovelace' --license https://spdx.org/licenses/CC-BY-4.0
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("selecting").args(["to", "ro_crate"]))]
 pub(super) struct Args {
     /// Runs and attempts: an id's prefix, a tag, `latest`, `latest~1`
-    #[arg(required_unless_present = "to", value_name = "ID")]
+    #[arg(required_unless_present_any = ["to", "ro_crate"], value_name = "ID")]
     ids: Vec<String>,
 
     /// The form
     #[arg(long, value_name = "FORM")]
     to: Option<Form>,
 
+    /// Write a research object into this folder, which must not exist yet: RO-Crate 1.1, profile Process Run Crate
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "output"])]
+    ro_crate: Option<PathBuf>,
+
+    /// Who executed the runs, for --ro-crate
+    #[arg(long, value_name = "NAME", requires = "ro_crate")]
+    author: Option<String>,
+
+    /// The licence of a research object, for --ro-crate
+    #[arg(long, value_name = "URL", requires = "ro_crate")]
+    license: Option<String>,
+
     /// Of a table, what a row is: an attempt, a value of one, a point of a series, a phase [default: runs]
     #[arg(long, value_name = "TABLE", requires = "to")]
     table: Option<Rows>,
 
     /// Only attempts of that model
-    #[arg(long, value_name = "M", requires = "to")]
+    #[arg(long, value_name = "M", requires = "selecting")]
     model: Option<String>,
 
     /// Only attempts whose fields and metrics match, as `best --where` has it: `gpus <= 2 and accuracy >= 0.9`
@@ -44,7 +62,7 @@ pub(super) struct Args {
     condition: Option<String>,
 
     /// Hidden attempts too
-    #[arg(long, requires = "to")]
+    #[arg(long, requires = "selecting")]
     hidden: bool,
 
     /// The file or folder, which must not exist yet [default: the attempt's short id with `.ledger`; standard output for csv, jsonl
@@ -73,6 +91,9 @@ enum Rows {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if let Some(folder) = &args.ro_crate {
+        return crates::run(args, folder, context);
+    }
     match (args.to, args.ids.as_slice()) {
         (Some(form), _) => foreign::run(args, form, context),
         (None, [id]) => pack::run(id, args.output.as_deref(), context),

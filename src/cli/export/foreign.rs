@@ -5,6 +5,7 @@ use crate::analysis::names;
 use crate::cli::context::{self, Context};
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
+use crate::host::files;
 use crate::interop::{self, Encoding, Entry, TableWriter};
 use crate::record::{AttemptId, Sealed, Target};
 use crate::report::{count, table_of};
@@ -69,7 +70,7 @@ fn matching(store: &Store, ids: Vec<AttemptId>, condition: &str) -> Result<Vec<A
 }
 
 /// The attempts that are meant, the oldest first where nobody named them.
-fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Failure>, StoreError> {
+pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Failure>, StoreError> {
     let mut ids = Vec::new();
     if args.ids.is_empty() {
         let rows = reader.recent(usize::MAX, args.hidden)?;
@@ -104,7 +105,7 @@ fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Fai
 }
 
 /// What stops an export.
-enum Fault {
+pub(super) enum Fault {
     Store(StoreError),
     Io(io::Error),
 }
@@ -131,7 +132,11 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
 }
 
 /// Calls with each attempt and all its series. The ledger is not held open meanwhile.
-fn each(store: &Store, ids: &[AttemptId], then: &mut dyn FnMut(Entry) -> Result<(), Fault>) -> Result<(), Fault> {
+pub(super) fn each(
+    store: &Store,
+    ids: &[AttemptId],
+    then: &mut dyn FnMut(Entry) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     for id in ids {
         if let Some(sealed) = store.read(|reader| reader.sealed(*id))? {
             then(Entry { id: *id, sealed })?;
@@ -175,7 +180,7 @@ fn to_file(
             written => written.map_err(|fault| failed(Path::new("standard output"), fault)),
         };
     };
-    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let file = files::handed_on().create_new(true).open(path);
     let mut out = io::BufWriter::new(file.map_err(|error| failed(path, Fault::Io(error)))?);
     let written = content(&mut out).and_then(|()| out.flush().map_err(Fault::Io));
     written.and_then(|()| out.get_ref().sync_all().map_err(Fault::Io)).map_err(|fault| {
@@ -200,14 +205,14 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
         for (path, bytes) in files {
             let path = root.join(path);
             let parent = path.parent().unwrap_or(&root);
-            fs::create_dir_all(parent).and_then(|()| fs::write(&path, bytes)).map_err(Fault::Io)?;
+            fs::create_dir_all(parent).and_then(|()| files::hand_on(&path, &bytes)).map_err(Fault::Io)?;
         }
         Ok(())
     });
     written.map_err(|fault| failed(folder, fault))
 }
 
-fn failed(path: &Path, fault: Fault) -> Failure {
+pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
     match fault {
         Fault::Store(error) => error.into(),
         Fault::Io(error) => {

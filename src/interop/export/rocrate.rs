@@ -1,0 +1,298 @@
+//! Research objects: a folder with attempts and a description of them that other archives read, by RO-Crate 1.1 and the profile Process Run Crate 0.5.
+//!
+//! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
+
+use super::{Encoding, Entry, File, TableWriter, points};
+use crate::interop::moment::iso_ms;
+use crate::record::{Outcome, Part, SourceText, Table, Value};
+use crate::wire::{PackError, encode_pack, to_json_text};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const SPECIFICATION: &str = "https://w3id.org/ro/crate/1.1";
+const PROFILE: &str = "https://w3id.org/ro/wfrun/process/0.5";
+/// The terms of the profile that RO-Crate's own vocabulary lacks.
+const TERMS: &str = "https://w3id.org/ro/terms/workflow-run#";
+const OWN_TERMS: [&str; 4] = ["ContainerImage", "SIFImage", "containerImage", "environment"];
+
+/// What only whoever makes a crate knows.
+#[derive(Clone, Debug, Default)]
+pub struct CrateOf {
+    /// Who executed the runs.
+    pub author: Option<String>,
+    /// Under which licence the crate may be used: a URL.
+    pub license: Option<String>,
+    /// Now, in milliseconds since the Unix epoch.
+    pub unix_ms: i64,
+}
+
+/// An attempt with the texts that it was made from, each with what it is.
+#[derive(Clone, Debug)]
+pub struct Sourced {
+    /// The attempt with its series.
+    pub entry: Entry,
+    /// `manifest` or `patch`, and the text.
+    pub sources: Vec<(&'static str, SourceText)>,
+}
+
+/// The files of a crate, by their paths from its folder on.
+///
+/// # Errors
+/// If an attempt cannot be packed.
+pub fn ro_crate(attempts: &[Sourced], about: &CrateOf) -> Result<Vec<File>, PackError> {
+    let mut made = Crate::default();
+    for sourced in attempts {
+        made.attempt(sourced, about)?;
+    }
+    made.root(attempts, about);
+    let mut files: Vec<File> = made.files.into_iter().collect();
+    let terms = OWN_TERMS.map(|term| (term, format!("{TERMS}{term}").into()));
+    let context = Value::List(vec![format!("{SPECIFICATION}/context").into(), table(terms)]);
+    let graph = Value::List(made.entities.into_values().collect());
+    let document = to_json_text(&table([("@context", context), ("@graph", graph)]));
+    files.push(("ro-crate-metadata.json".into(), document.into_bytes()));
+    Ok(files)
+}
+
+/// What was made so far.
+#[derive(Default)]
+struct Crate {
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    entities: BTreeMap<String, Value>,
+    actions: Vec<String>,
+}
+
+impl Crate {
+    /// Describes something once, and gives the reference to it.
+    fn describe(&mut self, id: &str, kind: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+        let mut entity: Table = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        entity.insert("@id".to_owned(), id.into());
+        entity.insert("@type".to_owned(), kind.into());
+        self.entities.insert(id.to_owned(), entity.into());
+        reference(id)
+    }
+
+    fn file(&mut self, path: &str, name: String, format: &str, content: Vec<u8>) -> Value {
+        let size = content.len().to_string();
+        self.files.insert(path.into(), content);
+        self.describe(
+            path,
+            "File",
+            [("name", name.into()), ("encodingFormat", format.into()), ("contentSize", size.into())],
+        )
+    }
+
+    fn property(&mut self, id: &str, name: &str, value: &Value, unit: Option<&str>) -> Value {
+        let value = match value {
+            // Numbers and truth values are JSON's; what is no number there is text.
+            Value::Float(number) if !number.is_finite() => number.to_string().into(),
+            Value::List(_) | Value::Table(_) => value.to_string().into(),
+            other => other.clone(),
+        };
+        let mut fields = vec![("name", name.into()), ("value", value)];
+        fields.extend(unit.filter(|unit| !unit.is_empty()).map(|unit| ("unitText", unit.into())));
+        self.describe(id, "PropertyValue", fields)
+    }
+
+    fn attempt(&mut self, sourced: &Sourced, about: &CrateOf) -> Result<(), PackError> {
+        let entry = &sourced.entry;
+        let attempt = entry.attempt();
+        let short = entry.id.0.prefix(16);
+        let id = format!("#attempt-{short}");
+        let mut fields = vec![
+            ("name", entry.title().into()),
+            (
+                "description",
+                format!("An attempt of the run {} of `{}`", entry.sealed.run.id, entry.experiment()).into(),
+            ),
+            ("identifier", entry.id.to_string().into()),
+            ("startTime", moment(attempt.started_unix_ms).into()),
+            ("endTime", moment(entry.ended_unix_ms()).into()),
+            ("instrument", self.program(entry)),
+            ("object", self.taken(sourced, &short)),
+            ("result", self.left(entry, &short)?),
+            ("environment", self.surroundings(entry, &short)),
+        ];
+        let status = if attempt.outcome == Outcome::Finished { "Completed" } else { "Failed" };
+        fields.push(("actionStatus", reference(&format!("http://schema.org/{status}ActionStatus"))));
+        fields.extend(attempt.outcome.reason().map(|reason| ("error", reason.into())));
+        if let Some(author) = &about.author {
+            fields.push(("agent", self.person(author)));
+        }
+        if let Some(image) = self.image(entry) {
+            fields.push(("containerImage", image));
+        }
+        self.describe(&id, "CreateAction", fields);
+        self.actions.push(id);
+        Ok(())
+    }
+
+    fn person(&mut self, name: &str) -> Value {
+        self.describe(&format!("#person-{}", fragment(name)), "Person", [("name", name.into())])
+    }
+
+    /// What executed it.
+    fn program(&mut self, entry: &Entry) -> Value {
+        let program = entry.sealed.run.parts.value(Part::Program);
+        let digest = program.digest().prefix(16);
+        let field = |name: &str| program.as_table().and_then(|table| table.get(name)).cloned();
+        let (name, version) = match field("command") {
+            Some(command) => {
+                (command.to_string(), field("git_commit").map_or(digest.clone(), |commit| commit.to_string()))
+            }
+            None => {
+                let version = entry.attempt().facts.get("ledger.version").map_or(digest.clone(), Value::to_string);
+                ("ledger's built-in trainer".to_owned(), version)
+            }
+        };
+        let id = format!("#program-{digest}");
+        let description = format!("Identified by {program}");
+        let fields = [("name", name.into()), ("softwareVersion", version.into()), ("description", description.into())];
+        self.describe(&id, "SoftwareApplication", fields)
+    }
+
+    /// Manifest, patch, data and every field of the configuration.
+    fn taken(&mut self, sourced: &Sourced, short: &str) -> Value {
+        let mut all = Vec::new();
+        for (kind, source) in &sourced.sources {
+            let (ending, format) =
+                if *kind == "manifest" { ("toml", "application/toml") } else { ("diff", "text/x-diff") };
+            let path = format!("sources/{kind}-{}.{ending}", source.key().prefix(16));
+            let redacted = if source.is_redacted { " (secrets were taken out)" } else { "" };
+            all.push(self.file(&path, format!("{kind}{redacted}"), format, source.kept.clone()));
+        }
+        let run = &sourced.entry.sealed.run;
+        let seed = ("seed".to_owned(), Value::from(run.parts.seed.to_string()));
+        let fields: Vec<(String, Value)> =
+            run.config().iter().map(|(name, value)| (name.clone(), value.clone())).chain([seed]).collect();
+        for (name, value) in fields {
+            all.push(self.property(&format!("#field-{short}-{}", fragment(&name)), &name, &value, None));
+        }
+        Value::List(all)
+    }
+
+    /// The record, the file that `ledger import` takes, the curves, and the metrics.
+    fn left(&mut self, entry: &Entry, short: &str) -> Result<Value, PackError> {
+        let folder = format!("attempts/{short}");
+        let title = entry.title();
+        let record = to_json_text(&entry.attempt().to_value()).into_bytes();
+        let mut all = vec![self.file(
+            &format!("{folder}/attempt.json"),
+            format!("Record of {title}"),
+            "application/json",
+            record,
+        )];
+        let pack = encode_pack(&entry.sealed)?;
+        let name = format!("{title}, as `ledger import` takes it");
+        all.push(self.file(&format!("{folder}/attempt.ledger"), name, "application/octet-stream", pack));
+        if !entry.sealed.series.is_empty() {
+            all.push(self.file(
+                &format!("{folder}/points.csv"),
+                format!("Curves and readings of {title}"),
+                "text/csv",
+                curves(entry),
+            ));
+        }
+        for (name, metric) in &entry.attempt().metrics {
+            let Some(value) = metric.value else { continue };
+            let id = format!("#metric-{short}-{}", fragment(name));
+            all.push(self.property(&id, name, &value.into(), Some(&metric.unit)));
+        }
+        Ok(Value::List(all))
+    }
+
+    /// The environment variables that were recorded: they have upper-case names.
+    fn surroundings(&mut self, entry: &Entry, short: &str) -> Value {
+        let facts = entry.attempt().facts.iter();
+        let is_variable = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        let variables: Vec<(&String, &Value)> = facts.filter(|(name, _)| is_variable(name)).collect();
+        let describe = |(name, value): (&String, &Value)| {
+            self.property(&format!("#variable-{short}-{}", fragment(name)), name, value, None)
+        };
+        Value::List(variables.into_iter().map(describe).collect())
+    }
+
+    fn image(&mut self, entry: &Entry) -> Option<Value> {
+        let facts = &entry.attempt().facts;
+        let sha256 = facts.get("image.sha256")?.as_str()?;
+        let path = facts.get("image.path").and_then(Value::as_str).unwrap_or_default();
+        let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id = format!("#image-{}", sha256.get(..16)?);
+        let kind = reference(&format!("{TERMS}SIFImage"));
+        let fields = [("name", name.into()), ("sha256", sha256.into()), ("additionalType", kind)];
+        Some(self.describe(&id, "ContainerImage", fields))
+    }
+
+    /// The crate itself, and the entity that says so.
+    fn root(&mut self, attempts: &[Sourced], about: &CrateOf) {
+        let mut experiments: Vec<&str> = attempts.iter().map(|sourced| sourced.entry.experiment()).collect();
+        experiments.sort_unstable();
+        experiments.dedup();
+        let parts: Vec<Value> = self.files.keys().map(|path| reference(&path.display().to_string())).collect();
+        let actions: Vec<Value> = self.actions.iter().map(|id| reference(id)).collect();
+        let license = match &about.license {
+            Some(url) => self.describe(url, "CreativeWork", [("name", url.as_str().into())]),
+            None => {
+                let text = "No licence was stated: ask whoever made this crate.";
+                self.describe("#license", "CreativeWork", [("name", "not stated".into()), ("description", text.into())])
+            }
+        };
+        let profile = [("name", "Process Run Crate".into()), ("version", "0.5".into())];
+        let profile = self.describe(PROFILE, "CreativeWork", profile);
+        let many = if attempts.len() == 1 { "attempt" } else { "attempts" };
+        let mut fields = vec![
+            ("name", format!("Runs of {}", experiments.join(", ")).into()),
+            (
+                "description",
+                format!("{} {many} of deep-learning runs with their records, curves and sources", attempts.len())
+                    .into(),
+            ),
+            ("datePublished", moment(about.unix_ms).into()),
+            ("license", license),
+            ("conformsTo", profile),
+            ("hasPart", parts.into()),
+            ("mentions", actions.into()),
+        ];
+        if let Some(author) = &about.author {
+            fields.push(("author", self.person(author)));
+        }
+        self.describe("./", "Dataset", fields);
+        let descriptor = [("conformsTo", reference(SPECIFICATION)), ("about", reference("./"))];
+        self.describe("ro-crate-metadata.json", "CreativeWork", descriptor);
+    }
+}
+
+fn table<const N: usize>(pairs: [(&str, Value); N]) -> Value {
+    Value::Table(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+fn reference(id: &str) -> Value {
+    table([("@id", id.into())])
+}
+
+/// ISO 8601 with the offset in digits, as the profile's validator wants it.
+fn moment(unix_ms: i64) -> String {
+    iso_ms(unix_ms).replace('Z', "+00:00")
+}
+
+/// A text as a part of an identifier: what may not stand there is percent-encoded (RFC 3986).
+fn fragment(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+fn curves(entry: &Entry) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = TableWriter::new(Encoding::Csv, &mut out);
+    // Memory refuses nothing.
+    let _ = entry.sealed.series.iter().try_for_each(|series| writer.append(points(entry, series)));
+    let _ = writer.finish();
+    out
+}
