@@ -2,7 +2,7 @@
 
 use super::failure::{Failure, exit};
 use crate::engine::{self, Recovered};
-use crate::host::environment;
+use crate::host::{environment, files};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::document;
 use crate::store::{Reader, Store, StoreError};
@@ -138,7 +138,7 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
         Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
     };
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(failed)?;
+    let mut file = files::handed_on().create_new(true).open(path).map_err(failed)?;
     if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
         // Half a file is worth nothing.
         let _ = std::fs::remove_file(path);

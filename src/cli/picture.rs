@@ -2,9 +2,10 @@
 
 use super::context::{Context, print};
 use super::failure::{Failure, exit};
+use crate::host::files;
 use crate::record::{Table, Value};
 use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -140,11 +141,11 @@ fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
     let replaces = force && fs::metadata(path).is_ok_and(|found| found.is_file());
     let path = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
     let new = if replaces { beside(&path) } else { path.clone() };
-    let mut options = OpenOptions::new();
+    let mut options = files::handed_on();
     if force && !replaces {
-        options.write(true).create(true).truncate(true)
+        options.create(true).truncate(true)
     } else {
-        options.write(true).create_new(true)
+        options.create_new(true)
     };
     let mut file = options.open(&new).map_err(failed)?;
     let written = file.write_all(content).and_then(|()| if replaces { fs::rename(&new, &path) } else { Ok(()) });

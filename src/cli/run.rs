@@ -164,7 +164,7 @@ pub(super) fn facts(manifests: &[Manifest]) -> Table {
 }
 
 /// The texts that the runs are made from, secrets taken out: the manifests, and what the repository has changed since its commit.
-fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) -> Vec<SourceText> {
+pub(super) fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) -> Vec<SourceText> {
     let text = |original: Digest, text: &[u8]| {
         let (kept, is_redacted) = secrets::redact(text);
         SourceText { original, is_redacted, kept }
@@ -183,7 +183,7 @@ fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) -> Vec<Sour
     found
 }
 
-fn directory(manifest: &Manifest) -> PathBuf {
+pub(super) fn directory(manifest: &Manifest) -> PathBuf {
     if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
 }
 

@@ -4,7 +4,7 @@ use super::cluster::{PATIENCE, ask, bring, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use super::only::only;
-use super::run::shim;
+use super::run::{directory, shim, sources};
 use super::slurm::{SlurmArgs, request};
 use super::status;
 use super::trainer::trainer;
@@ -16,7 +16,7 @@ use crate::cluster::{
 use crate::engine::{Cause, Expected, Machine, Stop, anchor};
 use crate::host::{clock, git};
 use crate::manifest::{self, Manifest};
-use crate::record::Value;
+use crate::record::{SourceText, Value};
 use crate::report::{self, count, table_of, when};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -93,6 +93,13 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         Some(path) => path.clone(),
         None => shim()?.executable,
     };
+    let mut facts = git::facts(&directory(&manifest));
+    // What the attempts will name by its digest is kept now: the repository is another when they come home.
+    let sources = sources(&[path.to_owned()], std::slice::from_ref(&manifest), &facts);
+    facts.extend(SourceText::redacted(&sources));
+    if !args.dry_run {
+        context.store().write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
+    }
     let drafted = draft(
         &Draft {
             experiment: &slug(&manifest.name),
@@ -105,11 +112,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
                 .program
                 .as_ref()
                 .map(|program| ProgramText { command: program.command.clone(), files: program.files.clone() }),
-            facts: git::facts(if manifest.directory.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                &manifest.directory
-            }),
+            facts,
             members: chosen.members.clone(),
         },
         &folder,
@@ -159,7 +162,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
     let mut seen = BTreeSet::new();
     let mut cells = Vec::new();
     for cell in &manifest.cells {
-        let anchored = anchor(cell, manifest);
+        let anchored = anchor(&args.slurm.contained(cell), manifest);
         let expected = Expected::of(&anchored, manifest.program.as_ref(), trainer.as_ref(), &machine)?;
         let gpus = request.gpus_of(&anchored).map_err(|error| Failure::new(exit::USAGE, error))?;
         if seen.insert(expected.id()) {

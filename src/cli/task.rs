@@ -88,7 +88,7 @@ impl Scratch {
         // Two clusters may share a host, and number their jobs alike.
         let nonce = files::random_nonce().map_err(|error| Failure::new(exit::LEDGER, error))?.to_string();
         let dir = root.join(format!("ledger-{}-{}-{nonce:.8}", place.job, place.restarts));
-        std::fs::create_dir_all(&dir).map_err(|error| {
+        files::private_folder(&dir).map_err(|error| {
             Failure::new(
                 exit::LEDGER,
                 format!("cannot make `{}` (slurm.scratch names another): {error}", dir.display()),

@@ -49,7 +49,7 @@ impl Spool {
             return Ok(());
         }
         roots.push(self.root.clone());
-        std::fs::create_dir_all(&self.home).map_err(io_error("make the folder", &self.home))?;
+        files::private_folder(&self.home).map_err(io_error("make the folder", &self.home))?;
         let lines: String = roots[1..].iter().map(|root| format!("{}\n", root.display())).collect();
         Ok(files::write_whole(&self.home.join(ELSEWHERE), lines.as_bytes())?)
     }
@@ -64,7 +64,7 @@ impl Spool {
     /// # Errors
     /// If it cannot be made.
     pub fn make(&self, name: &str) -> Result<Folder, ClusterError> {
-        std::fs::create_dir_all(&self.root).map_err(io_error("make the folder", &self.root))?;
+        files::private_folder(&self.root).map_err(io_error("make the folder", &self.root))?;
         self.list_root()?;
         let names = std::iter::once(name.to_owned()).chain((2..1000).map(|number| format!("{name}-{number}")));
         for name in names {
@@ -119,7 +119,7 @@ impl Spool {
         if path.exists() {
             return Ok(());
         }
-        std::fs::create_dir_all(&dir).map_err(io_error("make the folder", &dir))?;
+        files::private_folder(&dir).map_err(io_error("make the folder", &dir))?;
         let part = |part: Part| (part.name(), run.parts.value(part));
         let [cuda, driver, device] = [Part::Cuda, Part::Driver, Part::Device].map(part);
         let text = text_of([("kind", kind.into()), cuda, driver, device]);

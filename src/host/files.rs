@@ -5,8 +5,9 @@ use crate::record::{Digest, DigestWriter, Nonce};
 use flate2::bufread::MultiGzDecoder;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::rand::{GetRandomFlags, getrandom};
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Large enough that reading is not what a digest waits for.
@@ -126,6 +127,29 @@ pub fn beginning(directory: &Path, begin: &str, end: &str) -> Result<Vec<(String
     Ok(found)
 }
 
+/// Makes a folder and those above it, for this user alone where they are new: what a ledger keeps is nobody else's to change.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn private_folder(path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// How a file is made that is handed on: everybody may read it, as far as the process's mask lets them, and this user alone may write.
+pub fn handed_on() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o644);
+    options
+}
+
+/// Writes a file that is handed on; what is there is overwritten.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn hand_on(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    handed_on().create(true).truncate(true).open(path)?.write_all(bytes)
+}
+
 fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
     let mut writer = DigestWriter::new();
     let mut buffer = vec![0; BUFFER];
@@ -167,7 +191,7 @@ pub fn fsync_dir(path: &Path) -> Result<(), HostError> {
 
 /// Writes a file whole or not at all, durable when this returns; what is there already is replaced at once.
 ///
-/// For files that other processes, and other hosts, read meanwhile: none sees a part of it.
+/// For files that other processes of this user, on other hosts too, read meanwhile: none sees a part of it. Nobody else may read it.
 ///
 /// # Errors
 /// If the directory cannot be written or the disk reports an error; what was there before is still there then.
@@ -181,7 +205,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let draft = directory.join(format!(".draft-{}", random_nonce()?));
     let write = || {
-        let mut file = File::options().write(true).create_new(true).open(&draft)?;
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&draft, path)

@@ -6,8 +6,9 @@
 
 use crate::record::{Entry, Nonce, RunId};
 use crate::wire::{WireError, decode_entry, encode_entry};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"ledgerJ\x01";
@@ -68,17 +69,30 @@ impl Drop for Writer {
 /// Room kept aside for the last entry of an attempt that filled the disk.
 const RESERVE_BYTES: usize = 64 << 10;
 const RESERVE_EXTENSION: &str = "reserve";
+/// What an attempt says is this user's alone, whatever the process's mask.
+const PRIVATE: u32 = 0o600;
 
 impl Writer {
     /// Creates the journal of an attempt with its first entry, durable when this returns.
     pub fn create(dir: &Path, run: RunId, nonce: Nonce, opened: &Entry) -> Result<Self, JournalError> {
         let path = dir.join(format!("{}-{nonce}.{EXTENSION}", run.0.prefix(16)));
-        let file = OpenOptions::new().append(true).create_new(true).open(&path).map_err(io_error("create", &path))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .mode(PRIVATE)
+            .open(&path)
+            .map_err(io_error("create", &path))?;
         // Held until this process ends: whoever finds it held knows that the attempt lives, whatever pids look like from there.
         file.lock().map_err(io_error("lock", &path))?;
         let mut writer = Self { file, path, buffer: MAGIC.to_vec(), dirty: true, good_bytes: 0 };
         let reserve = writer.path.with_extension(RESERVE_EXTENSION);
-        let started = std::fs::write(&reserve, vec![0; RESERVE_BYTES])
+        let started = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(PRIVATE)
+            .open(&reserve)
+            .and_then(|mut file| file.write_all(&[0; RESERVE_BYTES]))
             .map_err(io_error("write", &reserve))
             .and_then(|()| writer.append(opened))
             .and_then(|()| writer.sync());
@@ -249,10 +263,11 @@ impl Drop for Gate {
 impl Gate {
     /// Waits for its turn; the holders before take milliseconds.
     pub fn enter(dir: &Path) -> Result<Self, JournalError> {
-        std::fs::create_dir_all(dir).map_err(io_error("create", dir))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))?;
         let path = dir.join(".lock");
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(io_error("open", &path))?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(PRIVATE);
+        let file = options.open(&path).map_err(io_error("open", &path))?;
         file.lock().map_err(io_error("lock", &path))?;
         Ok(Self { file })
     }

@@ -18,6 +18,8 @@ mod verify;
 use crate::record::{Digest, Inconsistency};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -130,8 +132,8 @@ impl Store {
 
     /// Answers a question from one consistent state of the ledger.
     pub fn read<T>(&self, question: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let file = self.file();
-        if !file.exists() {
+        // One that is empty was being made when its maker was killed.
+        if std::fs::metadata(self.file()).map_or(true, |found| found.len() == 0) {
             return Err(StoreError::Missing(self.dir.clone()));
         }
         self.guarded(|| {
@@ -188,11 +190,7 @@ impl Store {
         cache_bytes: usize,
         change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        std::fs::create_dir_all(&self.dir).map_err(|source| StoreError::Io {
-            action: "create",
-            path: self.dir.clone(),
-            source,
-        })?;
+        self.make_private().map_err(|source| StoreError::Io { action: "create", path: self.file(), source })?;
         self.guarded(|| {
             let database = self.wait(|| builder().set_cache_size(cache_bytes).create(self.file()))?;
             let mut txn = database.begin_write()?;
@@ -208,6 +206,19 @@ impl Store {
             txn.commit()?;
             Ok(value)
         })
+    }
+
+    /// The ledger's folder and file, new ones for this user alone: redb makes files that everybody may read.
+    fn make_private(&self) -> std::io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        // An empty file is a new ledger to redb.
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(self.file())
+            .map(drop)
+            .or_else(|error| if error.kind() == std::io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
     }
 
     /// A damaged file makes redb panic in places; a panic is a fault of the file here, and no reason to end the process.

@@ -10,7 +10,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("record", &[], &["blake3"]),
     ("wire", &["record"], &["bincode", "serde_json", "pco"]),
     ("manifest", &["record"], &["toml"]),
-    ("host", &["record"], &["rustix", "signal_hook", "flate2"]),
+    ("host", &["record"], &["rustix", "signal_hook", "flate2", "sha2"]),
     ("gpu", &["record"], &["nvml_wrapper", "libloading"]),
     ("journal", &["record", "wire"], &["crc32c"]),
     ("store", &["record", "wire"], &["redb"]),
@@ -204,6 +204,32 @@ fn files_are_of_a_readable_length_and_well_named() {
             path.display()
         );
     }
+}
+
+/// Programs are started by their path with their arguments, one by one: what a manifest, a pack or a name holds is never read by a shell.
+#[test]
+fn no_shell_is_given_a_string() {
+    let mut paths = Vec::new();
+    files(&source(), &mut paths);
+    let mut started = 0;
+    for path in paths.iter().filter(|path| !path.ends_with("tests.rs")) {
+        let code = code(path);
+        started += code.matches("Command::new(").count();
+        for shell in [
+            "\"sh\"",
+            "\"bash\"",
+            "\"dash\"",
+            "\"zsh\"",
+            "bin/sh\"",
+            "bin/bash\"",
+            "bin/env\"",
+            "\"-c\"",
+            "libc::system",
+        ] {
+            assert!(!code.contains(shell), "{} names {shell}", path.display());
+        }
+    }
+    assert!(started >= 4, "the scan finds only {started} programs that are started");
 }
 
 /// Two crates of Burn's drifted after it was published; Cargo.lock holds them, and a careless `cargo update` lets them go.

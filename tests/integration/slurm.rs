@@ -28,11 +28,13 @@ fn an_array_executes_what_is_missing_and_all_of_it_comes_home() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     cluster.sandbox.sweep_manifest(WORKER, "[1, 2]", "[1, 2]");
     let job = cluster.submit(&["--gpus-per-task", "2", "--array-limit", "3", "--time", "10"]);
+    let ledger = || fs::read(cluster.sandbox.ledger_dir().join("ledger.redb")).unwrap();
+    let submitted = ledger();
     cluster.await_states(&["finished"; 4]);
     let status = cluster.json(&["status", &job], 0);
     let cell = &status["submissions"][0]["cells"][3];
     assert_eq!((&cell["with"], &cell["task"]), (&"x 2 seed 2".into(), &format!("{job}_3").into()));
-    assert!(!cluster.sandbox.ledger_dir().join("ledger.redb").exists(), "no task opens the ledger");
+    assert!(ledger() == submitted, "no task opens the ledger");
 
     let collected = cluster.collect();
     assert_eq!(collected.len(), 4);
@@ -50,6 +52,8 @@ fn an_array_executes_what_is_missing_and_all_of_it_comes_home() {
         assert!(fact(attempt, "slurm.script").contains("\n#SBATCH --gres=gpu:2\n"));
         assert!(fact(attempt, "slurm.script").contains("\n#SBATCH --array=0-3%3\n"));
     }
+    // What they were made from was kept when they were submitted, and is packed with them.
+    assert_eq!(cluster.json(&["pack", "latest", "-o", "one.pack"], 0)["sources"], 1);
     // The run that the node executed is the one that this machine would.
     let plan = cluster.json(&["run", "m.toml", "--dry-run"], 0);
     assert!(plan["runs"].as_array().unwrap().iter().all(|run| run["missing"] == 0), "{plan}");
@@ -223,8 +227,8 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     assert!(said.contains("nothing was submitted"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--site", "nowhere", "--dry-run"]).complaint(2);
     assert!(said.contains("nowhere.toml` cannot be read (docs/slurm.md"), "{said}");
-    let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif"]).complaint(2);
-    assert!(said.contains("starts no containers (leave it out"), "{said}");
+    let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif", "--dry-run"]).complaint(2);
+    assert!(said.contains("x.sif`, which is not there (build it"), "{said}");
     let said = sandbox.run(&["submit", "--resume", "--time", "5"]).complaint(2);
     assert!(said.contains("cannot be used with"), "{said}");
     let said = sandbox.run(&["task", ".", "--array", "0"]).complaint(2);

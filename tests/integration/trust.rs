@@ -1,6 +1,7 @@
 //! What makes a record worth believing: reruns, and ledgers that are checked, moved and merged.
 
 use crate::sandbox::{Sandbox, WORKER};
+use ledger::record::{Parts, Run, Series};
 
 #[test]
 fn a_rerun_says_whether_it_did_the_same() {
@@ -207,23 +208,57 @@ fn a_pack_holds_all_that_belongs_to_a_run_and_no_secret() {
     assert_eq!(files(&other.path("sources")).len(), 2);
 }
 
+/// A pack that nobody of good will writes: each name in it climbs out of the folder that it is put into.
+fn hostile(pack: &[u8]) -> Vec<u8> {
+    const UP: &str = "../../../../evil";
+    let mut packed = ledger::wire::decode_packed(pack).unwrap();
+    let sealed = &mut packed.attempts[0];
+    let mut config = sealed.run.config().clone();
+    config.insert("model.name".to_owned(), UP.into());
+    let parts = Parts { config: config.into(), ..sealed.run.parts.clone() };
+    sealed.run = Run::new(parts);
+    sealed.attempt.run = sealed.run.id;
+    sealed.attempt.settings.insert("experiment.name".to_owned(), UP.into());
+    sealed.attempt.facts.insert("git.patch".to_owned(), "/tmp/evil".into());
+    sealed.attempt.facts.insert("image.path".to_owned(), UP.into());
+    for (number, series) in sealed.series.iter_mut().enumerate() {
+        series.name = format!("{UP}/{number}");
+    }
+    sealed.attempt.series = sealed.series.iter().map(Series::summary).collect();
+    let metric = sealed.attempt.metrics.values().next().unwrap().clone();
+    sealed.attempt.metrics.insert(format!("/{UP}"), metric);
+    ledger::wire::encode_packed(&packed).unwrap()
+}
+
 #[test]
 fn a_name_in_a_pack_is_no_path() {
     let from = Sandbox::new();
     from.sweep_manifest(WORKER, "1", "1");
-    let manifest = std::fs::read_to_string(from.path("m.toml")).unwrap().replace("\"toy\"", "\"../../../toy\"");
-    from.write("m.toml", manifest);
-    // The manifest may refuse such a name; if it does not, it must not become a path.
-    if from.run(&["run", "m.toml"]).code != Some(0) {
-        return;
-    }
+    from.run(&["run", "m.toml"]).expect(0);
     from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
     let to = Sandbox::new();
-    to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
-    std::fs::create_dir_all(to.path("a/b/c")).unwrap();
+    to.write("one.pack", hostile(&std::fs::read(from.path("one.pack")).unwrap()));
+    let inside = to.path("a/b/c");
+    std::fs::create_dir_all(&inside).unwrap();
     to.run(&["unpack", "one.pack", "--sources", "a/b/c"]).expect(0);
-    let outside = files(&to.path(".")).into_iter().filter(|path| path.to_string_lossy().contains("toy")).count();
-    assert_eq!((outside, files(&to.path("a/b/c")).len()), (0, 1));
+    assert_eq!(files(&inside).len(), 1, "the manifest, by its digest");
+    let before: Vec<_> = files(&to.path(".")).into_iter().filter(|path| !path.starts_with(to.ledger_dir())).collect();
+    for form in ["mlflow", "tensorboard", "mllog"] {
+        to.run(&["export", "--to", form, "-o", &format!("a/b/c/{form}")]).expect(0);
+    }
+    to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).expect(0);
+    to.run(&["report", "--all", "-o", "a/b/c/report"]).expect(0);
+    to.run(&["export", "latest", "-o", "a/b/c/latest.ledger"]).expect(0);
+    let after = files(&to.path("."));
+    let is_new = |path: &&std::path::PathBuf| !before.contains(path) && !path.starts_with(to.ledger_dir());
+    let new: Vec<_> = after.iter().filter(is_new).collect();
+    assert!(new.len() > 10, "{new:?}");
+    for path in new {
+        assert!(path.starts_with(&inside), "{} was written outside", path.display());
+    }
+    let above = to.path(".").canonicalize().unwrap();
+    let above = above.parent().unwrap();
+    assert!(!above.join("evil").exists() && !std::path::Path::new("/tmp/evil").exists());
 }
 
 #[test]

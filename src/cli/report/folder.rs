@@ -1,6 +1,7 @@
 //! A folder that appears when it is whole, and takes nobody's files away.
 
 use crate::cli::failure::{Failure, exit};
+use crate::host::files;
 use crate::record::Digest;
 use crate::report::MARKER;
 use std::collections::BTreeMap;
@@ -81,7 +82,7 @@ impl Folder {
 
     /// Writes a file of it.
     pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        fs::write(self.new.join(path), content).map_err(|error| refused(&self.place.join(path), &error))?;
+        files::hand_on(&self.new.join(path), content).map_err(|error| refused(&self.place.join(path), &error))?;
         self.written.insert(path.to_owned(), Digest::of(content));
         Ok(())
     }
@@ -91,7 +92,7 @@ impl Folder {
         let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
         let marker = format!("{HEAD}\n{}", lines.collect::<String>());
         let failed = |error: Error| refused(&self.place, &error);
-        fs::write(self.new.join(MARKER), marker).map_err(failed)?;
+        files::hand_on(&self.new.join(MARKER), marker.as_bytes()).map_err(failed)?;
         let move_to = |path: &Path| {
             // Renaming would replace an empty folder.
             if path.symlink_metadata().is_ok() {

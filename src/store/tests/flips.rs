@@ -1,5 +1,6 @@
 use super::merge::{said, with_series};
 use super::*;
+use crate::record::SourceText;
 
 fn ledger() -> (tempfile::TempDir, Store) {
     let (dir, store) = store();
@@ -14,6 +15,12 @@ fn ledger() -> (tempfile::TempDir, Store) {
             _ => continue,
         };
         store.write(|writer| writer.note(&LogEntry { unix_ms: 1, change })).unwrap();
+    }
+    // What runs were made from, whole and with secrets taken out.
+    for (text, is_redacted) in [("name = 'toy'\n".repeat(40), false), ("key = (redacted)\n".repeat(40), true)] {
+        let original = Digest::of(if is_redacted { b"key = hunter2" } else { text.as_bytes() });
+        let source = SourceText { original, is_redacted, kept: text.into_bytes() };
+        store.write(|writer| writer.keep(&source)).unwrap();
     }
     (dir, store)
 }
