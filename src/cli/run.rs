@@ -124,6 +124,10 @@ pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
         values.dedup();
         values.len() > 1 && axis != "data.digest"
     });
+    let image = |planned: &Planned| planned.bound.cell.text("container.image").map(str::to_owned);
+    if planned.iter().any(|other| image(other) != image(first)) {
+        axes.push("container.image".to_owned());
+    }
     if planned.iter().any(|other| other.bound.cell.seed != first.bound.cell.seed) {
         axes.push("seed".to_owned());
     }

@@ -105,10 +105,10 @@ fn git_check(version: Option<String>) -> Check {
 }
 
 fn containers(tools: &[&str]) -> Check {
-    if tools.is_empty() {
-        let consequence = "runs that name a container cannot be started; others run on the host as it is";
-        let fix = "install apptainer or podman";
-        return Check::missing("containers", "none of apptainer, singularity, podman, docker", consequence, fix);
+    if !tools.iter().any(|tool| ["apptainer", "singularity"].contains(tool)) {
+        let consequence = "runs that name an image cannot be started; others run on the host as it is";
+        let fix = "install Apptainer, or load its module";
+        return Check::missing("containers", "neither apptainer nor singularity", consequence, fix);
     }
     Check::ok("containers", tools.join(", "))
 }
@@ -186,7 +186,8 @@ mod tests {
             (file_system(None), Missing),
             (git_check(Some("2.39".into())), Ok),
             (git_check(None), Missing),
-            (containers(&["podman"]), Ok),
+            (containers(&["apptainer", "podman"]), Ok),
+            (containers(&["podman"]), Missing),
             (containers(&[]), Missing),
             (slurm(false, Some("3")), Ok),
             (slurm(true, None), Ok),
