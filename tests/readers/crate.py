@@ -21,11 +21,13 @@ import urllib3
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 
 # What we do not know, or do otherwise on purpose: programs have no address on the web, an image of one's own comes from no registry, nobody publishes a crate
-# before it is published, and lists stay lists when they have one item.
+# before it is published, who an author works for is not asked, and lists stay lists when they have one item.
 NOT_FOLLOWED = {
     "The Application SHOULD have a url",
     "The SoftwareApplication id SHOULD be an absolute URI",
     "The ContainerImage SHOULD have a registry",
+    "The author SHOULD have an organizational affiliation.",
+    "The author SHOULD have a Contextual Entity which specifies the organizational `affiliation`.",
     "The `publisher` property of a `Root Data Entity` SHOULD be an `Organization`",
 }
 

@@ -114,7 +114,8 @@ impl Crate {
             ("environment", self.surroundings(entry, &short)),
         ];
         let status = if attempt.outcome == Outcome::Finished { "Completed" } else { "Failed" };
-        fields.push(("actionStatus", reference(&format!("http://schema.org/{status}ActionStatus"))));
+        // A text and no reference, as the profile has it.
+        fields.push(("actionStatus", format!("http://schema.org/{status}ActionStatus").into()));
         fields.extend(attempt.outcome.reason().map(|reason| ("error", reason.into())));
         if let Some(author) = &about.author {
             fields.push(("agent", self.person(author)));

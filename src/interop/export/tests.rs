@@ -294,3 +294,69 @@ fn names_of_files_stay_in_their_folder() {
     assert_eq!(path_name("../../etc/passwd"), "_.._.._etc_passwd");
     assert_eq!((path_name(""), path_name(".."), path_name("a b/c")), ("_".into(), "_..".into(), "a_b_c".into()));
 }
+
+/// Every `@id` that is referred to, and every one that is described.
+fn ids(value: &serde_json::Value, referred: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| ids(item, referred)),
+        serde_json::Value::Object(object) if object.len() == 1 && object.contains_key("@id") => {
+            referred.push(object["@id"].as_str().unwrap().to_owned());
+        }
+        serde_json::Value::Object(object) => object.values().for_each(|item| ids(item, referred)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_research_object_describes_all_that_it_refers_to() {
+    use crate::record::{Digest, SourceText};
+    let [mut whole, failed] = both();
+    for (name, value) in [
+        ("image.sha256", "ab".repeat(32)),
+        ("image.path", "/x/../y.sif".to_owned()),
+        ("OMP_NUM_THREADS", "3".to_owned()),
+    ] {
+        whole.sealed.attempt.facts.insert(name.to_owned(), value.into());
+    }
+    whole.id = whole.sealed.attempt.id();
+    let source = SourceText { original: Digest::of(b"a"), is_redacted: false, kept: b"a".to_vec() };
+    let sourced =
+        [Sourced { entry: whole, sources: vec![("manifest", source)] }, Sourced { entry: failed, sources: Vec::new() }];
+    let about = CrateOf { author: Some("Ada Lovelace".to_owned()), license: None, unix_ms: 1_541_665_135_510 };
+    let files = ro_crate(&sourced, &about).unwrap();
+    let (_, metadata) = files.iter().find(|(path, _)| path.ends_with("ro-crate-metadata.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(metadata).unwrap();
+    let graph = document["@graph"].as_array().unwrap();
+    let described: Vec<&str> = graph.iter().map(|entity| entity["@id"].as_str().unwrap()).collect();
+    assert_eq!(described.iter().collect::<std::collections::BTreeSet<_>>().len(), described.len(), "each once");
+    let mut referred = Vec::new();
+    graph.iter().for_each(|entity| entity.as_object().unwrap().values().for_each(|value| ids(value, &mut referred)));
+    for id in referred.iter().filter(|id| !id.starts_with("https://w3id.org/")) {
+        assert!(described.contains(&id.as_str()), "{id} is not described");
+    }
+    let root = graph.iter().find(|entity| entity["@id"] == "./").unwrap();
+    let mut parts: Vec<&str> =
+        root["hasPart"].as_array().unwrap().iter().map(|part| part["@id"].as_str().unwrap()).collect();
+    parts.push("ro-crate-metadata.json");
+    let mut there: Vec<&str> = files.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+    (parts.sort_unstable(), there.sort_unstable());
+    assert_eq!(parts, there);
+    let actions: Vec<&serde_json::Value> = graph.iter().filter(|entity| entity["@type"] == "CreateAction").collect();
+    let status: Vec<&str> = actions.iter().map(|action| action["actionStatus"].as_str().unwrap()).collect();
+    assert!(
+        status.contains(&"http://schema.org/CompletedActionStatus")
+            && status.contains(&"http://schema.org/FailedActionStatus")
+    );
+    assert!(actions.iter().any(|action| action["error"] == "out of\nmemory" && action.get("containerImage").is_none()));
+    assert!(actions.iter().any(|action| action["startTime"] == "2018-11-08T08:18:55.510+00:00"));
+    let by_name = |name: &str| graph.iter().find(|entity| entity["name"] == name).unwrap();
+    assert_eq!(by_name("y.sif")["sha256"], "ab".repeat(32));
+    assert_eq!(
+        (&by_name("inference_time@32")["value"], &by_name("inference_time@32")["unitText"]),
+        (&0.125.into(), &"s".into())
+    );
+    assert_eq!(by_name("perplexity")["value"], "inf");
+    // Each file can be taken in again.
+    let packs = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger"));
+    assert_eq!(packs.map(|(_, bytes)| crate::wire::decode_pack(bytes).unwrap()).count(), 2);
+}
