@@ -15,6 +15,7 @@ use crate::wire::{
 };
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const BATCH: usize = 50_000;
 /// A batch ends where it has so many bytes.
 const BATCH_BYTES: usize = 128 << 20;
+/// A batch of sources ends where it has so many bytes; a test has batches of few.
+const SOURCE_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
 
 /// Keys of indexes come in no order, so that a batch touches most of their pages: those stay in memory, up to this size.
 const CACHE_BYTES: usize = 1 << 30;
@@ -78,19 +81,7 @@ impl Store {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages make no sense".to_owned() })
             })
         })?;
-        let sources = other.read(|reader| checked_sources(reader, &mut merged.faults))?;
-        let unknown = |reader: &Reader<'_>| -> Result<bool, StoreError> {
-            let Some(table) = reader.sources()? else { return Ok(!sources.is_empty()) };
-            for (id, _) in &sources {
-                if table.get(*id)?.is_none() {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        if !sources.is_empty() && self.if_there(unknown)?.unwrap_or(true) {
-            self.write(|writer| sources.iter().try_for_each(|(id, bytes)| writer.keep_encoded(*id, bytes)))?;
-        }
+        self.take_sources(other, &mut merged.faults)?;
         let mut changes: Vec<LogEntry> =
             log.into_iter().filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_))).collect();
         changes.retain(|entry| match &entry.change {
@@ -110,6 +101,23 @@ impl Store {
             merged.entries = self.write(|writer| writer.take_in(&changes))?;
         }
         Ok(merged)
+    }
+
+    /// Takes in the texts that runs were made from, batch by batch: a transaction holds no more of them than a batch does.
+    fn take_sources(&self, other: &Self, faults: &mut Vec<Fault>) -> Result<(), StoreError> {
+        let held: HashSet<Id> = self.if_there(held_sources)?.unwrap_or_default();
+        let mut after: Option<Id> = None;
+        loop {
+            let batch = other.read(|reader| source_batch(reader, after, &held))?;
+            faults.extend(batch.faults);
+            if !batch.new.is_empty() {
+                self.write(|writer| batch.new.iter().try_for_each(|(id, bytes)| writer.keep_encoded(*id, bytes)))?;
+            }
+            match batch.last {
+                Some(last) => after = Some(last),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// The log, if it chains to the head that is kept beside it.
@@ -140,21 +148,47 @@ impl Store {
 }
 
 /// All that the other ledger keeps of sources, checked.
-fn checked_sources(reader: &Reader<'_>, faults: &mut Vec<Fault>) -> Result<Vec<(Id, Vec<u8>)>, StoreError> {
-    let Some(table) = reader.sources()? else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
-    for item in table.iter()? {
-        let (key, bytes) = item?;
-        let id = key.value();
-        match decode_source(bytes.value()) {
-            Ok(source) if source.key().0 == id => found.push((id, bytes.value().to_vec())),
-            _ => faults.push(Fault {
+/// Some of another ledger's sources.
+struct SourceBatch {
+    /// Those that are what their digest says and that are wanted.
+    new: Vec<(Id, Vec<u8>)>,
+    faults: Vec<Fault>,
+    /// The last one that was looked at; none if there are no more.
+    last: Option<Id>,
+}
+
+/// Looks at the sources behind one, until a batch is full.
+fn source_batch(reader: &Reader<'_>, after: Option<Id>, held: &HashSet<Id>) -> Result<SourceBatch, StoreError> {
+    let mut batch = SourceBatch { new: Vec::new(), faults: Vec::new(), last: None };
+    let Some(table) = reader.sources()? else { return Ok(batch) };
+    let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut bytes = 0;
+    for item in table.range::<Id>((begin, Bound::Unbounded))? {
+        let (key, content) = item?;
+        let (id, content) = (key.value(), content.value());
+        match decode_source(content) {
+            Ok(source) if source.key().0 == id => {
+                if !held.contains(&id) {
+                    batch.new.push((id, content.to_vec()));
+                }
+            }
+            _ => batch.faults.push(Fault {
                 owner: format!("source {}", Digest(id)),
                 fault: "it is not what its digest says".to_owned(),
             }),
         }
+        bytes += content.len();
+        if bytes > SOURCE_BYTES {
+            batch.last = Some(id);
+            break;
+        }
     }
-    Ok(found)
+    Ok(batch)
+}
+
+fn held_sources(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
+    let Some(table) = reader.sources()? else { return Ok(HashSet::new()) };
+    table.iter()?.map(|item| Ok(item?.0.value())).collect()
 }
 
 fn held(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
