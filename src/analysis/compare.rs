@@ -2,9 +2,8 @@
 //!
 //! Knows attempts and their runs. Two attempts in all depth are the matter of `difference`.
 
-use super::fields::Names;
 use super::trials::Trial;
-use crate::record::{Direction, Part, Value, known_metric};
+use crate::record::{Direction, Names, Part, Value, known_metric};
 
 /// One field or metric of all attempts.
 #[derive(Clone, Debug, PartialEq)]

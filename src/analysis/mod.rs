@@ -34,6 +34,7 @@ mod trials;
 mod verdict;
 mod window;
 
+pub use crate::record::{Names, field};
 pub use best::{Against, Contender, Likeness, Measured, Place, Saving, place, saving};
 pub use compare::{Line as SideLine, SideBySide, side_by_side};
 pub use comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, tost, welch};
@@ -48,7 +49,7 @@ pub use energy::{Energy, Method, Uncertainty};
 pub use events::{
     By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
 };
-pub use fields::{Names, differing, field};
+pub use fields::differing;
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
@@ -57,5 +58,5 @@ pub use portions::{Portion, Portions, portions, quartiles};
 pub use select::{Unmatched, select};
 pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};
-pub use trials::{Configuration, Trial, configurations, count_left_out, names};
+pub use trials::{Asked, Configuration, Trial, configurations, count_left_out, names};
 pub use verdict::{Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, environment_changes, verdict};

@@ -3,8 +3,7 @@
 //! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
 
 use super::best::{Contender, Measured};
-use super::fields::{Names, field};
-use crate::record::{Attempt, AttemptId, Digest, LeftOut, Run, Value, Why};
+use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId, Value, Why, field};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt and its run.
@@ -18,6 +17,45 @@ pub struct Trial {
     pub attempt: Attempt,
     /// Whether a person took it, or its run, out of answers.
     pub is_hidden: bool,
+}
+
+/// An attempt as far as a question needs it, be its record at hand or not.
+pub trait Asked {
+    /// Its id.
+    fn id(&self) -> AttemptId;
+    /// Its run.
+    fn run_id(&self) -> RunId;
+    /// What its run has in common with those that differ in their seed alone.
+    fn group(&self) -> GroupId;
+    /// The value of a full name; see [`field`].
+    fn field(&self, name: &str) -> Option<Value>;
+    /// The value of a metric, if it counts, though it may be of a kind that is `admitted`.
+    ///
+    /// # Errors
+    /// If it does not: the reason.
+    fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut>;
+}
+
+impl Asked for Trial {
+    fn id(&self) -> AttemptId {
+        self.id
+    }
+
+    fn run_id(&self) -> RunId {
+        self.run.id
+    }
+
+    fn group(&self) -> GroupId {
+        self.run.parts.group_id()
+    }
+
+    fn field(&self, name: &str) -> Option<Value> {
+        self.field(name)
+    }
+
+    fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
+        self.measured(metric, admitted)
+    }
 }
 
 impl Trial {
@@ -88,17 +126,17 @@ pub fn names(trials: &[Trial]) -> Names {
 
 /// Repetitions of one configuration, or all attempts that agree on the fields that were asked for.
 #[derive(Clone, Debug)]
-pub struct Configuration<'a> {
+pub struct Configuration<'a, T = Trial> {
     /// What its attempts agree on, where fields were asked for.
     pub agreed: Vec<(String, Option<Value>)>,
     /// Its attempts, at least one.
-    pub trials: Vec<&'a Trial>,
+    pub trials: Vec<&'a T>,
 }
 
-impl Configuration<'_> {
-    /// One of its runs: the one with the smallest id.
-    pub fn run(&self) -> Option<&Run> {
-        self.trials.iter().map(|trial| &trial.run).min_by_key(|run| run.id)
+impl<T: Asked> Configuration<'_, T> {
+    /// An attempt of one of its runs: of the one with the smallest id.
+    pub fn first(&self) -> Option<&T> {
+        self.trials.iter().copied().min_by_key(|trial| trial.run_id())
     }
 
     /// The values of a metric of those attempts in which it counts. One that is not finite leaves none: a mean with it means nothing.
@@ -119,6 +157,13 @@ impl Configuration<'_> {
         let values = self.values(metric, admitted);
         super::comparison::Summary::of(&values).map(|summary| summary.mean)
     }
+}
+
+impl Configuration<'_> {
+    /// One of its runs: the one with the smallest id.
+    pub fn run(&self) -> Option<&Run> {
+        self.first().map(|trial| &trial.run)
+    }
 
     /// The configuration as one that may be best in a metric.
     pub fn contender(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<Contender> {
@@ -132,12 +177,15 @@ impl Configuration<'_> {
 }
 
 /// Puts together the attempts that differ in their seed alone or, where full names of fields are given, that agree on these.
-pub fn configurations<'a>(trials: impl IntoIterator<Item = &'a Trial>, by: &[String]) -> Vec<Configuration<'a>> {
-    let mut found: BTreeMap<Vec<Option<Digest>>, Configuration<'a>> = BTreeMap::new();
+pub fn configurations<'a, T: Asked>(
+    trials: impl IntoIterator<Item = &'a T>,
+    by: &[String],
+) -> Vec<Configuration<'a, T>> {
+    let mut found: BTreeMap<Vec<Option<Digest>>, Configuration<'a, T>> = BTreeMap::new();
     for trial in trials {
         let agreed: Vec<(String, Option<Value>)> = by.iter().map(|name| (name.clone(), trial.field(name))).collect();
         let key = if by.is_empty() {
-            vec![Some(trial.run.parts.group_id().0)]
+            vec![Some(trial.group().0)]
         } else {
             agreed.iter().map(|(_, value)| value.as_ref().map(Value::digest)).collect()
         };
@@ -148,7 +196,7 @@ pub fn configurations<'a>(trials: impl IntoIterator<Item = &'a Trial>, by: &[Str
 }
 
 /// How many attempts count in a metric, and how many do not and why.
-pub fn count_left_out(trials: &[Trial], metric: &str, admitted: &BTreeSet<Why>) -> (u64, BTreeMap<LeftOut, u64>) {
+pub fn count_left_out<T: Asked>(trials: &[T], metric: &str, admitted: &BTreeSet<Why>) -> (u64, BTreeMap<LeftOut, u64>) {
     let mut counted = 0;
     let mut left_out: BTreeMap<LeftOut, u64> = BTreeMap::new();
     for trial in trials {

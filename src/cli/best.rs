@@ -1,16 +1,16 @@
 //! `ledger best`
 
+mod brief;
+mod scan;
+
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use super::selection::{Selected, Selection, direction_of, nothing};
-use crate::analysis::{
-    self, Configuration, Contender, Measured, Place, Trial, configurations, count_left_out, place, saving,
-};
-use crate::record::{Direction, GroupId, LeftOut, Run, Target, known_metric};
+use super::selection::{Selection, direction_of, nothing};
+use crate::analysis::{self, Contender, Measured, Place, place, saving};
+use crate::record::{Direction, GroupId, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// Say which configuration of a model is best by a metric, by how much, and how sure that is
@@ -83,12 +83,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     // Older indexes hold what does not count.
     let is_indexed = is_plain && !store.is_behind()?;
-    let ranking = if is_indexed { by_index(args, direction, store)? } else { by_scan(args, direction, store)? };
+    let ranking = if is_indexed { by_index(args, direction, store)? } else { by_condition(args, direction, store)? };
     if ranking.places.is_empty() {
         return Err(empty(args, &ranking, context));
     }
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
     Ok(exit::YES)
+}
+
+/// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.
+fn by_condition(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+    match store.read(|reader| brief::by_briefs(reader, args, direction))?? {
+        Some(ranking) => Ok(ranking),
+        None => scan::by_scan(args, direction, store),
+    }
 }
 
 fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
@@ -287,77 +295,4 @@ fn fastest(reader: &Reader<'_>, args: &Args, time: &str) -> Result<Option<Run>, 
         Ok(ControlFlow::Break(()))
     })?;
     Ok(found)
-}
-
-/// The question with conditions, answered from all attempts of the model.
-fn by_scan(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
-    let selected = args.selection.select_from(store, Some(&args.model))?;
-    let full = |name: &String| selected.full_name(name, "--group-by");
-    let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
-    let mut found = configurations(&selected.trials, &by);
-    let mut unmet = Vec::new();
-    for (metric, least) in &args.at_least {
-        let metric = selected.metric(metric, "--at-least")?;
-        let before = found.len();
-        found.retain(|one| one.mean(&metric, &selected.admitted).is_some_and(|mean| mean >= *least));
-        unmet.push((format!("{metric} of at least {}", report::significant(*least)), before - found.len()));
-    }
-    let contenders: Vec<Contender> =
-        found.iter().filter_map(|one| one.contender(&args.metric, &selected.admitted)).collect();
-    // As the index counts: siblings of an attempt with a value that is not finite are among them.
-    let counts = |trial: &&&Trial| trial.measured(&args.metric, &selected.admitted).is_ok();
-    let counted = found.iter().map(|one| one.trials.iter().filter(counts).count() as u64).sum();
-    let places = place(contenders, direction, args.limit(), args.tolerance);
-    let mut ranking = args.ranking(direction, selected.unit(&args.metric), places);
-    ranking.left_out = left_out(&selected, &args.metric);
-    ranking.counted = counted;
-    ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
-    let (ids, stated) = store.read(|reader| Ok((ids(reader, &ranking.places)?, stated_baseline(reader, args)?)))?;
-    ranking.ids = ids;
-    let all = configurations(selected.trials.iter().chain(&selected.others), &by);
-    ranking.baseline = scanned_baseline(args, &selected, &found, &all, &ranking.places, stated?)?;
-    if let Some(baseline) = &mut ranking.baseline {
-        baseline.id = store.read(|reader| reader.short(baseline.run.id.0))?;
-    }
-    Ok(ranking)
-}
-
-fn left_out(selected: &Selected, metric: &str) -> BTreeMap<LeftOut, u64> {
-    count_left_out(&selected.trials, metric, &selected.admitted).1
-}
-
-fn scanned_baseline(
-    args: &Args,
-    selected: &Selected,
-    found: &[Configuration<'_>],
-    all: &[Configuration<'_>],
-    places: &[Place],
-    stated: Option<Stated>,
-) -> Result<Option<Baseline>, Failure> {
-    let Some(first) = places.first() else { return Ok(None) };
-    let own: BTreeSet<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
-    let is_first = |one: &Configuration<'_>| one.trials.iter().any(|trial| own.contains(&trial.id));
-    let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
-    let mean = |one: &Configuration<'_>, metric: &str| one.mean(metric, &selected.admitted);
-    let beside = |other: &Configuration<'_>, metric: f64, run: Run, what: &str| {
-        let common = common_time(|time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
-        let time = common.unwrap_or_else(|never| match never {});
-        baseline((run, what), (first.summary.mean, metric), time, is_first(other))
-    };
-    if let Some(stated) = &stated {
-        let group = stated.run.parts.group_id();
-        let holds = |one: &&Configuration<'_>| one.trials.iter().any(|trial| trial.run.parts.group_id() == group);
-        // What the conditions leave out may still be held against.
-        let usable = found.iter().chain(all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
-        let beside = usable.map(|(one, metric)| beside(one, metric, stated.run.clone(), &stated.what));
-        match beside {
-            Some(Some(found)) => return Ok(Some(found)),
-            Some(None) => stated.unusable(&is_zero(args))?,
-            None => stated.unusable(&has_none(args))?,
-        }
-    }
-    let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
-    let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
-    let fastest = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b));
-    Ok(fastest.and_then(|(_, metric, one)| beside(one, metric, one.run()?.clone(), "the fastest")))
 }

@@ -34,7 +34,7 @@ pub mod exit {
 #[derive(Debug)]
 pub(super) struct Failure {
     code: u8,
-    source: Box<dyn Error>,
+    pub(super) source: Box<dyn Error>,
 }
 
 impl Failure {

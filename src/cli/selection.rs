@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names};
-use crate::record::{Direction, Why, known_metric};
+use crate::record::{Direction, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,11 +25,11 @@ pub(super) struct Selection {
 }
 
 /// The attempts that are meant.
-pub(super) struct Selected {
+pub(super) struct Selected<T = Trial> {
     /// The attempts that match.
-    pub(super) trials: Vec<Trial>,
+    pub(super) trials: Vec<T>,
     /// The attempts that do not.
-    pub(super) others: Vec<Trial>,
+    pub(super) others: Vec<T>,
     /// The names that any attempt of the model has.
     pub(super) names: Names,
     /// What is taken in though it would be left out otherwise.
@@ -40,6 +40,18 @@ impl Selection {
     /// Whether every attempt that counts is meant.
     pub(super) fn is_everything(&self) -> bool {
         self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
+    }
+
+    /// Whether attempts are meant that do not count otherwise.
+    pub(super) fn takes_in_more(&self) -> bool {
+        !self.include.is_empty()
+    }
+
+    /// What attempts have to meet.
+    pub(super) fn condition(&self, names: &Names) -> Result<Condition, Failure> {
+        let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
+        let parse = |text: &String| Expr::parse_in(text, &names.tiers()).map_err(wrong);
+        Ok(Condition { expr: self.condition.as_ref().map(parse).transpose()?, gpus: self.gpus.map(i64::from) })
     }
 
     /// What was selected, in words that follow "attempts"; none where nothing was stated.
@@ -74,13 +86,35 @@ impl Selection {
     /// Those that match, and those that do not.
     fn filter(&self, trials: Vec<Trial>, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
         let wanted = self.gpus.map(i64::from);
-        let is_wide = |trial: &Trial| trial.field("hardware.gpus").and_then(|value| value.as_int()) == wanted;
+        let is_wide = |trial: &Trial| trial.field(GPUS).and_then(|value| value.as_int()) == wanted;
         let (trials, mut others): (Vec<Trial>, Vec<Trial>) =
             trials.into_iter().partition(|trial| wanted.is_none() || is_wide(trial));
         let Some(text) = &self.condition else { return Ok((trials, others)) };
         let (trials, not_matching) = parted(trials, text, names)?;
         others.extend(not_matching);
         Ok((trials, others))
+    }
+}
+
+const GPUS: &str = "hardware.gpus";
+
+/// What attempts have to meet: a condition, and a number of GPUs.
+pub(super) struct Condition {
+    expr: Option<Expr>,
+    gpus: Option<i64>,
+}
+
+impl Condition {
+    /// The full names of what it asks.
+    pub(super) fn fields(&self) -> BTreeSet<String> {
+        let fields = self.expr.iter().flat_map(Expr::fields);
+        fields.chain(self.gpus.map(|_| GPUS)).map(str::to_owned).collect()
+    }
+
+    /// Whether the values meet it.
+    pub(super) fn matches(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> bool {
+        let is_wide = || lookup(GPUS).and_then(|value| value.as_int()) == self.gpus;
+        (self.gpus.is_none() || is_wide()) && self.expr.as_ref().is_none_or(|expr| expr.matches(lookup))
     }
 }
 
@@ -97,7 +131,7 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     Ok(trials.into_iter().partition(matching))
 }
 
-impl Selected {
+impl<T> Selected<T> {
     /// The full name that a person means.
     pub(super) fn full_name(&self, name: &str, argument: &str) -> Result<String, Failure> {
         full_name(name, &self.names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("{argument}: {error}")))
@@ -112,7 +146,9 @@ impl Selected {
             Failure::new(exit::USAGE, format!("{argument}: {}", error.replace("unknown name", "no metric")))
         })
     }
+}
 
+impl Selected {
     /// The unit of a metric, as the attempts have it.
     pub(super) fn unit(&self, metric: &str) -> String {
         let recorded = self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));

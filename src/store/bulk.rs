@@ -2,17 +2,20 @@
 //!
 //! What is written is what [`Writer::unite`] writes of one after the other.
 
+use super::brief::Kept;
 use super::census::Census;
-use super::rank::{group_mean, mean, ranked_metrics};
-use super::seal::{Writer, outcome_code};
+use super::index::{member, ordered, pack, place};
+use super::rank::{group_means, ranked_metrics};
+use super::seal::{Added, Writer, outcome_code};
 use super::tables::{
-    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, TOTALS, UNMEASURED, VALUES,
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, SHAPES, TOTALS,
+    UNMEASURED, VALUES,
 };
-use super::{StoreError, index, index::ordered};
-use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run};
-use crate::wire::encode_row;
+use super::{StoreError, index};
+use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run, Sealed};
+use crate::wire::{encode_attempt, encode_phases, encode_row, encode_run, encode_series};
 use redb::ReadableTable;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
 pub(super) struct Checked {
@@ -23,12 +26,33 @@ pub(super) struct Checked {
     pub(super) run_bytes: Vec<u8>,
     /// By name; the empty name has the phases.
     pub(super) chunks: Vec<(String, Vec<u8>)>,
+    /// What conditions ask of it.
+    pub(super) brief: Kept,
 }
 
-/// Group, metric and attempt, the value, and the model.
-type New<'a> = ((Id, &'a str, Id), f64, &'a str);
-/// Model, metric, ordered mean and group, and of how many values the mean is.
-type Place<'a> = ((&'a str, &'a str, u64, Id), u32);
+impl Checked {
+    /// What is kept of an attempt that was made here.
+    fn of(sealed: &Sealed, id: Id) -> Result<Self, StoreError> {
+        sealed.check()?;
+        let Sealed { run, attempt, series, phases } = sealed;
+        let mut chunks = vec![(String::new(), encode_phases(phases)?)];
+        for one in series {
+            chunks.push((one.name.clone(), encode_series(one)?));
+        }
+        Ok(Self {
+            id,
+            attempt_bytes: encode_attempt(attempt)?,
+            run_bytes: encode_run(run)?,
+            brief: Kept::of(run, attempt)?,
+            attempt: attempt.clone(),
+            run: run.clone(),
+            chunks,
+        })
+    }
+}
+
+/// Group and attempt, all of it, and its metrics.
+type New<'a> = (Id, Id, &'a Checked, Vec<(&'a str, f64)>);
 
 impl Writer<'_> {
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
@@ -45,20 +69,58 @@ impl Writer<'_> {
             }
             batch = fresh;
         }
-        self.put_records(&batch)?;
-        self.put_indexes(&batch)?;
+        self.put_all(&batch, unix_ms)?;
+        Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Brings home many attempts that were executed for this ledger elsewhere, as [`import`](Self::import) does of one after the other.
+    pub fn import_many(&mut self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
+        let mut added = Vec::with_capacity(all.len());
+        let mut batch: Vec<Checked> = Vec::new();
+        {
+            let attempts = self.txn.open_table(ATTEMPTS)?;
+            let nonces = self.txn.open_table(NONCES)?;
+            let mut executed: HashMap<[u8; 16], Id> = HashMap::new();
+            for one in all {
+                let (id, nonce) = (one.attempt.id(), one.attempt.nonce.0);
+                let known = match attempts.get(id.0.0)? {
+                    Some(_) => Some(id.0.0),
+                    None => match executed.get(&nonce) {
+                        Some(known) => Some(*known),
+                        None => nonces.get(nonce)?.map(|known| known.value()),
+                    },
+                };
+                added.push(match known {
+                    Some(known) => Added::Known(AttemptId(Digest(known))),
+                    None => {
+                        executed.insert(nonce, id.0.0);
+                        batch.push(Checked::of(one, id.0.0)?);
+                        Added::New(id)
+                    }
+                });
+            }
+        }
+        batch.sort_unstable_by_key(|one| one.id);
+        self.put_all(&batch, unix_ms)?;
+        Ok(added)
+    }
+
+    /// Writes attempts that are not there yet, in the order of their ids.
+    fn put_all(&mut self, batch: &[Checked], unix_ms: i64) -> Result<(), StoreError> {
+        self.put_records(batch)?;
+        self.put_indexes(batch)?;
+        self.put_briefs(batch)?;
         let hidden: BTreeSet<Id> = {
             let table = self.txn.open_table(HIDDEN)?;
             table.iter()?.map(|item| item.map(|(key, _)| key.value())).collect::<Result<_, _>>()?
         };
         let is_hidden = |one: &Checked| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
-        self.put_census(&batch, &is_hidden)?;
+        self.put_census(batch, &is_hidden)?;
         let visible: Vec<&Checked> =
             batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok()).collect();
         self.put_ranking(&visible)?;
         let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
-        self.log_all(entries)?;
-        Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
+        self.log_all(entries)
     }
 
     fn put_records(&self, batch: &[Checked]) -> Result<(), StoreError> {
@@ -112,6 +174,25 @@ impl Writer<'_> {
         Ok(())
     }
 
+    fn put_briefs(&self, batch: &[Checked]) -> Result<(), StoreError> {
+        let shapes: BTreeMap<Id, &[u8]> =
+            batch.iter().map(|one| (one.brief.shape, one.brief.shape_bytes.as_slice())).collect();
+        let mut table = self.txn.open_table(SHAPES)?;
+        for (shape, bytes) in shapes {
+            if table.get(shape)?.is_none() {
+                table.insert(shape, bytes)?;
+            }
+        }
+        let mut rows: Vec<((&str, Id), &[u8])> =
+            batch.iter().map(|one| ((one.run.model(), one.id), one.brief.row.as_slice())).collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        let mut table = self.txn.open_table(BRIEFS)?;
+        for (key, row) in rows {
+            table.insert(key, row)?;
+        }
+        Ok(())
+    }
+
     fn put_census(&self, batch: &[Checked], is_hidden: &dyn Fn(&Checked) -> bool) -> Result<(), StoreError> {
         let mut by_model: BTreeMap<(&str, u8, Id), String> = BTreeMap::new();
         let mut unmeasured: BTreeMap<(&str, &str, Id), (u8, String)> = BTreeMap::new();
@@ -160,40 +241,54 @@ impl Writer<'_> {
                 groups.insert(*group, *run)?;
             }
         }
-        let mut new: Vec<New<'_>> = Vec::new();
-        for (one, group) in visible.iter().zip(&of_group) {
-            let ranked = ranked_metrics(&one.attempt).into_iter();
-            new.extend(ranked.map(|(metric, value)| ((*group, metric, one.id), value, one.run.model())));
-        }
-        new.sort_unstable_by_key(|(key, ..)| *key);
-        let of_one = |a: &New<'_>, b: &New<'_>| a.0.0 == b.0.0 && a.0.1 == b.0.1;
+        let mut new: Vec<New<'_>> = visible
+            .iter()
+            .zip(&of_group)
+            .map(|(one, group)| (*group, one.id, *one, ranked_metrics(&one.attempt)))
+            .collect();
+        new.sort_unstable_by_key(|(group, id, ..)| (*group, *id));
+        let of_one = |a: &New<'_>, b: &New<'_>| a.0 == b.0;
+        let mut gone: Vec<Vec<u8>> = Vec::new();
         for same in new.chunk_by(of_one) {
-            let Some(((group, metric, _), _, model)) = same.first() else { continue };
-            if known.contains(group)
-                && let Some((mean, _)) = group_mean(&values, *group, metric)?
-                && mean.is_finite()
-            {
-                ranking.remove((*model, *metric, ordered(mean), *group))?;
+            let Some((group, _, one, _)) = same.first().filter(|(group, ..)| known.contains(group)) else { continue };
+            let touched: BTreeSet<&str> =
+                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, _)| *name).collect();
+            for (metric, (mean, _)) in group_means(&values, *group)? {
+                if mean.is_finite() && touched.contains(metric.as_str()) {
+                    gone.push(place(one.run.model(), &metric, ordered(mean), *group));
+                }
             }
         }
-        for (key, value, _) in &new {
-            values.insert(*key, value.to_bits())?;
+        gone.sort_unstable();
+        for key in gone {
+            ranking.remove(key.as_slice())?;
         }
-        let mut places: Vec<Place<'_>> = Vec::new();
+        for (group, id, _, metrics) in &new {
+            values.insert(member(*group, *id).as_slice(), pack(metrics).as_slice())?;
+        }
+        let mut places: Vec<(Vec<u8>, u32)> = Vec::new();
         for same in new.chunk_by(of_one) {
-            let Some(((group, metric, _), _, model)) = same.first() else { continue };
-            let found = if known.contains(group) {
-                group_mean(&values, *group, metric)?
-            } else {
-                mean(same.iter().map(|(_, value, _)| *value))
+            let Some((group, _, one, metrics)) = same.first() else { continue };
+            let mut put = |metric: &str, mean: f64, n: u32| {
+                if mean.is_finite() {
+                    places.push((place(one.run.model(), metric, ordered(mean), *group), n));
+                }
             };
-            if let Some((mean, n)) = found.filter(|(mean, _)| mean.is_finite()) {
-                places.push(((*model, *metric, ordered(mean), *group), n));
+            if same.len() == 1 && !known.contains(group) {
+                metrics.iter().for_each(|(metric, value)| put(metric, 0.0 + value, 1));
+                continue;
+            }
+            let touched: BTreeSet<&str> =
+                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, _)| *name).collect();
+            for (metric, (mean, n)) in group_means(&values, *group)? {
+                if touched.contains(metric.as_str()) {
+                    put(&metric, mean, n);
+                }
             }
         }
         places.sort_unstable();
         for (key, n) in places {
-            ranking.insert(key, n)?;
+            ranking.insert(key.as_slice(), n)?;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ pub(super) fn of_model(txn: &ReadTransaction, model: &str) -> Result<Vec<Attempt
 }
 
 /// The attempts of a model that do not count at all, each with its reason.
-fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;
     let range = table.range((model, 1, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
     range
@@ -122,7 +122,11 @@ fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOu
 }
 
 /// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.
-fn unmeasured(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+pub(super) fn unmeasured(
+    txn: &ReadTransaction,
+    model: &str,
+    metric: &str,
+) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
     let table = txn.open_table(UNMEASURED)?;
     let range = table.range((model, metric, [0; 32])..=(model, metric, [0xff; 32]))?;
     range

@@ -1,5 +1,6 @@
 //! What a listing shows of an attempt, derived from its record.
 
+use super::tables::Id;
 use crate::record::{Attempt, AttemptId, Row, Run, Table, Value};
 
 /// Builds the listing row of an attempt.
@@ -56,6 +57,70 @@ pub(super) fn unordered(key: u64) -> f64 {
     f64::from_bits(if key >> 63 == 1 { key & !(1 << 63) } else { !key })
 }
 
+/// The key of an attempt among the values of its group.
+pub(super) fn member(group: Id, attempt: Id) -> [u8; 64] {
+    let mut key = [0; 64];
+    key[..32].copy_from_slice(&group);
+    key[32..].copy_from_slice(&attempt);
+    key
+}
+
+/// Metrics as one value: for each a length, its name, its bits.
+pub(super) fn pack(metrics: &[(&str, f64)]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(metrics.len() * 24);
+    for (name, value) in metrics {
+        put_text(&mut bytes, name);
+        bytes.extend(value.to_bits().to_le_bytes());
+    }
+    bytes
+}
+
+/// Undoes [`pack`]; ends early where the bytes do.
+pub(super) fn unpack(bytes: &[u8]) -> impl Iterator<Item = (&str, f64)> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (name, after) = split_text(rest)?;
+        let (bits, after) = after.split_first_chunk()?;
+        rest = after;
+        Some((name, f64::from_bits(u64::from_le_bytes(*bits))))
+    })
+}
+
+/// What all keys of a model's metric begin with in the ranking.
+pub(super) fn ranking_of(model: &str, metric: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(model.len() + metric.len() + 48);
+    put_text(&mut key, model);
+    put_text(&mut key, metric);
+    key
+}
+
+/// The key of a group in the ranking of a metric: of one metric they are in the order of their means.
+pub(super) fn place(model: &str, metric: &str, mean: u64, group: Id) -> Vec<u8> {
+    let mut key = ranking_of(model, metric);
+    key.extend(mean.to_be_bytes());
+    key.extend(group);
+    key
+}
+
+/// Undoes [`place`].
+pub(super) fn placed(key: &[u8]) -> Option<(&str, &str, u64, Id)> {
+    let (model, rest) = split_text(key)?;
+    let (metric, rest) = split_text(rest)?;
+    let (mean, group) = rest.split_first_chunk()?;
+    Some((model, metric, u64::from_be_bytes(*mean), group.try_into().ok()?))
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes());
+    bytes.extend(text.as_bytes());
+}
+
+fn split_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*len)).ok()?)?;
+    Some((str::from_utf8(text).ok()?, rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +132,23 @@ mod tests {
             prop_assume!(b.is_finite());
             prop_assert_eq!(ordered(a).cmp(&ordered(b)), a.partial_cmp(&b).unwrap());
             prop_assert_eq!(unordered(ordered(a)), a);
+        }
+
+        #[test]
+        fn packed_metrics_and_places_come_back_and_keys_are_in_the_order_of_means(
+            metrics in prop::collection::vec((".{0,6}", any::<f64>()), 0..5),
+            (model, metric) in (".{0,6}", ".{0,6}"), means in any::<[u64; 2]>(),
+        ) {
+            let metrics: Vec<(&str, f64)> = metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let packed = pack(&metrics);
+            let bits = |all: Vec<(&str, f64)>| all.into_iter().map(|(name, value)| (name.to_owned(), value.to_bits())).collect::<Vec<_>>();
+            prop_assert_eq!(bits(unpack(&packed).collect()), bits(metrics.clone()));
+            let keys = means.map(|mean| place(&model, &metric, mean, [7; 32]));
+            prop_assert_eq!(placed(&keys[0]), Some((model.as_str(), metric.as_str(), means[0], [7; 32])));
+            prop_assert_eq!(keys[0].cmp(&keys[1]), means[0].cmp(&means[1]));
+            for cut in 0..packed.len() {
+                prop_assert!(unpack(&packed[..cut]).count() < metrics.len());
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! is hidden) the newest stands, by the hosts' clocks, then by the entry's digest; notes and verdicts are a union. So the order of merges does not matter, and merging
 //! again changes nothing. It goes in batches, each one transaction; one that was cut off goes on where it stopped.
 
+use super::brief::Kept;
 use super::bulk::Checked;
 use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
@@ -26,9 +27,6 @@ const BATCH: usize = 50_000;
 const BATCH_BYTES: usize = 128 << 20;
 /// A batch of sources ends where it has so many bytes; a test has batches of few.
 const SOURCE_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
-
-/// Keys of indexes come in no order, so that a batch touches most of their pages: those stay in memory, up to this size.
-const CACHE_BYTES: usize = 1 << 30;
 
 /// What a merge did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +72,7 @@ impl Store {
             let reader = scope.spawn(|| other.read_batches(wanted, sender));
             for batch in receiver {
                 merged.faults.extend(batch.faults);
-                merged.new += self.write_within(CACHE_BYTES, |writer| writer.import_all(batch.checked, unix_ms))?;
+                merged.new += self.write_many(|writer| writer.import_all(batch.checked, unix_ms))?;
                 progress(merged.new, total);
             }
             reader.join().unwrap_or_else(|_| {
@@ -319,7 +317,8 @@ fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked, Fault> {
         }
         kept.push((name.clone(), chunk));
     }
-    Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept })
+    let brief = Kept::of(&run, &attempt).map_err(|error| fault(error.to_string()))?;
+    Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept, brief })
 }
 
 /// Chunks that take more are decoded one at a time.

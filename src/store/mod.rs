@@ -4,6 +4,7 @@
 //! it, does one short transaction and closes it, and waits its turn, within bounds, while another process has it. This room
 //! knows records and their encodings, and nothing of who made them or what they mean.
 
+mod brief;
 mod bulk;
 mod census;
 mod index;
@@ -24,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use brief::{Brief, Briefs};
 pub use census::Tally;
 pub use merge::Merged;
 pub use query::{Reader, ResolveError};
@@ -101,12 +103,19 @@ from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::C
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
+    #[cfg(test)]
+    disk: Option<std::sync::Arc<tests::Disk>>,
 }
 
 impl Store {
     /// The ledger in that directory, which need not exist yet.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), patience: Duration::from_secs(30) }
+        Self {
+            dir: dir.into(),
+            patience: Duration::from_secs(30),
+            #[cfg(test)]
+            disk: None,
+        }
     }
 
     /// Changes how long a call waits for its turn.
@@ -185,6 +194,14 @@ impl Store {
         self.write_within(CACHE_BYTES, change)
     }
 
+    /// As [`write`](Self::write), of a change of many attempts: more of the file is kept in memory meanwhile.
+    pub fn write_many<T>(
+        &self,
+        change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.write_within(MANY_CACHE_BYTES, change)
+    }
+
     fn write_within<T>(
         &self,
         cache_bytes: usize,
@@ -192,7 +209,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         self.make_private().map_err(|source| StoreError::Io { action: "create", path: self.file(), source })?;
         self.guarded(|| {
-            let database = self.wait(|| builder().set_cache_size(cache_bytes).create(self.file()))?;
+            let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes)))?;
             let mut txn = database.begin_write()?;
             txn.set_quick_repair(true);
             self.initialise(&txn)?;
@@ -219,6 +236,14 @@ impl Store {
             .open(self.file())
             .map(drop)
             .or_else(|error| if error.kind() == std::io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+    }
+
+    fn create(&self, builder: &redb::Builder) -> Result<Database, DatabaseError> {
+        #[cfg(test)]
+        if let Some(disk) = &self.disk {
+            return builder.create_with_backend(disk.open(&self.file())?);
+        }
+        builder.create(self.file())
     }
 
     /// A damaged file makes redb panic in places; a panic is a fault of the file here, and no reason to end the process.
@@ -348,7 +373,8 @@ impl Store {
 ///
 /// - 1: values, ranking and groups.
 /// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
-const INDEXES: u32 = 2;
+/// - 3: `briefs` and `shapes` have what conditions ask.
+const INDEXES: u32 = 3;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;
@@ -372,6 +398,9 @@ impl Handle {
 
 /// What redb keeps in memory of the file, at most.
 const CACHE_BYTES: usize = 64 << 20;
+
+/// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
+const MANY_CACHE_BYTES: usize = 1 << 30;
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();

@@ -1,10 +1,10 @@
 //! Questions to the ledger, answered from one consistent state.
 
 use super::rank::{self, Ranked};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RANKING, RECENT, RUNS, SOURCES, TAGS};
-use super::{INDEXES, StoreError, Tally, census, index_version, verify};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RECENT, RUNS, SOURCES, TAGS};
+use super::{Briefs, INDEXES, StoreError, Tally, census, index_version, verify};
 use crate::record::{
-    Attempt, AttemptId, Change, Digest, Direction, GroupId, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
+    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
     SourceText, Table, Target,
 };
 use crate::wire::{
@@ -185,6 +185,16 @@ impl<'a> Reader<'a> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
     }
 
+    /// What conditions ask of the attempts of a model, without reading their records; none where the indexes are of an older kind.
+    pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {
+        if self.current { Briefs::read(self.txn, model).map(Some) } else { Ok(None) }
+    }
+
+    /// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.
+    pub fn unmeasured(&self, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+        census::unmeasured(self.txn, model, metric)
+    }
+
     /// Every attempt of a model, hidden ones too; of all models where none is named.
     pub fn of_model(&self, model: Option<&str>) -> Result<Vec<AttemptId>, StoreError> {
         match model {
@@ -202,18 +212,7 @@ impl<'a> Reader<'a> {
 
     /// Every model that has a ranking, with its metrics.
     pub fn ranked_metrics(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
-        let table = self.txn.open_table(RANKING)?;
-        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let mut from = (String::new(), String::new());
-        // One look-up for each model and metric, not for each run: jump over all keys of the one just seen.
-        loop {
-            let start = (from.0.as_str(), from.1.as_str(), 0, [0; 32]);
-            let Some(item) = table.range(start..)?.next() else { return Ok(found) };
-            let (key, _) = item?;
-            let (model, metric, ..) = key.value();
-            found.entry(model.to_owned()).or_default().insert(metric.to_owned());
-            from = (model.to_owned(), format!("{metric}\0"));
-        }
+        rank::metrics(self.txn)
     }
 
     /// Every tag.

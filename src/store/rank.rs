@@ -3,12 +3,16 @@
 //! Attempts of runs that differ in their seed alone form a group. A group stands in the ranking of a metric by the mean over its
 //! visible attempts that count; one non-finite value takes the whole group out, since its mean means nothing.
 
-use super::index::{ordered, unordered};
-use super::tables::{ATTEMPTS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, RANKING, RUNS, TOTALS, UNMEASURED, VALUES};
-use super::{StoreError, census};
+use super::index::{member, ordered, pack, place, placed, unordered, unpack};
+use super::tables::{
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_VALUES, RANKING, RUNS, SHAPES, TOTALS,
+    UNMEASURED, VALUES,
+};
+use super::{StoreError, brief, census};
 use crate::record::{Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Run, RunId, Target, Why};
-use crate::wire::{decode_attempt, decode_run};
-use redb::{ReadTransaction, ReadableTable, WriteTransaction};
+use crate::wire::{WireError, decode_attempt, decode_run};
+use redb::{Key, ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// A group's place in the ranking of a metric.
@@ -33,18 +37,23 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
 /// Puts an attempt into every index of what is measured.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let hidden = is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)?;
+    brief::insert(txn, run, id, attempt)?;
     census::change(txn, run.model(), id, attempt, hidden, true)?;
     if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
 }
 
 /// Makes every index of what is measured anew, from the records.
 pub(super) fn rebuild(txn: &WriteTransaction) -> Result<(), StoreError> {
+    txn.delete_table(OLD_VALUES)?;
+    txn.delete_table(OLD_RANKING)?;
     txn.delete_table(VALUES)?;
     txn.delete_table(RANKING)?;
     txn.delete_table(GROUPS)?;
     txn.delete_table(BY_MODEL)?;
     txn.delete_table(UNMEASURED)?;
     txn.delete_table(TOTALS)?;
+    txn.delete_table(BRIEFS)?;
+    txn.delete_table(SHAPES)?;
     let attempts = txn.open_table(ATTEMPTS)?;
     let runs = txn.open_table(RUNS)?;
     for item in attempts.iter()? {
@@ -85,35 +94,45 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     }
     let mut values = txn.open_table(VALUES)?;
     let mut ranking = txn.open_table(RANKING)?;
-    for (metric, value) in ranked_metrics(attempt) {
-        if let Some((mean, _)) = group_mean(&values, group, metric)?
-            && mean.is_finite()
-        {
-            ranking.remove((model, metric, ordered(mean), group))?;
+    let metrics = ranked_metrics(attempt);
+    let before = group_means(&values, group)?;
+    for (metric, _) in &metrics {
+        if let Some((mean, _)) = before.get(*metric).filter(|(mean, _)| mean.is_finite()) {
+            ranking.remove(place(model, metric, ordered(*mean), group).as_slice())?;
         }
-        if add {
-            values.insert((group, metric, id), value.to_bits())?;
-        } else {
-            values.remove((group, metric, id))?;
-        }
-        if let Some((mean, n)) = group_mean(&values, group, metric)?
-            && mean.is_finite()
-        {
-            ranking.insert((model, metric, ordered(mean), group), n)?;
+    }
+    if add {
+        values.insert(member(group, id).as_slice(), pack(&metrics).as_slice())?;
+    } else {
+        values.remove(member(group, id).as_slice())?;
+    }
+    let after = group_means(&values, group)?;
+    for (metric, _) in &metrics {
+        if let Some((mean, n)) = after.get(*metric).filter(|(mean, _)| mean.is_finite()) {
+            ranking.insert(place(model, metric, ordered(*mean), group).as_slice(), *n)?;
         }
     }
     Ok(())
 }
 
-pub(super) fn group_mean(
-    values: &impl ReadableTable<(Id, &'static str, Id), u64>,
+/// Every metric's mean over a group, and of how many values it is. Summed in the order of the attempts' ids: the bits of a mean are a key.
+pub(super) fn group_means(
+    values: &impl ReadableTable<&'static [u8], &'static [u8]>,
     group: Id,
-    metric: &str,
-) -> Result<Option<(f64, u32)>, StoreError> {
-    let range = values.range((group, metric, [0; 32])..=(group, metric, [0xff; 32]))?;
-    let values: Vec<f64> =
-        range.map(|item| item.map(|(_, bits)| f64::from_bits(bits.value()))).collect::<Result<_, _>>()?;
-    Ok(mean(values.into_iter()))
+) -> Result<BTreeMap<String, (f64, u32)>, StoreError> {
+    let mut found: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+    let (low, high) = (member(group, [0; 32]), member(group, [0xff; 32]));
+    for item in values.range(low.as_slice()..=high.as_slice())? {
+        let (_, bytes) = item?;
+        for (name, value) in unpack(bytes.value()) {
+            match found.get_mut(name) {
+                Some((sum, n)) => (*sum, *n) = (*sum + value, *n + 1),
+                None => drop(found.insert(name.to_owned(), (0.0 + value, 1))),
+            }
+        }
+    }
+    found.values_mut().for_each(|(sum, n)| *sum /= f64::from(*n));
+    Ok(found)
 }
 
 /// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite.
@@ -158,13 +177,19 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), Stor
 
 /// Names a group by the run of an attempt that still has a value in it.
 fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
-    let attempt = {
+    let attempt: Id = {
         let values = txn.open_table(VALUES)?;
-        let mut range = values.range((group, "", [0; 32])..)?;
-        match range.next().transpose()? {
-            Some((key, _)) if key.value().0 == group => key.value().2,
-            _ => return Ok(()),
+        let (low, high) = (member(group, [0; 32]), member(group, [0xff; 32]));
+        let mut found = None;
+        for item in values.range(low.as_slice()..=high.as_slice())? {
+            let (key, bytes) = item?;
+            if unpack(bytes.value()).next().is_some() {
+                found = key.value().get(32..).and_then(|id| id.try_into().ok());
+                break;
+            }
         }
+        let Some(found) = found else { return Ok(()) };
+        found
     };
     let run = {
         let table = txn.open_table(ATTEMPTS)?;
@@ -175,6 +200,18 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// A table of the indexes; none in a ledger whose indexes are of an older kind.
+fn open<K: Key + 'static, V: Value + 'static>(
+    txn: &ReadTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
+    match txn.open_table(table) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Shows the groups of a model by a metric, best first, until told to stop.
 pub(super) fn walk(
     txn: &ReadTransaction,
@@ -183,9 +220,10 @@ pub(super) fn walk(
     direction: Direction,
     visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
 ) -> Result<(), StoreError> {
-    let ranking = txn.open_table(RANKING)?;
+    let Some(ranking) = open(txn, RANKING)? else { return Ok(()) };
     let groups = txn.open_table(GROUPS)?;
-    let mut range = ranking.range((model, metric, 0, [0; 32])..=(model, metric, u64::MAX, [0xff; 32]))?;
+    let (low, high) = (place(model, metric, 0, [0; 32]), place(model, metric, u64::MAX, [0xff; 32]));
+    let mut range = ranking.range(low.as_slice()..=high.as_slice())?;
     loop {
         let item = match direction {
             Direction::Minimize => range.next(),
@@ -199,14 +237,13 @@ pub(super) fn walk(
     }
 }
 
-fn ranked(
-    groups: &impl ReadableTable<Id, Id>,
-    (_, _, mean, group): (&str, &str, u64, Id),
-    n: u32,
-) -> Result<Ranked, StoreError> {
+fn ranked(groups: &impl ReadableTable<Id, Id>, key: &[u8], n: u32) -> Result<Ranked, StoreError> {
+    let (_, _, mean, group) = placed(key).ok_or(FAULT)?;
     let run = groups.get(group)?.map(|run| run.value()).unwrap_or_default();
     Ok(Ranked { group: GroupId(Digest(group)), run: RunId(Digest(run)), mean: unordered(mean), n })
 }
+
+const FAULT: WireError = WireError::Shape { what: "a place in a ranking", fault: "it is cut short" };
 
 /// The best groups of a model by a metric, best first, at most `limit`. Of groups with the same mean those with the smaller ids are taken.
 pub(super) fn best(
@@ -232,8 +269,8 @@ pub(super) fn best(
         found.retain(is_above);
         let ranking = txn.open_table(RANKING)?;
         let groups = txn.open_table(GROUPS)?;
-        let ties = ranking.range((model, metric, cut, [0; 32])..=(model, metric, cut, [0xff; 32]))?;
-        for item in ties.take(wanted - found.len()) {
+        let (low, high) = (place(model, metric, cut, [0; 32]), place(model, metric, cut, [0xff; 32]));
+        for item in ranking.range(low.as_slice()..=high.as_slice())?.take(wanted - found.len()) {
             let (key, n) = item?;
             found.push(ranked(&groups, key.value(), n.value())?);
         }
@@ -243,12 +280,33 @@ pub(super) fn best(
 
 /// The values of a metric in a group, by attempt.
 pub(super) fn values(txn: &ReadTransaction, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
-    let table = txn.open_table(VALUES)?;
-    let range = table.range((group.0.0, metric, [0; 32])..=(group.0.0, metric, [0xff; 32]))?;
-    range
-        .map(|item| {
-            let (key, bits) = item?;
-            Ok((AttemptId(Digest(key.value().2)), f64::from_bits(bits.value())))
-        })
-        .collect()
+    let Some(table) = open(txn, VALUES)? else { return Ok(Vec::new()) };
+    let (low, high) = (member(group.0.0, [0; 32]), member(group.0.0, [0xff; 32]));
+    let mut found = Vec::new();
+    for item in table.range(low.as_slice()..=high.as_slice())? {
+        let (key, bytes) = item?;
+        let value = unpack(bytes.value()).find(|(name, _)| *name == metric).map(|(_, value)| value);
+        if let Some(value) = value
+            && let Some(id) = key.value().get(32..).and_then(|id| id.try_into().ok())
+        {
+            found.push((AttemptId(Digest(id)), value));
+        }
+    }
+    Ok(found)
+}
+
+/// Every model that has a ranking, with its metrics.
+pub(super) fn metrics(txn: &ReadTransaction) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let Some(table) = open(txn, RANKING)? else { return Ok(found) };
+    let mut from = Vec::new();
+    // One look-up for each model and metric, not for each run: jump over all keys of the one just seen.
+    loop {
+        let Some(item) = table.range(from.as_slice()..)?.next() else { return Ok(found) };
+        let (key, _) = item?;
+        let (model, metric, ..) = placed(key.value()).ok_or(FAULT)?;
+        found.entry(model.to_owned()).or_default().insert(metric.to_owned());
+        from = place(model, metric, u64::MAX, [0xff; 32]);
+        from.push(0);
+    }
 }

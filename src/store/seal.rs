@@ -2,8 +2,8 @@
 
 use super::merge::{Standing, standing};
 use super::tables::{
-    ATTEMPTS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS, SOURCES,
-    TAGS, TOTALS, UNMEASURED, VALUES,
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS,
+    SHAPES, SOURCES, TAGS, TOTALS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
 use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, SourceText, Target};
@@ -71,6 +71,8 @@ impl<'txn> Writer<'txn> {
         txn.open_table(BY_MODEL)?;
         txn.open_table(UNMEASURED)?;
         txn.open_table(TOTALS)?;
+        txn.open_table(BRIEFS)?;
+        txn.open_table(SHAPES)?;
         txn.open_table(TAGS)?;
         txn.open_table(NOTES)?;
         txn.open_table(HIDDEN)?;

@@ -26,16 +26,25 @@ pub(super) const BY_RUN: TableDefinition<(Id, Id), u8> = TableDefinition::new("b
 pub(super) const NONCES: TableDefinition<[u8; 16], Id> = TableDefinition::new("nonces");
 /// Start time and attempt to listing row.
 pub(super) const RECENT: TableDefinition<(i64, Id), &[u8]> = TableDefinition::new("recent");
-/// Group, metric and attempt to the metric's bits; attempts that do not count are left out.
-pub(super) const VALUES: TableDefinition<(Id, &str, Id), u64> = TableDefinition::new("values");
-/// Model, metric, ordered mean and group to the number of values in the mean.
-pub(super) const RANKING: TableDefinition<(&str, &str, u64, Id), u32> = TableDefinition::new("ranking");
+/// Group and attempt, one after the other, to its metrics' names and bits; attempts that do not count are left out. Keys are bytes here and below
+/// because most of the work of a merge is comparing them.
+pub(super) const VALUES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("measured");
+/// Model, metric, ordered mean and group, as `place` joins them, to the number of values in the mean.
+pub(super) const RANKING: TableDefinition<&[u8], u32> = TableDefinition::new("places");
+/// What these two were until the indexes' second kind.
+pub(super) const OLD_VALUES: TableDefinition<(Id, &str, Id), u64> = TableDefinition::new("values");
+/// See [`OLD_VALUES`].
+pub(super) const OLD_RANKING: TableDefinition<(&str, &str, u64, Id), u32> = TableDefinition::new("ranking");
 /// Model, standing and attempt to the reason of that standing: 0 counts, 1 failed, 2 interrupted, 3 tainted, 4 hidden.
 pub(super) const BY_MODEL: TableDefinition<(&str, u8, Id), &str> = TableDefinition::new("by_model");
 /// Model, metric and attempt, of attempts that count but not in this metric: kind (0 missing, 1 not finite, 2 tainted) and reason.
 pub(super) const UNMEASURED: TableDefinition<(&str, &str, Id), (u8, &str)> = TableDefinition::new("unmeasured");
 /// Model and metric to the number of attempts that count; the empty metric has all.
 pub(super) const TOTALS: TableDefinition<(&str, &str), u64> = TableDefinition::new("totals");
+/// Model and attempt to what conditions ask of it: digest of its names, run, group, values.
+pub(super) const BRIEFS: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("briefs");
+/// Digest of names to these.
+pub(super) const SHAPES: TableDefinition<Id, &[u8]> = TableDefinition::new("shapes");
 /// Group to one of its runs.
 pub(super) const GROUPS: TableDefinition<Id, Id> = TableDefinition::new("groups");
 /// Tag to target: kind byte (0 run, 1 attempt) and digest.

@@ -1,6 +1,9 @@
 mod census;
+mod disk;
 mod flips;
 mod merge;
+
+pub(super) use disk::Disk;
 
 use super::*;
 use crate::record::{

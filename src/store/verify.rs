@@ -150,7 +150,7 @@ fn check_attempts(
         let row = index::row(AttemptId(Digest(key)), run, &attempt);
         expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
         expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);
-        expected.measured.push(Measured::of(key, run, &attempt));
+        expected.measured.push(Measured::of(key, run, &attempt)?);
     }
     for item in chunks.iter()? {
         let (key, _) = item?;

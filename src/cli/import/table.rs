@@ -39,9 +39,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             args.file.display()
         ));
     }
-    let added = context.store().write(|writer| {
-        results.sealed.iter().map(|sealed| writer.import(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
-    })?;
+    let added = context.store().write_many(|writer| writer.import_many(&results.sealed, clock::unix_ms()))?;
     let models = models(&results, &added);
     context.answer(|| text(&results, &models), || value(&results, &models))?;
     Ok(if results.sealed.is_empty() { exit::NO } else { exit::YES })

@@ -1,13 +1,14 @@
 //! Rebuilds the indexes that questions are answered from, and compares.
 
 use super::super::StoreError;
+use super::super::brief::Kept;
 use super::super::census::Census;
-use super::super::index::ordered;
+use super::super::index::{member, ordered, pack, place};
 use super::super::query::Reader;
 use super::super::rank::{mean, ranked_metrics};
-use super::super::tables::{BY_MODEL, Id, RANKING, TOTALS, UNMEASURED, VALUES};
+use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNMEASURED, VALUES};
 use super::{Verification, compare};
-use crate::record::{Attempt, Run};
+use crate::record::{Attempt, Digest, Run};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +22,16 @@ pub(super) struct Measured {
     counted: Vec<String>,
     unmeasured: Vec<(String, u8, String)>,
     ranked: Vec<(String, f64)>,
+    shape: Id,
+    brief: Digest,
 }
 
 impl Measured {
-    pub(super) fn of(id: Id, run: &Run, attempt: &Attempt) -> Self {
+    pub(super) fn of(id: Id, run: &Run, attempt: &Attempt) -> Result<Self, StoreError> {
+        let brief = Kept::of(run, attempt)?;
         let census = Census::of(attempt, false);
         let owned = |(name, kind, reason): (&str, u8, String)| (name.to_owned(), kind, reason);
-        Self {
+        Ok(Self {
             id,
             run: run.id.0.0,
             group: run.parts.group_id().0.0,
@@ -36,19 +40,21 @@ impl Measured {
             counted: census.counted.into_iter().map(str::to_owned).collect(),
             unmeasured: census.unmeasured.into_iter().map(owned).collect(),
             ranked: ranked_metrics(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        }
+            shape: brief.shape,
+            brief: Digest::of(&brief.row),
+        })
     }
 }
 
-/// Model, metric, ordered mean and group to the number of values.
-type Ranking = BTreeMap<(String, String, u64, Id), u32>;
+/// A place to the number of values.
+type Ranking = BTreeMap<Vec<u8>, u32>;
 
 #[derive(Default)]
 struct Expected {
     by_model: BTreeMap<(String, u8, Id), String>,
     totals: BTreeMap<(String, String), u64>,
     unmeasured: BTreeMap<(String, String, Id), (u8, String)>,
-    values: BTreeMap<(Id, String, Id), u64>,
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
     groups: BTreeMap<(String, String, Id), Vec<f64>>,
 }
 
@@ -69,8 +75,12 @@ impl Expected {
             for (metric, kind, reason) in &one.unmeasured {
                 expected.unmeasured.insert((model(), metric.clone(), one.id), (*kind, reason.clone()));
             }
+            if one.standing.0 == 0 {
+                let metrics: Vec<(&str, f64)> =
+                    one.ranked.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+                expected.values.insert(member(one.group, one.id).to_vec(), pack(&metrics));
+            }
             for (metric, value) in &one.ranked {
-                expected.values.insert((one.group, metric.clone(), one.id), value.to_bits());
                 expected.groups.entry((model(), metric.clone(), one.group)).or_default().push(*value);
             }
         }
@@ -83,7 +93,7 @@ impl Expected {
             // Summed as they were: the bits of the mean are the key.
             let Some((mean, n)) = mean(values.iter().copied()) else { continue };
             if mean.is_finite() {
-                ranking.insert((model.clone(), metric.clone(), ordered(mean), *group), n);
+                ranking.insert(place(model, metric, ordered(mean), *group), n);
             }
         }
         ranking
@@ -105,16 +115,14 @@ pub(super) fn check(
     let expected = Expected::of(measured, hidden);
     let mut actual = BTreeMap::new();
     for item in txn.open_table(VALUES)?.iter()? {
-        let (key, bits) = item?;
-        let (group, metric, attempt) = key.value();
-        actual.insert((group, metric.to_owned(), attempt), bits.value());
+        let (key, metrics) = item?;
+        actual.insert(key.value().to_vec(), metrics.value().to_vec());
     }
     compare("values", &actual, &expected.values, found);
     let mut actual = BTreeMap::new();
     for item in txn.open_table(RANKING)?.iter()? {
         let (key, n) = item?;
-        let (model, metric, mean, group) = key.value();
-        actual.insert((model.to_owned(), metric.to_owned(), mean, group), n.value());
+        actual.insert(key.value().to_vec(), n.value());
     }
     compare("ranking", &actual, &expected.ranking(), found);
     let mut actual = BTreeMap::new();
@@ -138,5 +146,34 @@ pub(super) fn check(
         actual.insert((model.to_owned(), metric.to_owned()), count.value());
     }
     compare("totals", &actual, &expected.totals, found);
+    check_briefs(reader, measured, found)
+}
+
+fn check_briefs(reader: &Reader<'_>, measured: &[Measured], found: &mut Verification) -> Result<(), StoreError> {
+    let txn = reader.txn();
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(BRIEFS)?.iter()? {
+        let (key, row) = item?;
+        let (model, attempt) = key.value();
+        actual.insert((model.to_owned(), attempt), Digest::of(row.value()));
+    }
+    let expected = measured.iter().map(|one| ((one.model.clone(), one.id), one.brief)).collect();
+    compare("briefs", &actual, &expected, found);
+    // Names that nobody has any more may stay.
+    let mut actual = BTreeSet::new();
+    for item in txn.open_table(SHAPES)?.iter()? {
+        let (key, names) = item?;
+        let key = Digest(key.value());
+        found.index_entries += 1;
+        if Digest::of(names.value()) == key {
+            actual.insert(key.0);
+        } else {
+            found.fault(format!("index `shapes`, names {key}"), "they do not match their digest");
+        }
+    }
+    let missing = measured.iter().map(|one| one.shape).collect::<BTreeSet<_>>().difference(&actual).count();
+    if missing > 0 {
+        found.fault("index `shapes`", format!("{missing} entries missing"));
+    }
     Ok(())
 }

@@ -1,0 +1,165 @@
+//! The question with conditions, answered from what the indexes have of each attempt; records are read of those alone that are shown.
+
+use super::scan::{Asking, Question};
+use super::{Args, TIMES};
+use crate::analysis::{Asked, Configuration, Contender, Measured};
+use crate::cli::failure::Failure;
+use crate::cli::selection::Selected;
+use crate::record::{AttemptId, Direction, GroupId, LeftOut, Names, RunId, Value, Why, known_metric};
+use crate::report::Ranking;
+use crate::store::{Brief, Reader, StoreError};
+use crate::wire::Known;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+/// The answer; none where only the records can tell: if what does not count is asked for, a fact or a list, if nothing matches, or if something is
+/// wrong with the question.
+pub(super) fn by_briefs(
+    reader: &Reader<'_>,
+    args: &Args,
+    direction: Direction,
+) -> Result<Result<Option<Ranking>, Failure>, StoreError> {
+    if args.selection.takes_in_more() {
+        return Ok(Ok(None));
+    }
+    let Some(briefs) = reader.briefs(&args.model)? else { return Ok(Ok(None)) };
+    let mut names = Names::known();
+    names.add(&briefs.names());
+    let (trials, others) = (Vec::new(), Vec::new());
+    let selected = Selected { trials, others, names, admitted: BTreeSet::new() };
+    let Ok((asking, condition)) =
+        Asking::of(args, &selected).and_then(|asking| Ok((asking, args.selection.condition(&selected.names)?)))
+    else {
+        return Ok(Ok(None));
+    };
+    let mut fields = condition.fields();
+    fields.extend(asking.by.iter().cloned());
+    let metrics = TIMES.into_iter().chain([args.metric.as_str()]).map(str::to_owned);
+    let metrics = metrics.chain(asking.at_least.iter().map(|(metric, _)| metric.clone()));
+    let columns = Columns::read(reader, &args.model, fields.into_iter().collect(), metrics.collect())?;
+    let rows = briefs.ask(&columns.fields, &columns.metrics)?;
+    if rows.iter().any(|row| row.values.contains(&Known::Unsaid)) {
+        return Ok(Ok(None));
+    }
+    let columns = Rc::new(columns);
+    let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns) };
+    let (trials, others): (Vec<_>, Vec<_>) =
+        rows.into_iter().map(of_row).partition(|trial| condition.matches(&|name| trial.field(name)));
+    if trials.is_empty() {
+        return Ok(Ok(None));
+    }
+    let selected = Selected { trials, others, ..selected };
+    let contender = |one: &Configuration<'_, BriefTrial>| contender(reader, args, one);
+    let unit = unit(reader, args, &selected.trials)?;
+    let question = Question { args, direction, selected: &selected, names: &asking, contender: &contender };
+    Ok(question.answer(reader, unit).map(Some))
+}
+
+/// What is asked of each attempt.
+struct Columns {
+    fields: Vec<String>,
+    metrics: Vec<String>,
+    /// For each of the metrics the attempts that count, but not in it.
+    unmeasured: Vec<HashMap<AttemptId, LeftOut>>,
+}
+
+impl Columns {
+    fn read(
+        reader: &Reader<'_>,
+        model: &str,
+        fields: Vec<String>,
+        mut metrics: Vec<String>,
+    ) -> Result<Self, StoreError> {
+        metrics.sort_unstable();
+        metrics.dedup();
+        let of_metric = |metric: &String| Ok(reader.unmeasured(model, metric)?.into_iter().collect());
+        let unmeasured = metrics.iter().map(of_metric).collect::<Result<_, StoreError>>()?;
+        Ok(Self { fields, metrics, unmeasured })
+    }
+}
+
+/// An attempt without its record.
+struct BriefTrial {
+    row: Brief,
+    columns: Rc<Columns>,
+}
+
+impl BriefTrial {
+    fn value(&self, at: usize) -> Option<Value> {
+        match self.row.values.get(at)? {
+            Known::Is(value) => Some(value.clone()),
+            Known::Nothing | Known::Unsaid => None,
+        }
+    }
+
+    /// Where a metric is among the columns.
+    fn column(&self, metric: &str) -> Option<usize> {
+        self.columns.metrics.iter().position(|column| column == metric)
+    }
+
+    /// Whether it has such a metric, with or without a value.
+    fn has(&self, metric: &str) -> bool {
+        let Some(at) = self.column(metric) else { return false };
+        let is_unmeasured = self.columns.unmeasured.get(at).is_some_and(|of| of.contains_key(&self.row.id));
+        is_unmeasured || self.value(self.columns.fields.len() + at).is_some()
+    }
+}
+
+impl Asked for BriefTrial {
+    fn id(&self) -> AttemptId {
+        self.row.id
+    }
+
+    fn run_id(&self) -> RunId {
+        self.row.run
+    }
+
+    fn group(&self) -> GroupId {
+        self.row.group
+    }
+
+    fn field(&self, name: &str) -> Option<Value> {
+        self.value(self.columns.fields.iter().position(|field| field == name)?)
+    }
+
+    /// Nothing is admitted here that does not count.
+    fn measured(&self, metric: &str, _admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
+        let absent = || LeftOut { why: Why::Absent, reason: String::new() };
+        if let Some(left) = &self.row.left_out {
+            return Err(left.clone());
+        }
+        let at = self.column(metric).ok_or_else(absent)?;
+        if let Some(left) = self.columns.unmeasured.get(at).and_then(|of| of.get(&self.row.id)) {
+            return Err(left.clone());
+        }
+        self.value(self.columns.fields.len() + at).and_then(|value| value.as_float()).ok_or_else(absent)
+    }
+}
+
+/// The configuration as it is shown, with what the records say of its uncertainties.
+fn contender(
+    reader: &Reader<'_>,
+    args: &Args,
+    one: &Configuration<'_, BriefTrial>,
+) -> Result<Option<Contender>, StoreError> {
+    let nothing = BTreeSet::new();
+    let Some(run) = one.first().map(|trial| reader.run(trial.row.run)).transpose()?.flatten() else { return Ok(None) };
+    let mut measured = Vec::new();
+    for trial in &one.trials {
+        let Ok(value) = trial.measured(&args.metric, &nothing) else { continue };
+        let Some(attempt) = reader.attempt(trial.row.id)? else { continue };
+        measured.push(Measured::of(trial.row.id, &attempt, &args.metric, value));
+    }
+    Ok(Some(Contender { run, agreed: one.agreed.clone(), measured }))
+}
+
+/// The unit of the metric, as the attempts have it.
+fn unit(reader: &Reader<'_>, args: &Args, trials: &[BriefTrial]) -> Result<String, StoreError> {
+    let first = trials.iter().find(|trial| trial.has(&args.metric));
+    let attempt = first.map(|trial| reader.attempt(trial.row.id)).transpose()?.flatten();
+    let unit = attempt.and_then(|attempt| Some(attempt.metrics.get(&args.metric)?.unit.clone()));
+    Ok(unit.or_else(|| known_metric(&args.metric).map(|known| known.unit.to_owned())).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

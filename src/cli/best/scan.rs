@@ -1,0 +1,134 @@
+//! The question with conditions: what it has in common wherever the attempts come from, and from their records.
+
+use super::{Args, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
+use crate::analysis::{Asked, Configuration, Contender, Place, Summary, configurations, count_left_out, place};
+use crate::cli::failure::Failure;
+use crate::cli::selection::Selected;
+use crate::record::{Direction, RunId};
+use crate::report::{self, Baseline, Ranking};
+use crate::store::{Reader, Store, StoreError};
+use std::convert::Infallible;
+
+/// The question answered from all records of the model.
+pub(super) fn by_scan(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+    let selected = args.selection.select_from(store, Some(&args.model))?;
+    let names = Asking::of(args, &selected)?;
+    let contender = |one: &Configuration<'_>| Ok(one.contender(&args.metric, &selected.admitted));
+    let question = Question { args, direction, selected: &selected, names: &names, contender: &contender };
+    store.read(|reader| Ok(question.answer(reader, selected.unit(&args.metric))))?
+}
+
+/// The full names that a person means.
+pub(super) struct Asking {
+    pub(super) by: Vec<String>,
+    pub(super) at_least: Vec<(String, f64)>,
+}
+
+impl Asking {
+    pub(super) fn of<T>(args: &Args, selected: &Selected<T>) -> Result<Self, Failure> {
+        let by = args.group_by.iter().map(|name| selected.full_name(name, "--group-by")).collect::<Result<_, _>>()?;
+        let full = |(metric, least): &(String, f64)| Ok((selected.metric(metric, "--at-least")?, *least));
+        let at_least = args.at_least.iter().map(full).collect::<Result<_, Failure>>()?;
+        Ok(Self { by, at_least })
+    }
+}
+
+/// Makes of a configuration one that can be shown.
+type Show<'a, T> = dyn Fn(&Configuration<'_, T>) -> Result<Option<Contender>, StoreError> + 'a;
+
+/// What is asked of which attempts.
+pub(super) struct Question<'a, T> {
+    pub(super) args: &'a Args,
+    pub(super) direction: Direction,
+    pub(super) selected: &'a Selected<T>,
+    pub(super) names: &'a Asking,
+    /// The configuration as it is shown, if the metric counts in any of its attempts.
+    pub(super) contender: &'a Show<'a, T>,
+}
+
+impl<T: Asked> Question<'_, T> {
+    pub(super) fn answer(&self, reader: &Reader<'_>, unit: String) -> Result<Ranking, Failure> {
+        let Self { args, direction, selected, names, .. } = self;
+        let mut found = configurations(&selected.trials, &names.by);
+        let mut unmet = Vec::new();
+        for (metric, least) in &names.at_least {
+            let before = found.len();
+            found.retain(|one| one.mean(metric, &selected.admitted).is_some_and(|mean| mean >= *least));
+            unmet.push((format!("{metric} of at least {}", report::significant(*least)), before - found.len()));
+        }
+        // As the index counts: siblings of an attempt with a value that is not finite are among them.
+        let counts = |trial: &&&T| trial.measured(&args.metric, &selected.admitted).is_ok();
+        let counted = found.iter().map(|one| one.trials.iter().filter(counts).count() as u64).sum();
+        let mut contenders = Vec::new();
+        for one in self.first_ones(&found) {
+            contenders.extend((self.contender)(one)?);
+        }
+        let places = place(contenders, *direction, args.limit(), args.tolerance);
+        let mut ranking = args.ranking(*direction, unit, places);
+        ranking.left_out = count_left_out(&selected.trials, &args.metric, &selected.admitted).1;
+        ranking.counted = counted;
+        ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
+        ranking.ids = ids(reader, &ranking.places)?;
+        let stated = stated_baseline(reader, args)??;
+        ranking.baseline = self.baseline(reader, &found, &ranking.places, stated)?;
+        if let Some(baseline) = &mut ranking.baseline {
+            baseline.id = reader.short(baseline.run.id.0)?;
+        }
+        Ok(ranking)
+    }
+
+    /// As many as are shown, in the order of [`place`]: what the others are is not told.
+    fn first_ones<'b>(&self, found: &'b [Configuration<'b, T>]) -> Vec<&'b Configuration<'b, T>> {
+        let ranked = |one: &'b Configuration<'b, T>| {
+            let values = one.values(&self.args.metric, &self.selected.admitted);
+            Some((Summary::of(&values)?.mean, one.first()?.group(), one))
+        };
+        let mut ranked: Vec<_> = found.iter().filter_map(ranked).collect();
+        ranked.sort_by(|a, b| {
+            let order = a.0.total_cmp(&b.0);
+            let order = if self.direction == Direction::Maximize { order.reverse() } else { order };
+            order.then_with(|| a.1.cmp(&b.1))
+        });
+        ranked.truncate(self.args.limit());
+        ranked.into_iter().map(|(.., one)| one).collect()
+    }
+
+    fn baseline(
+        &self,
+        reader: &Reader<'_>,
+        found: &[Configuration<'_, T>],
+        places: &[Place],
+        stated: Option<Stated>,
+    ) -> Result<Option<Baseline>, Failure> {
+        let Self { args, selected, names, .. } = self;
+        let Some(first) = places.first() else { return Ok(None) };
+        let own: Vec<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
+        let is_first = |one: &Configuration<'_, T>| one.trials.iter().any(|trial| own.contains(&trial.id()));
+        let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
+        let mean = |one: &Configuration<'_, T>, metric: &str| one.mean(metric, &selected.admitted);
+        let beside = |other: &Configuration<'_, T>, metric: f64, run, what: &str| {
+            let common = common_time(|time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
+            let time = common.unwrap_or_else(|never| match never {});
+            baseline((run, what), (first.summary.mean, metric), time, is_first(other))
+        };
+        if let Some(stated) = &stated {
+            let group = stated.run.parts.group_id();
+            let holds = |one: &&Configuration<'_, T>| one.trials.iter().any(|trial| trial.group() == group);
+            // What the conditions leave out may still be held against.
+            let all = configurations(selected.trials.iter().chain(&selected.others), &names.by);
+            let usable = found.iter().chain(&all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
+            let beside = usable.map(|(one, metric)| beside(one, metric, stated.run.clone(), &stated.what));
+            match beside {
+                Some(Some(found)) => return Ok(Some(found)),
+                Some(None) => stated.unusable(&is_zero(args))?,
+                None => stated.unusable(&has_none(args))?,
+            }
+        }
+        let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
+        let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
+        let Some((_, metric, fastest)) = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { return Ok(None) };
+        let run: Option<RunId> = fastest.first().map(|trial| trial.run_id());
+        let run = run.map(|run| reader.run(run)).transpose()?.flatten();
+        Ok(run.and_then(|run| beside(fastest, metric, run, "the fastest")))
+    }
+}

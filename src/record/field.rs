@@ -1,0 +1,265 @@
+//! Everything that a run and an attempt can be asked for by a name, and which names there are.
+//!
+//! Four kinds of names, in the order in which a short name is looked for: what is hashed, metrics, settings, and what else was
+//! recorded. So `gpus` is the cell's field though a fact may end in the same word.
+
+use super::{Attempt, KNOWN_METRICS, Part, Run, Table, Value};
+use std::collections::BTreeSet;
+
+/// The names that conditions may use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Names {
+    /// Fields of the identity, seed and parts among them.
+    pub identity: BTreeSet<String>,
+    /// Metrics.
+    pub metrics: BTreeSet<String>,
+    /// Fields that are recorded only, and how the attempt ended.
+    pub settings: BTreeSet<String>,
+    /// Facts.
+    pub facts: BTreeSet<String>,
+}
+
+impl Names {
+    /// The names that every attempt has, whatever was run.
+    pub fn known() -> Self {
+        let parts = Part::ALL.into_iter().filter(|part| *part != Part::Config).map(|part| part.name().to_owned());
+        Self {
+            identity: parts.collect(),
+            metrics: KNOWN_METRICS.iter().map(|metric| metric.name.to_owned()).collect(),
+            settings: [OUTCOME.to_owned()].into(),
+            facts: BTreeSet::new(),
+        }
+    }
+
+    /// Adds what others have.
+    pub fn add(&mut self, other: &Self) {
+        self.identity.extend(other.identity.iter().cloned());
+        self.metrics.extend(other.metrics.iter().cloned());
+        self.settings.extend(other.settings.iter().cloned());
+        self.facts.extend(other.facts.iter().cloned());
+    }
+
+    /// Adds the names of a run.
+    pub fn add_run(&mut self, run: &Run) {
+        self.identity.extend(run.config().keys().cloned());
+        for part in WITH_FIELDS {
+            if let Value::Table(_) = run.parts.value(part) {
+                let inner = run.parts.value(part).flatten().into_keys();
+                self.identity.extend(inner.map(|name| format!("{part}.{name}")));
+            }
+        }
+    }
+
+    /// Adds the names of an attempt.
+    pub fn add_attempt(&mut self, attempt: &Attempt) {
+        self.metrics.extend(attempt.metrics.keys().cloned());
+        self.settings.extend(attempt.settings.keys().cloned());
+        self.facts.extend(Value::Table(attempt.facts.clone()).flatten().into_keys());
+    }
+
+    /// The kinds, in the order in which short names are looked for.
+    pub fn tiers(&self) -> [&BTreeSet<String>; 4] {
+        [&self.identity, &self.metrics, &self.settings, &self.facts]
+    }
+
+    /// Whether the name is one that all attempts of a configuration agree on, whatever their seed.
+    pub fn is_of_configuration(&self, name: &str) -> bool {
+        name != Part::Seed.name() && self.identity.contains(name)
+    }
+}
+
+const OUTCOME: &str = "outcome";
+/// The parts that may have fields, the configuration apart.
+const WITH_FIELDS: [Part; 5] = [Part::Program, Part::Container, Part::Cuda, Part::Driver, Part::Device];
+
+/// Which kind of name it is; facts are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A field of the identity.
+    Identity,
+    /// A metric.
+    Metric,
+    /// A field that is recorded only, or how the attempt ended.
+    Setting,
+}
+
+/// Shows the names that an attempt has, facts apart, with the values that [`field`] finds. Of a name that comes twice the first one counts.
+pub fn each_field(run: &Run, attempt: &Attempt, visit: &mut dyn FnMut(Kind, &str, Option<&Value>)) {
+    for (name, value) in run.config() {
+        visit(Kind::Identity, name, Some(value));
+    }
+    for part in Part::ALL.into_iter().filter(|part| *part != Part::Config) {
+        visit(Kind::Identity, part.name(), of_part(run, part.name()).as_ref());
+    }
+    for part in WITH_FIELDS {
+        let value = run.parts.value(part);
+        let Value::Table(table) = &value else { continue };
+        for name in value.flatten().into_keys() {
+            visit(Kind::Identity, &format!("{part}.{name}"), within(table, &name).as_ref());
+        }
+    }
+    for (name, metric) in &attempt.metrics {
+        visit(Kind::Metric, name, metric.value.map(Value::Float).as_ref());
+    }
+    visit(Kind::Setting, OUTCOME, Some(&attempt.outcome.name().into()));
+    for (name, value) in &attempt.settings {
+        visit(Kind::Setting, name, Some(value));
+    }
+}
+
+/// Shows the names of an attempt's facts.
+pub fn each_fact(attempt: &Attempt, visit: &mut dyn FnMut(&str)) {
+    fn walk(path: &mut String, table: &Table, visit: &mut dyn FnMut(&str)) {
+        for (name, value) in table {
+            let before = path.len();
+            if before > 0 {
+                path.push('.');
+            }
+            path.push_str(name);
+            match value {
+                Value::Table(inner) => walk(path, inner, visit),
+                _ => visit(path),
+            }
+            path.truncate(before);
+        }
+    }
+    walk(&mut String::new(), &attempt.facts, visit);
+}
+
+/// The value of a full name; none where the run or the attempt has no such thing. Without an attempt only the run is asked.
+pub fn field(run: &Run, attempt: Option<&Attempt>, name: &str) -> Option<Value> {
+    if let Some(value) = run.config().get(name) {
+        return Some(value.clone());
+    }
+    if let Some(value) = of_part(run, name) {
+        return Some(value);
+    }
+    let attempt = attempt?;
+    if let Some(metric) = attempt.metrics.get(name) {
+        return metric.value.map(Value::Float);
+    }
+    if name == OUTCOME {
+        return Some(attempt.outcome.name().into());
+    }
+    attempt.settings.get(name).cloned().or_else(|| within(&attempt.facts, name))
+}
+
+/// A part by its name, or a field of a part; a list of equal texts, such as the names of several GPUs, as one of them.
+fn of_part(run: &Run, name: &str) -> Option<Value> {
+    let (head, rest) = name.split_once('.').map_or((name, None), |(head, rest)| (head, Some(rest)));
+    let part: Part = head.parse().ok()?;
+    match (part, rest) {
+        (Part::Config, _) => None,
+        (Part::Seed, None) => Some(Value::Int(i64::try_from(run.parts.seed).unwrap_or(i64::MAX))),
+        (_, None) => Some(plain(run.parts.value(part))),
+        (_, Some(rest)) => within(run.parts.value(part).as_table()?, rest),
+    }
+}
+
+fn plain(value: Value) -> Value {
+    match value {
+        Value::List(items) => match items.split_first() {
+            Some((first, others)) if others.iter().all(|other| other == first) => first.clone(),
+            _ => Value::Str(items.iter().map(Value::to_string).collect::<Vec<_>>().join(" + ")),
+        },
+        other => other,
+    }
+}
+
+/// A name in a table whose keys may hold points themselves.
+fn within(table: &Table, name: &str) -> Option<Value> {
+    if let Some(value) = table.get(name) {
+        return Some(value.clone());
+    }
+    name.match_indices('.').find_map(|(point, _)| {
+        let inner = table.get(name.get(..point)?)?.as_table()?;
+        within(inner, name.get(point + 1..)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Digest, Metric, Nonce, Outcome, Parts, Tail};
+    use std::collections::BTreeMap;
+
+    fn run() -> Run {
+        let config = [("hardware.gpus".to_owned(), Value::Int(2)), ("params.x".to_owned(), 0.5.into())];
+        Run::new(Parts {
+            config: Value::Table(config.into()),
+            program: Value::Table([("revision".to_owned(), Value::Int(3))].into()),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "580".into(),
+            device: vec!["H200", "H200"].into(),
+            seed: u64::MAX,
+        })
+    }
+
+    fn attempt() -> Attempt {
+        let inner: Table = [("all.joules".to_owned(), 3.0.into())].into();
+        Attempt {
+            run: run().id,
+            nonce: Nonce([0; 16]),
+            started_unix_ms: 0,
+            wall_ns: 0,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::from([
+                ("accuracy".to_owned(), Metric::new(0.5, "")),
+                ("energy".to_owned(), Metric::missing("J", "no sensor")),
+            ]),
+            digests: BTreeMap::new(),
+            settings: [("telemetry.hz".to_owned(), Value::Int(10))].into(),
+            facts: [("host.name".to_owned(), "n1".into()), ("energy.of".to_owned(), inner.into())].into(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    #[test]
+    fn every_name_has_its_value() {
+        let (run, attempt) = (run(), attempt());
+        let of = |name| field(&run, Some(&attempt), name);
+        assert_eq!((of("hardware.gpus"), of("params.x")), (Some(Value::Int(2)), Some(0.5.into())));
+        assert_eq!(
+            (of("seed"), of("device"), of("driver")),
+            (Some(Value::Int(i64::MAX)), Some("H200".into()), Some("580".into()))
+        );
+        assert_eq!(
+            (of("program.revision"), of("accuracy"), of("energy")),
+            (Some(Value::Int(3)), Some(0.5.into()), None)
+        );
+        assert_eq!((of("outcome"), of("telemetry.hz")), (Some("finished".into()), Some(Value::Int(10))));
+        assert_eq!(
+            (of("host.name"), of("energy.of.all.joules"), of("host")),
+            (Some("n1".into()), Some(3.0.into()), None)
+        );
+        assert_eq!(field(&run, None, "accuracy"), None);
+        let mut names = Names::known();
+        names.add_run(&run);
+        names.add_attempt(&attempt);
+        for tier in names.tiers() {
+            for name in tier.iter().filter(|name| !KNOWN_METRICS.iter().any(|known| known.name == name.as_str())) {
+                assert!(of(name).is_some(), "{name}");
+            }
+        }
+        let mut shown = BTreeMap::new();
+        each_field(&run, &attempt, &mut |_, name, value| {
+            shown.entry(name.to_owned()).or_insert(value.cloned());
+        });
+        let expected: BTreeMap<String, Option<Value>> =
+            names.tiers()[..3].iter().copied().flatten().map(|name| (name.clone(), of(name))).collect();
+        let is_known = |name: &String| KNOWN_METRICS.iter().any(|known| known.name == name.as_str());
+        let expected: BTreeMap<_, _> =
+            expected.into_iter().filter(|(name, _)| !is_known(name) || attempt.metrics.contains_key(name)).collect();
+        assert_eq!(shown, expected);
+        let mut facts = BTreeSet::new();
+        each_fact(&attempt, &mut |name| drop(facts.insert(name.to_owned())));
+        assert_eq!(facts, names.facts);
+        assert!(names.is_of_configuration("hardware.gpus") && names.is_of_configuration("driver"));
+        assert!(!names.is_of_configuration("seed") && !names.is_of_configuration("accuracy"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What conditions ask of the attempts of a model, without a record being read: one short row each, in the order of their ids.
+//!
+//! Names stand apart from values, by their digest: attempts of one kind share them. Rows do not say whether an attempt counts; the census does.
+
+use super::StoreError;
+use super::census;
+use super::tables::{BRIEFS, Id, SHAPES};
+use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId};
+use crate::wire::{Known, Place, Shape, WireError, decode_shape, decode_values, encode_brief};
+use redb::{ReadTransaction, ReadableTable, WriteTransaction};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// What is kept of one attempt.
+pub(super) struct Kept {
+    pub(super) shape: Id,
+    pub(super) shape_bytes: Vec<u8>,
+    pub(super) row: Vec<u8>,
+}
+
+impl Kept {
+    pub(super) fn of(run: &Run, attempt: &Attempt) -> Result<Self, StoreError> {
+        let (shape_bytes, values) = encode_brief(run, attempt)?;
+        let shape = Digest::of(&shape_bytes).0;
+        let row = [shape.as_slice(), &run.id.0.0, &run.parts.group_id().0.0, &values].concat();
+        Ok(Self { shape, shape_bytes, row })
+    }
+}
+
+/// Enters an attempt.
+pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
+    let kept = Kept::of(run, attempt)?;
+    let mut shapes = txn.open_table(SHAPES)?;
+    if shapes.get(kept.shape)?.is_none() {
+        shapes.insert(kept.shape, kept.shape_bytes.as_slice())?;
+    }
+    txn.open_table(BRIEFS)?.insert((run.model(), id), kept.row.as_slice())?;
+    Ok(())
+}
+
+/// The attempts of a model, as far as conditions ask of them.
+pub struct Briefs {
+    /// In the order of [`Reader::of_model`](super::Reader::of_model).
+    rows: Vec<Row>,
+    bytes: Vec<u8>,
+    shapes: Vec<Shape>,
+}
+
+struct Row {
+    attempt: Id,
+    run: Id,
+    group: Id,
+    shape: usize,
+    values: Range<usize>,
+    left_out: Option<LeftOut>,
+}
+
+/// One attempt of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brief {
+    /// Its id.
+    pub id: AttemptId,
+    /// Its run.
+    pub run: RunId,
+    /// Its run's group.
+    pub group: GroupId,
+    /// Why it does not count at all; none if it does.
+    pub left_out: Option<LeftOut>,
+    /// The values of the fields that were asked for, then of the metrics.
+    pub values: Vec<Known>,
+}
+
+impl Briefs {
+    pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Self, StoreError> {
+        let table = txn.open_table(BRIEFS)?;
+        let stored = txn.open_table(SHAPES)?;
+        let mut found = Self { rows: Vec::new(), bytes: Vec::new(), shapes: Vec::new() };
+        let mut known: HashMap<Id, usize> = HashMap::new();
+        for item in table.range((model, [0; 32])..=(model, [0xff; 32]))? {
+            let (key, bytes) = item?;
+            let (shape, run, group, values) = split(bytes.value()).ok_or(FAULT)?;
+            let shape = match known.get(&shape) {
+                Some(at) => *at,
+                None => {
+                    let bytes = stored.get(shape)?.ok_or(FAULT)?;
+                    found.shapes.push(decode_shape(bytes.value())?);
+                    known.insert(shape, found.shapes.len() - 1);
+                    found.shapes.len() - 1
+                }
+            };
+            let start = found.bytes.len();
+            found.bytes.extend_from_slice(values);
+            let values = start..found.bytes.len();
+            found.rows.push(Row { attempt: key.value().1, run, group, shape, values, left_out: None });
+        }
+        found.rank(census::excluded(txn, model)?);
+        Ok(found)
+    }
+
+    /// Puts those that do not count behind those that do.
+    fn rank(&mut self, excluded: Vec<(AttemptId, LeftOut)>) {
+        let mut excluded: BTreeMap<Id, (usize, LeftOut)> =
+            excluded.into_iter().enumerate().map(|(at, (id, left))| (id.0.0, (at + 1, left))).collect();
+        if excluded.is_empty() {
+            return;
+        }
+        let mut ranked: Vec<(usize, Row)> = Vec::with_capacity(self.rows.len());
+        for mut row in self.rows.drain(..) {
+            let (at, left) = excluded.remove(&row.attempt).map_or((0, None), |(at, left)| (at, Some(left)));
+            row.left_out = left;
+            ranked.push((at, row));
+        }
+        // Stable: those that count stay in the order of their ids.
+        ranked.sort_by_key(|(at, _)| *at);
+        self.rows.extend(ranked.into_iter().map(|(_, row)| row));
+    }
+
+    /// The names that any of them has.
+    pub fn names(&self) -> Names {
+        let mut names = Names::default();
+        self.shapes.iter().for_each(|shape| names.add(&shape.names));
+        names
+    }
+
+    /// Each of them with its values of fields of these full names, and of these metrics.
+    ///
+    /// # Errors
+    /// If a row does not decode.
+    pub fn ask(&self, fields: &[String], metrics: &[String]) -> Result<Vec<Brief>, StoreError> {
+        let of_shape = |shape: &Shape| -> Vec<Place> {
+            let fields = fields.iter().map(|name| shape.place(name));
+            fields.chain(metrics.iter().map(|name| shape.metric(name))).collect()
+        };
+        let places: Vec<Vec<Place>> = self.shapes.iter().map(of_shape).collect();
+        let ask = |row: &Row| {
+            let (values, places) = self.bytes.get(row.values.clone()).zip(places.get(row.shape)).ok_or(FAULT)?;
+            Ok(Brief {
+                id: AttemptId(Digest(row.attempt)),
+                run: RunId(Digest(row.run)),
+                group: GroupId(Digest(row.group)),
+                left_out: row.left_out.clone(),
+                values: decode_values(values, places)?,
+            })
+        };
+        self.rows.iter().map(ask).collect()
+    }
+}
+
+const FAULT: WireError =
+    WireError::Shape { what: "an attempt's row", fault: "it is cut short, or its names are missing" };
+
+/// Shape, run, group and values.
+fn split(row: &[u8]) -> Option<(Id, Id, Id, &[u8])> {
+    let (shape, row) = row.split_first_chunk()?;
+    let (run, row) = row.split_first_chunk()?;
+    let (group, values) = row.split_first_chunk()?;
+    Some((*shape, *run, *group, values))
+}

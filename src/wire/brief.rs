@@ -1,0 +1,187 @@
+//! What conditions ask of an attempt, in few bytes that are read in the order in which they stand: the names apart from the values, since many
+//! attempts have the same names. It is made from the records and can be made anew, so that its form may change with the indexes' version.
+
+use super::v1::{WireError, decode, encode};
+use crate::record::{Attempt, Kind, Names, Run, Value, each_fact, each_field};
+use bincode::{Decode, Encode};
+use std::ops::Range;
+
+/// The names of an attempt, and in which order its values stand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shape {
+    /// The names.
+    pub names: Names,
+    /// The names that have a value, in the order of the values; of a name that comes twice the first one counts.
+    pub valued: Vec<String>,
+    /// Where the metrics are among these.
+    metrics: Range<usize>,
+}
+
+#[derive(Encode, Decode, Default)]
+struct ShapeV1 {
+    identity: Vec<String>,
+    metrics: Vec<String>,
+    settings: Vec<String>,
+    facts: Vec<String>,
+}
+
+/// A value, as far as it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Known {
+    /// There is none.
+    Nothing,
+    /// It is this one.
+    Is(Value),
+    /// It is longer than what is kept, or no single value: the record has it.
+    Unsaid,
+}
+
+/// Longer texts are not kept.
+const MOST_TEXT: usize = 256;
+
+const NOTHING: u8 = 0;
+const FALSE: u8 = 1;
+const TRUE: u8 = 2;
+const INT: u8 = 3;
+const FLOAT: u8 = 4;
+const TEXT: u8 = 5;
+const UNSAID: u8 = 6;
+
+/// The shape of an attempt, and its values.
+///
+/// # Errors
+/// If there are more names than a record may have.
+pub fn encode_brief(run: &Run, attempt: &Attempt) -> Result<(Vec<u8>, Vec<u8>), WireError> {
+    let mut shape = ShapeV1::default();
+    let mut values = Vec::with_capacity(512);
+    each_field(run, attempt, &mut |kind, name, value| {
+        let names = match kind {
+            Kind::Identity => &mut shape.identity,
+            Kind::Metric => &mut shape.metrics,
+            Kind::Setting => &mut shape.settings,
+        };
+        names.push(name.to_owned());
+        put(&mut values, value);
+    });
+    each_fact(attempt, &mut |name| shape.facts.push(name.to_owned()));
+    Ok((encode("names", &shape)?, values))
+}
+
+fn put(out: &mut Vec<u8>, value: Option<&Value>) {
+    match value {
+        None => out.push(NOTHING),
+        Some(Value::Bool(value)) => out.push(if *value { TRUE } else { FALSE }),
+        Some(Value::Int(value)) => {
+            out.push(INT);
+            out.extend(value.to_le_bytes());
+        }
+        Some(Value::Float(value)) => {
+            out.push(FLOAT);
+            out.extend(value.to_bits().to_le_bytes());
+        }
+        Some(Value::Str(text)) => match u16::try_from(text.len()) {
+            Ok(len) if text.len() <= MOST_TEXT => {
+                out.push(TEXT);
+                out.extend(len.to_le_bytes());
+                out.extend(text.as_bytes());
+            }
+            _ => out.push(UNSAID),
+        },
+        Some(Value::List(_) | Value::Table(_)) => out.push(UNSAID),
+    }
+}
+
+/// Decodes a shape.
+///
+/// # Errors
+/// If the bytes are none.
+pub fn decode_shape(bytes: &[u8]) -> Result<Shape, WireError> {
+    let ShapeV1 { identity, metrics, settings, facts } = decode("names", bytes)?;
+    let places = identity.len()..identity.len() + metrics.len();
+    let valued = identity.iter().chain(&metrics).chain(&settings).cloned().collect();
+    let names = Names {
+        identity: identity.into_iter().collect(),
+        metrics: metrics.into_iter().collect(),
+        settings: settings.into_iter().collect(),
+        facts: facts.into_iter().collect(),
+    };
+    Ok(Shape { names, valued, metrics: places })
+}
+
+impl Shape {
+    /// Where the value of a full name stands.
+    pub fn place(&self, name: &str) -> Place {
+        if let Some(place) = self.valued.iter().position(|valued| valued == name) {
+            return Place::At(place);
+        }
+        // A fact's value is in the record alone, and so is a table of which only the fields have names.
+        let within = |other: &String| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        let is_elsewhere = self.names.facts.contains(name) || self.names.tiers().into_iter().flatten().any(within);
+        if is_elsewhere { Place::Elsewhere } else { Place::Nowhere }
+    }
+}
+
+impl Shape {
+    /// Where the value of a metric stands, though a field may have the same name.
+    pub fn metric(&self, name: &str) -> Place {
+        let mut metrics = self.metrics.clone();
+        let is_it = |at: &usize| self.valued.get(*at).is_some_and(|valued| valued == name);
+        metrics.find(is_it).map_or(Place::Nowhere, Place::At)
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// There is no such value.
+    Nowhere,
+    /// At this place among the values.
+    At(usize),
+    /// The record has it.
+    Elsewhere,
+}
+
+/// The values at the wanted places.
+///
+/// # Errors
+/// If the bytes are no values, or end before one of the places.
+pub fn decode_values(bytes: &[u8], wanted: &[Place]) -> Result<Vec<Known>, WireError> {
+    const FAULT: WireError = WireError::Shape { what: "values", fault: "they end too early, or are of no known kind" };
+    let start = |place: &Place| if *place == Place::Elsewhere { Known::Unsaid } else { Known::Nothing };
+    let mut found: Vec<Known> = wanted.iter().map(start).collect();
+    let place = |place: &Place| if let Place::At(at) = place { Some(*at) } else { None };
+    let Some(last) = wanted.iter().filter_map(place).max() else { return Ok(found) };
+    let mut rest = bytes;
+    for at in 0..=last {
+        let (kind, after) = rest.split_first().ok_or(FAULT)?;
+        let (payload, after) = match *kind {
+            NOTHING | FALSE | TRUE | UNSAID => after.split_at_checked(0),
+            INT | FLOAT => after.split_at_checked(8),
+            TEXT => {
+                let (len, after) = after.split_first_chunk().ok_or(FAULT)?;
+                after.split_at_checked(usize::from(u16::from_le_bytes(*len)))
+            }
+            _ => None,
+        }
+        .ok_or(FAULT)?;
+        rest = after;
+        for (wanted, found) in wanted.iter().zip(&mut found).filter(|(wanted, _)| **wanted == Place::At(at)) {
+            debug_assert_eq!(*wanted, Place::At(at));
+            *found = known(*kind, payload).ok_or(FAULT)?;
+        }
+    }
+    Ok(found)
+}
+
+fn known(kind: u8, payload: &[u8]) -> Option<Known> {
+    let value = match kind {
+        NOTHING => return Some(Known::Nothing),
+        UNSAID => return Some(Known::Unsaid),
+        FALSE => Value::Bool(false),
+        TRUE => Value::Bool(true),
+        INT => Value::Int(i64::from_le_bytes(payload.try_into().ok()?)),
+        FLOAT => Value::Float(f64::from_bits(u64::from_le_bytes(payload.try_into().ok()?))),
+        _ => Value::Str(str::from_utf8(payload).ok()?.to_owned()),
+    };
+    Some(Known::Is(value))
+}
