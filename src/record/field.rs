@@ -257,7 +257,9 @@ mod tests {
             expected.into_iter().filter(|(name, _)| !is_known(name) || attempt.metrics.contains_key(name)).collect();
         assert_eq!(shown, expected);
         let mut facts = BTreeSet::new();
-        each_fact(&attempt, &mut |name| drop(facts.insert(name.to_owned())));
+        each_fact(&attempt, &mut |name| {
+            facts.insert(name.to_owned());
+        });
         assert_eq!(facts, names.facts);
         assert!(names.is_of_configuration("hardware.gpus") && names.is_of_configuration("driver"));
         assert!(!names.is_of_configuration("seed") && !names.is_of_configuration("accuracy"));

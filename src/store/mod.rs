@@ -7,6 +7,7 @@
 mod brief;
 mod bulk;
 mod census;
+mod found;
 mod index;
 mod merge;
 mod pages;
@@ -19,8 +20,6 @@ mod verify;
 use crate::record::{Digest, Inconsistency};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
-use std::fs::{DirBuilder, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -207,13 +206,10 @@ impl Store {
         cache_bytes: usize,
         change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.make_private().map_err(|source| StoreError::Io { action: "create", path: self.file(), source })?;
         self.guarded(|| {
-            let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes)))?;
-            let mut txn = database.begin_write()?;
-            txn.set_quick_repair(true);
-            self.initialise(&txn)?;
-            self.bring_up_to_date(&txn)?;
+            self.found()?;
+            let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes), &self.file()))?;
+            let txn = self.begin(&database)?;
             let value = {
                 let mut writer = Writer::new(&txn)?;
                 let value = change(&mut writer)?;
@@ -225,25 +221,21 @@ impl Store {
         })
     }
 
-    /// The ledger's folder and file, new ones for this user alone: redb makes files that everybody may read.
-    fn make_private(&self) -> std::io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        // An empty file is a new ledger to redb.
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.file())
-            .map(drop)
-            .or_else(|error| if error.kind() == std::io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+    /// Begins a change of a ledger that has all its tables, of this program's kind.
+    fn begin(&self, database: &Database) -> Result<WriteTransaction, StoreError> {
+        let mut txn = database.begin_write()?;
+        txn.set_quick_repair(true);
+        self.initialise(&txn)?;
+        self.bring_up_to_date(&txn)?;
+        Ok(txn)
     }
 
-    fn create(&self, builder: &redb::Builder) -> Result<Database, DatabaseError> {
+    fn create(&self, builder: &redb::Builder, path: &Path) -> Result<Database, DatabaseError> {
         #[cfg(test)]
         if let Some(disk) = &self.disk {
-            return builder.create_with_backend(disk.open(&self.file())?);
+            return builder.create_with_backend(disk.open(path)?);
         }
-        builder.create(self.file())
+        builder.create(path)
     }
 
     /// A damaged file makes redb panic in places; a panic is a fault of the file here, and no reason to end the process.
@@ -410,9 +402,14 @@ fn builder() -> redb::Builder {
 
 /// Waiters that started together drift apart.
 fn jitter(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let [byte, ..] = RandomState::new().hash_one(0u8).to_le_bytes();
+    let [byte, ..] = random().to_le_bytes();
     pause.mul_f64(f64::from(byte) / 256.0)
+}
+
+/// A number that other processes do not draw.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8)
 }
 
 #[cfg(test)]
