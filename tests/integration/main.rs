@@ -5,6 +5,7 @@ mod answers;
 mod architecture;
 mod browser;
 mod container;
+mod campaign;
 mod crash;
 mod fake;
 mod faults;

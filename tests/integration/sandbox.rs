@@ -90,7 +90,9 @@ impl Sandbox {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        // A campaign of hours may be for another build of the program.
+        let program = std::env::var_os("LEDGER_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_ledger").into());
+        let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.dir.path())

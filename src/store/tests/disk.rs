@@ -221,7 +221,7 @@ fn held(store: &Store) -> BTreeSet<AttemptId> {
 /// One of the ways in which a ledger is changed: what it adds, and the change itself.
 fn change(store: &Store, kind: u64, number: u32) -> Result<Vec<AttemptId>, StoreError> {
     let one = |number: u32| {
-        sealed(i64::from(number % 5), u64::from(number % 3), number, f64::from(number % 7), number % 11 != 0)
+        sealed(i64::from(number % 5), u64::from(number % 3), number, f64::from(number % 7), !number.is_multiple_of(11))
     };
     let many: Vec<Sealed> = (0..20).map(|at| one(number * 100 + at)).collect();
     match kind {
@@ -284,12 +284,15 @@ fn until_it_comes_through(store: &Store, kind: u64, number: u32, fault: fn(u64) 
     }
 }
 
+/// In words, the fault at an operation, and how many operations further the next one comes.
+type Kind = (&'static str, fn(u64) -> Fault, u64);
+
 #[test]
 fn whatever_the_disk_does_nothing_sealed_is_lost_and_nothing_needs_repair() {
     quiet();
     let changes: u32 = std::env::var("LEDGER_TEST_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let (_dir, store) = store();
-    let kinds: [(&str, fn(u64) -> Fault, u64); 4] = [
+    let kinds: [Kind; 4] = [
         ("a sync fails", Fault::Sync, 1),
         ("the disk is gone from a sync on", Fault::Gone, 1),
         ("the disk is full from a write on", Fault::Full, 3),
