@@ -96,6 +96,8 @@ impl Writer {
             .map_err(io_error("write", &reserve))
             .and_then(|()| writer.append(opened))
             .and_then(|()| writer.sync());
+        // A name that is only in memory would be gone with the power. Not every file system can sync a folder.
+        let _ = File::open(dir).and_then(|dir| dir.sync_all());
         if let Err(error) = started {
             // An attempt that could not be opened leaves nothing behind; if even this fails, recovery removes the rest.
             let _ = std::fs::remove_file(&writer.path);
@@ -176,7 +178,8 @@ pub fn read(path: &Path) -> Result<Contents, JournalError> {
     Ok(parse(&bytes))
 }
 
-fn parse(bytes: &[u8]) -> Contents {
+/// The entries that bytes hold, up to the first frame that is torn.
+pub fn parse(bytes: &[u8]) -> Contents {
     let mut entries = Vec::new();
     let mut rest = bytes.strip_prefix(MAGIC.as_slice()).unwrap_or_default();
     let mut torn = if rest.is_empty() && bytes != MAGIC { bytes.len() } else { rest.len() };

@@ -38,7 +38,7 @@ pub(super) fn by_briefs(
     let metrics = metrics.chain(asking.at_least.iter().map(|(metric, _)| metric.clone()));
     let columns = Columns::read(reader, &args.model, fields.into_iter().collect(), metrics.collect())?;
     let rows = briefs.ask(&columns.fields, &columns.metrics)?;
-    if rows.iter().any(|row| row.values.contains(&Known::Unsaid)) {
+    if rows.iter().flat_map(|row| &row.values).any(|value| matches!(value, Known::Unsaid)) {
         return Ok(Ok(None));
     }
     let columns = Rc::new(columns);

@@ -1,0 +1,10 @@
+//! Text as a manifest: nothing panics, every fault has a place, and what is right gives cells.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Err(error) = ledger::manifest::parse(text, "fuzz.toml") {
+        assert!(!error.to_string().is_empty());
+    }
+});
