@@ -1,7 +1,7 @@
 //! What every command needs: the ledger, and a way to answer.
 
 use super::failure::{Failure, exit};
-use crate::engine::{self, Recovered};
+use crate::engine::{self, Recovered, Restored};
 use crate::host::{environment, files};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::document;
@@ -26,6 +26,7 @@ impl Context {
 
     /// The ledger, after every attempt whose supervisor died has been sealed.
     pub(super) fn store(&self) -> &Store {
+        self.restore();
         match engine::recover(&self.store) {
             Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
             // A ledger that can only be read still answers.
@@ -40,6 +41,32 @@ impl Context {
             }
         }
         &self.store
+    }
+
+    /// Undoes what supervisors that are gone have set on GPUs, and says so. What could not be undone is given back.
+    pub(super) fn restore(&self) -> Vec<Restored> {
+        let found = match engine::restore(&self.store) {
+            Ok(found) => found,
+            Err(error) => {
+                say(&format!("warning: what was set on GPUs could not be undone: {error}"));
+                return Vec::new();
+            }
+        };
+        for one in &found {
+            match one {
+                Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
+                Restored::Forgotten(_) | Restored::Held(_) => {}
+                Restored::Elsewhere(path) => {
+                    let path = path.display();
+                    say(&format!("note: GPUs of another host are set by `{path}` (a command on that host undoes it)"));
+                }
+                Restored::Failed(path, why) => say(&format!(
+                    "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",
+                    path.display()
+                )),
+            }
+        }
+        found
     }
 
     /// The ledger as it is.

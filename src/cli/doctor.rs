@@ -3,30 +3,56 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::Machine;
+use crate::engine::{self, Machine, Restored};
 use crate::gpu::{self, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
 use crate::report;
+use crate::store::Store;
 
 /// Say what this machine can do, and the fix for each thing that it cannot
 ///
-/// Nothing is changed and nothing is started.
+/// Nothing is changed and nothing is started, but with --restore.
 ///
 /// Example: ledger doctor
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// First undo what attempts that were killed have left set on GPUs
+    #[arg(long)]
+    restore: bool,
+}
 
-pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let failed = args.restore && context.restore().iter().any(|one| matches!(one, Restored::Failed(..)));
     let library_path = environment::var("LD_LIBRARY_PATH");
     let cuda_path = environment::var("CUDA_PATH");
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());
     let visible = environment::text_var("CUDA_VISIBLE_DEVICES");
     let mut checks = vec![trainer_check()];
+    checks.extend(settings_check(context.store_as_it_is()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
     checks.extend(gpu::checks(Machine::default().nvml().as_deref(), &env, visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
-    Ok(exit::YES)
+    Ok(if failed { exit::NO } else { exit::YES })
+}
+
+/// What attempts have set on GPUs and not undone yet.
+fn settings_check(store: &Store) -> Option<Check> {
+    const NAME: &str = "GPU settings";
+    let held = match engine::held(store) {
+        Ok(held) => held,
+        Err(error) => {
+            let fix = "make the ledger's folder readable for this user";
+            return Some(Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix));
+        }
+    };
+    let first = held.first()?;
+    Some(Check::warning(
+        NAME,
+        format!("{} of attempts that live or were killed: `{}`", report::count(held.len(), "file"), first.display()),
+        "power limits or clocks may be set that nobody undoes",
+        "`ledger doctor --restore` undoes those whose supervisor is gone; every command that opens the ledger does so too",
+    ))
 }
 
 fn trainer_check() -> Check {

@@ -121,6 +121,7 @@ impl From<EngineError> for Failure {
         match error {
             EngineError::Store(error) => error.into(),
             EngineError::Bind(error) => error.into(),
+            EngineError::Hold(_) => Self::new(exit::USAGE, error),
             EngineError::Unsealed { ref source, .. } if matches!(**source, StoreError::Busy { .. }) => {
                 Self::new(exit::BUSY, error)
             }

@@ -32,6 +32,7 @@ mod plot;
 mod replay;
 mod report;
 mod rerun;
+mod restorer;
 mod rm;
 mod run;
 mod schema;
@@ -119,6 +120,8 @@ enum Command {
     #[command(hide = true)]
     Worker(worker::Args),
     #[command(hide = true)]
+    Restorer(restorer::Args),
+    #[command(hide = true)]
     Task(task::Args),
 }
 
@@ -179,6 +182,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Completions(args) => completions::run(args, context, &mut Cli::command()),
         Command::Man(args) => man::run(args, context, &Cli::command()),
         Command::Worker(args) => worker::run(args),
+        Command::Restorer(args) => restorer::run(args),
         Command::Task(args) => task::run(args),
     }
 }

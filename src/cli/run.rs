@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::engine::{BindError, Bound, Cause, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
+use crate::engine::{BindError, Bound, Cause, EngineError, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
 use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
@@ -42,11 +42,22 @@ pub(super) struct Args {
     /// Execute that many runs at once (they then disturb each other's times)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
+
+    /// Set no power limit and no clocks, whatever the manifest says; attempts at other settings are tainted
+    #[arg(long)]
+    observe_only: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let bounds = bound(&manifests, args.repeat, args.only.as_deref())?;
+    let mut bounds = bound(&manifests, args.repeat, args.only.as_deref())?;
+    if args.observe_only {
+        bounds.iter_mut().for_each(|(bound, _)| bound.observe_only());
+    }
+    if args.jobs > 1 && bounds.iter().any(|(bound, _)| bound.settings_to_make().is_some()) {
+        let text = "runs that set a power limit or clocks are executed one after the other (remove --jobs)";
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let store = if args.dry_run { context.store_as_it_is() } else { context.store() };
     let planned = plan(store, bounds)?;
     let axes = axes(&planned);
@@ -303,6 +314,8 @@ fn best_of_each(
 fn code(report: &SweepReport) -> u8 {
     if report.interrupted {
         exit::INTERRUPTED
+    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
+        exit::USAGE
     } else if !report.troubled.is_empty() {
         exit::LEDGER
     } else if report.any_failed() {

@@ -3,6 +3,7 @@
 use super::bind::{Bound, Launch};
 use super::container;
 use super::fold::Fold;
+use super::hold::{Hold, Taken};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
@@ -73,6 +74,13 @@ pub fn execute(
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
+    let hold = match bound.settings_to_make() {
+        None => None,
+        Some(asked) => match Hold::take(store, bound, asked, shim)? {
+            Taken::Held(hold) => Some(*hold),
+            Taken::Elsewhere => return Ok(Attempted::Elsewhere),
+        },
+    };
     let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
     let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
@@ -80,6 +88,8 @@ pub fn execute(
         sampler.look();
     }
     supervision.keep(kernels.as_ref().map(|kernels| facts_of(kernels.before.clone())).unwrap_or_default());
+    supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());
+    supervision.hold = hold;
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
         && finished(store, bound.run.id)? >= wanted
@@ -120,6 +130,8 @@ struct Supervision {
     /// Since when the worker is known to have failed.
     failing: Option<Instant>,
     last_sync: Instant,
+    /// What is set on the GPUs; its drop undoes it.
+    hold: Option<Hold>,
 }
 
 impl Supervision {
@@ -152,6 +164,7 @@ impl Supervision {
             broken: None,
             failing: None,
             last_sync: Instant::now(),
+            hold: None,
         }))
     }
 
@@ -250,6 +263,8 @@ impl Supervision {
         self.take(rest, watch);
         let last = sampler.map(|sampler| sampler.finish(TELEMETRY_GRACE)).unwrap_or_default();
         self.keep(last);
+        let released = self.hold.take().map(Hold::release).unwrap_or_default();
+        self.keep(released);
         if let Some(kernels) = kernels {
             // Once a run came to its end, all its kernels have been chosen.
             let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };

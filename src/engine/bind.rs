@@ -3,7 +3,7 @@
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::bind_data;
 use super::machine::Machine;
-use crate::gpu::{self, GpuInfo};
+use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Manifest, Program};
 use crate::record::{Cell, Digest, Parts, Run, Table, Value};
@@ -55,6 +55,14 @@ pub enum Refusal {
         /// What is missing, and how to get it.
         why: String,
     },
+    /// A power limit or a clock is asked for that a card does not have.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// A power limit or a clock is asked for, and there is no GPU to set it on.
+    #[error(
+        "the cell sets a power limit or clocks, but uses no GPU (give device = \"cuda\", or remove the keys; `ledger doctor` says what is missing)"
+    )]
+    NothingToSet,
     /// This binary has no trainer.
     #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
     NoTrainer,
@@ -71,6 +79,9 @@ pub enum Refusal {
 fn are(count: usize) -> String {
     if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
 }
+
+/// The setting that says that nothing is set on the GPUs.
+const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// What the built-in trainer is, as far as a run's identity goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +129,19 @@ impl Bound {
     /// How long an attempt may take, in seconds.
     pub fn timeout_s(&self) -> Option<f64> {
         self.cell.float("limits.timeout_s")
+    }
+
+    /// What is to be set on its GPUs; none where the cell asks for nothing, or only to be watched (`--observe-only`).
+    pub fn settings_to_make(&self) -> Option<Settings> {
+        let observed = self.cell.get(OBSERVE_ONLY).is_some();
+        Settings::of(&self.cell.config).filter(|_| !observed && !self.gpus.is_empty())
+    }
+
+    /// From now on nothing is set on its GPUs, and their own settings are held against what the cell asks for.
+    pub fn observe_only(&mut self) {
+        if Settings::of(&self.cell.config).is_some() {
+            self.cell.settings.insert(OBSERVE_ONLY.to_owned(), true.into());
+        }
     }
 
     /// How often the hardware is looked at, in looks a second.
@@ -218,6 +242,12 @@ pub fn bind_anchored(
     };
     let used: Vec<GpuInfo> =
         if gpus == 0 { Vec::new() } else { machine.gpus().visible.iter().take(gpus).cloned().collect() };
+    if let Some(asked) = Settings::of(&cell.config) {
+        if used.is_empty() {
+            return Err(Refusal::NothingToSet.into());
+        }
+        used.iter().try_for_each(|gpu| machine.allowed(gpu).check(asked, gpu)).map_err(Refusal::NotAllowed)?;
+    }
     let device = gpu::device_part(&used, machine.cpu_name());
     let (cuda, driver) = if gpus == 0 {
         ("none".into(), "none".into())

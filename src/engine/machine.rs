@@ -1,7 +1,7 @@
 //! What this machine is, as far as runs depend on it.
 
 use super::container::{self, ContainerError, Tool};
-use crate::gpu::{self, GpuInfo, Gpus, LibraryEnv};
+use crate::gpu::{self, Allowed, GpuInfo, Gpus, LibraryEnv};
 use crate::host::sif::Sif;
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub struct Machine {
     cpu_name: OnceCell<String>,
     gpus: OnceCell<GpuState>,
+    allowed: RefCell<BTreeMap<String, Allowed>>,
     program_files: RefCell<BTreeMap<PathBuf, Digest>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
@@ -100,6 +101,16 @@ impl Machine {
             let driver = gpus.driver_version().ok();
             GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit, no_nccl }
         })
+    }
+
+    /// What a card allows to be set, asked once.
+    pub(super) fn allowed(&self, gpu: &GpuInfo) -> Allowed {
+        let mut known = self.allowed.borrow_mut();
+        let ask = || match Gpus::load(self.nvml().as_deref()) {
+            Ok(gpus) => gpus.allowed(gpu),
+            Err(error) => Allowed::unknown(&error.to_string()),
+        };
+        known.entry(gpu.uuid.clone()).or_insert_with(ask).clone()
     }
 
     /// The digest of a file's content, computed once.

@@ -9,6 +9,7 @@ mod container;
 mod data;
 mod expect;
 mod fold;
+mod hold;
 mod kernels;
 mod libraries;
 mod machine;
@@ -16,12 +17,14 @@ mod recover;
 mod sweep;
 mod telemetry;
 mod worker;
+mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, rebind};
 pub use container::{ContainerError, Image};
 pub use expect::Expected;
 pub use fold::fold;
+pub use hold::{HoldError, Restored, held, restore, watch_settings};
 pub use kernels::{KernelCache, KernelCacheError};
 pub use machine::Machine;
 pub use recover::{Recovered, recover};
@@ -52,6 +55,9 @@ pub enum EngineError {
     /// The kernels of the GPU cannot be kept.
     #[error(transparent)]
     Kernels(#[from] KernelCacheError),
+    /// What the cell asks for cannot be set on the GPUs.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {

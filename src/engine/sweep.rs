@@ -3,7 +3,7 @@
 use super::attempt::{Attempted, Executed, execute};
 use super::bind::Bound;
 use super::worker::Shim;
-use super::{EngineError, Seen, Stop, Watch};
+use super::{EngineError, HoldError, Seen, Stop, Watch};
 use crate::record::{Outcome, RunId, Table};
 use crate::store::{Store, StoreError};
 use std::collections::{HashSet, VecDeque};
@@ -117,12 +117,17 @@ impl Sweep<'_> {
     fn drain(&self, queue: &Mutex<VecDeque<Task>>, report: &Mutex<SweepReport>) {
         let locked = || report.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited: HashSet<RunId> = HashSet::new();
+        let mut unprivileged = false;
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(mut task) = next else { return };
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
                 return;
+            }
+            if unprivileged && task.bound.settings_to_make().is_some() {
+                // The first one has said why.
+                continue;
             }
             match execute(self.store, &task.bound, task.wanted, self.facts, self.shim, self.watch, self.stop) {
                 Ok(Attempted::Executed(executed)) => {
@@ -152,6 +157,7 @@ impl Sweep<'_> {
                     }
                 }
                 Err(error) => {
+                    unprivileged |= matches!(error, EngineError::Hold(HoldError::NoPrivilege { .. }));
                     self.watch.see(Seen::Troubled(&task.bound, &error));
                     locked().troubled.push((task.bound.run.id, error));
                     continue;

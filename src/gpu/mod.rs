@@ -3,9 +3,10 @@
 //!
 //! Everything of NVIDIA's is loaded at run time and only when it is asked for, so that the program starts on a machine
 //! without any of it, and starts fast on one that has it. It knows nothing of runs or ledgers, reads no environment variables
-//! (they are handed in) and changes nothing on a card.
+//! (they are handed in) and changes nothing on a card but in `control`, when it is told to.
 
 mod checks;
+mod control;
 mod identity;
 mod libraries;
 mod loader;
@@ -14,6 +15,7 @@ mod nvml;
 mod visible;
 
 pub use checks::checks;
+pub use control::{Allowed, Change, ChangeError, Settings};
 pub use identity::{CudaVersions, cuda_part, device_part, driver_part};
 pub use libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 pub use meter::{GpuProcess, Look, Meter};

@@ -1,6 +1,5 @@
 //! The walk over a parsed document: every key against the field table, every value checked, nothing combined yet.
 
-use super::availability::refused_key;
 use super::check::{Checker, unknown_key};
 use super::document::{Content, Key, Node};
 use super::fault::{Faults, shown};
@@ -160,10 +159,6 @@ impl Reader<'_> {
         if in_entry && !field.axis {
             self.faults.add(at, format!("{name} holds for the whole manifest (name only keys that can be a list)"));
             return None;
-        }
-        if let Some(message) = refused_key(&name) {
-            self.faults.add(at, message);
-            return Some(Given { name, field, at, items: vec![Item { value: None, at }], listed: false });
         }
         let (items, listed) = match &node.content {
             Content::List(nodes) if field.axis => {

@@ -1,6 +1,5 @@
 //! The reference of every key as a Markdown table, made from the field table.
 
-use super::availability::refused_key;
 use super::field::{Constant, Field, Kind, Preset};
 use super::table::FIELDS;
 use crate::record::Value;
@@ -14,11 +13,7 @@ pub fn reference_markdown() -> String {
         let key = if field.is_writable() { format!("`{}`", field.key) } else { format!("`{}` (fixed)", field.key) };
         let list = if field.axis && field.is_writable() { "axis" } else { "" };
         let when = field.when.map_or_else(String::new, |when| when.to_string());
-        let meaning = match refused_key(field.key) {
-            Some(_) => format!("{}; not available in this version", field.meaning),
-            None => field.meaning.to_owned(),
-        };
-        let cells = [&key, &kind(field), list, &preset(field), &when, &meaning, field.role.name()];
+        let cells = [&key, &kind(field), list, &preset(field), &when, field.meaning, field.role.name()];
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     out

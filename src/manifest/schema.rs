@@ -1,6 +1,5 @@
 //! The JSON Schema of a manifest, made from the field table.
 
-use super::availability::refused_key;
 use super::field::{Field, Interval, Kind, Preset};
 use super::table::{FIELDS, MODELS, sections};
 use crate::record::{Table, Value};
@@ -43,7 +42,7 @@ pub fn schema() -> Value {
 }
 
 fn writable() -> impl Iterator<Item = &'static Field> {
-    FIELDS.iter().filter(|field| field.is_writable() && refused_key(field.key).is_none())
+    FIELDS.iter().filter(|field| field.is_writable())
 }
 
 fn section_schema(section: &str) -> Value {

@@ -351,9 +351,12 @@ const HERE: &[Field] = &[
         "makes each GPU as small as one of so many GiB, by taking the rest of its memory; absent: as it is",
     )
     .when("hardware.device", &["auto", "cuda"]),
-    F::hashed("hardware.power_limit_w", POSITIVE, "power limit of each GPU in watts"),
-    F::hashed("hardware.sm_clock_mhz", POSITIVE, "locked clock of the multiprocessors in MHz"),
-    F::hashed("hardware.memory_clock_mhz", POSITIVE, "locked clock of the memory in MHz"),
+    F::hashed("hardware.power_limit_w", POSITIVE, "power limit of each GPU in watts, set for the attempt (docs/hardware.md)")
+        .when("hardware.device", &["auto", "cuda"]),
+    F::hashed("hardware.sm_clock_mhz", POSITIVE, "clock at which the multiprocessors are locked for the attempt, in MHz")
+        .when("hardware.device", &["auto", "cuda"]),
+    F::hashed("hardware.memory_clock_mhz", POSITIVE, "clock at which the memory is locked for the attempt, in MHz")
+        .when("hardware.device", &["auto", "cuda"]),
     F::hashed("container.image", NAME, "image that the worker runs in; `host` is none")
         .role(Role::Container)
         .text("host"),

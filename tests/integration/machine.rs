@@ -32,13 +32,13 @@ say '{"event":"phase_stop","name":"epoch","index":1}'
 "#;
 
 /// A sandbox with GPUs.
-struct Machine {
-    sandbox: Sandbox,
-    fake: Fake,
+pub struct Machine {
+    pub sandbox: Sandbox,
+    pub fake: Fake,
 }
 
 impl Machine {
-    fn new(fake: Fake) -> Self {
+    pub fn new(fake: Fake) -> Self {
         let sandbox = Sandbox::new();
         fs::create_dir(sandbox.path("lib")).unwrap();
         // Any library will do: nothing here calls CUDA.
@@ -46,26 +46,26 @@ impl Machine {
         Self { sandbox, fake }
     }
 
-    fn manifest(&self, worker: &str, more: &str) {
+    pub fn manifest(&self, worker: &str, more: &str) {
         self.sandbox.write("worker.sh", worker);
         let head = "name = \"gpu\"\n[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"worker.sh\"]\n";
         self.sandbox.write("m.toml", format!("{head}[hardware]\ndevice = \"cuda\"\n{more}"));
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.sandbox.command(args);
         command.env("LEDGER_NVML", self.fake.path()).env("LD_LIBRARY_PATH", self.sandbox.path("lib"));
         command
     }
 
-    fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Said {
+    pub fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Said {
         let mut command = self.command(args);
         command.envs(env.iter().copied());
         Said::new(command.output().unwrap())
     }
 
     /// The only attempt, after `run m.toml` has ended with that code.
-    fn attempt(&self, code: i32, env: &[(&str, &str)]) -> Value {
+    pub fn attempt(&self, code: i32, env: &[(&str, &str)]) -> Value {
         self.run(&["run", "m.toml"], env).expect(code);
         self.sandbox.json(&["show", "latest"], 0)["attempts"][0].clone()
     }

@@ -12,6 +12,7 @@ mod faults;
 mod foreign;
 mod golden;
 mod gpu;
+mod limits;
 mod machine;
 mod modes;
 mod pictures;

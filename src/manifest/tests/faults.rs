@@ -42,7 +42,6 @@ hz = [1, 2]
     m:12:14: training.batch_size is 2_000_000 (it must be at most 1048576)
     m:13:10: training.epochs is 2.0 (it must be a whole number from 1)
     m:16:1: unknown key `hardware.gpu` (did you mean `gpus`?)
-    m:17:1: setting the power limit is not available in this version (remove the key)
     m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid], [slurm])
     m:23:6: telemetry.hz is a list (it holds for the whole manifest: give one value)
     "#);
@@ -92,8 +91,8 @@ fn combinations_that_cannot_be_are_refused() {
     ");
     insta::assert_snapshot!(faults("program.command = ['x']\nhardware.gpus = 2"), @"m:2:17: hardware.gpus is 2, but hardware.parallelism is none (it must be data or pipeline)");
     insta::assert_snapshot!(small("[hardware]\nsm_clock_mhz = 1\nmemory_clock_mhz = [1, 2]\ndevice = 'cpu'\ngpus = 1"), @r"
-    m:4:1: locking the multiprocessors' clock is not available in this version (remove the key)
-    m:5:1: locking the memory's clock is not available in this version (remove the key)
+    m:4:1: hardware.sm_clock_mhz has no effect (it applies where hardware.device is auto or cuda)
+    m:5:1: hardware.memory_clock_mhz has no effect (it applies where hardware.device is auto or cuda)
     m:7:1: hardware.gpus has no effect (it applies where hardware.device is auto or cuda)
     ");
 }

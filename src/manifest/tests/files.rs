@@ -51,7 +51,7 @@ fn the_schema_has_every_key_that_can_be_used() {
     let properties = |schema: &Value| schema.as_table().unwrap()["properties"].as_table().unwrap().clone();
     let top = properties(&schema);
     for field in fields() {
-        let usable = field.is_writable() && availability::refused_key(field.key).is_none() && field.key != "params.*";
+        let usable = field.is_writable() && field.key != "params.*";
         let present = match field.key.split_once('.') {
             None => top.contains_key(field.key),
             Some(("params", _)) => false,

@@ -1,0 +1,250 @@
+//! A client of zeusd, the privileged daemon of the Zeus project, which makes changes of GPUs for whoever may write to its socket.
+//!
+//! The interface is the one that the daemon documents since version 0.3 (<https://ml.energy/zeus/zeusd/api/>): HTTP over a Unix
+//! socket, parameters in the query, the same status codes for all. It counts GPUs by itself, and a container may count otherwise:
+//! a card is taken to be the one of that number only where its name and its place on the PCI bus are the same. Daemons that
+//! do not tell the place have to see as many GPUs as this process does, in which case both count them along the bus.
+
+use crate::gpu::{Change, GpuInfo};
+use crate::host::environment;
+use crate::record::{Table, Value};
+use crate::wire::from_json;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the daemon listens if nobody says otherwise.
+const USUAL: [&str; 2] = ["/run/zeusd/zeusd.sock", "/var/run/zeusd.sock"];
+/// A change of a card takes milliseconds, and the daemon may have to wake a driver first.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// More than this no answer of the daemon has.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The daemon behind a socket.
+#[derive(Clone, Debug)]
+pub(super) struct Zeusd {
+    socket: PathBuf,
+    token: Option<String>,
+}
+
+impl Zeusd {
+    /// The daemon whose socket is there: `$ZEUSD_SOCK_PATH`, or a usual place. `$ZEUSD_TOKEN` is handed to it.
+    pub(super) fn find() -> Option<Self> {
+        let named = environment::text_var("ZEUSD_SOCK_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let socket = match named {
+            Some(named) => Some(named).filter(|path| path.exists()),
+            None => USUAL.into_iter().map(PathBuf::from).find(|path| path.exists()),
+        };
+        let token = environment::text_var("ZEUSD_TOKEN").filter(|token| !token.is_empty());
+        socket.map(|socket| Self { socket, token })
+    }
+
+    /// Its socket.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Changes a card, of so many that this process sees.
+    ///
+    /// # Errors
+    /// If it was not done, and why.
+    pub(super) fn change(&self, gpu: &GpuInfo, of: usize, change: Change) -> Result<(), String> {
+        let id = self.id_of(gpu, of)?;
+        let (path, more) = match change {
+            Change::PowerLimit(mw) => ("set_power_limit", format!("&power_limit_mw={mw}")),
+            Change::LockSmClock(mhz) => ("set_gpu_locked_clocks", clocks(mhz)),
+            Change::FreeSmClock => ("reset_gpu_locked_clocks", String::new()),
+            Change::LockMemoryClock(mhz) => ("set_mem_locked_clocks", clocks(mhz)),
+            Change::FreeMemoryClock => ("reset_mem_locked_clocks", String::new()),
+        };
+        self.ask("POST", &format!("/gpu/{path}?gpu_ids={id}&block=true{more}")).map(drop)
+    }
+
+    /// The daemon's number of a card.
+    fn id_of(&self, gpu: &GpuInfo, of: usize) -> Result<i64, String> {
+        let body = self.ask("GET", "/discover")?;
+        let told = from_json(&body).map_err(|error| format!("its answer to /discover is not understood: {error}"))?;
+        let told = told.as_table().ok_or("its answer to /discover is no table")?;
+        let list = |name: &str| match told.get(name) {
+            Some(Value::List(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        if !list("enabled_api_groups").iter().any(|group| group.as_str() == Some("gpu-control")) {
+            return Err("its API group gpu-control is off (start it with that group enabled)".to_owned());
+        }
+        let gpus = list("gpus");
+        let gpus: Vec<&Table> = gpus.iter().filter_map(Value::as_table).collect();
+        let text = |table: &Table, name: &str| table.get(name).and_then(Value::as_str).map(str::to_owned);
+        let number = |table: &Table| table.get("id").and_then(Value::as_int);
+        let placed = gpus.iter().find(|table| text(table, "pci_address").is_some_and(|at| is_same_place(&at, gpu)));
+        let silent = gpus.len() == of && gpus.iter().all(|table| !table.contains_key("pci_address"));
+        let counted = gpus.iter().find(|table| silent && number(table) == Some(gpu.index.into()));
+        let found = placed.or(counted).filter(|table| text(table, "name").as_deref() == Some(gpu.name.as_str()));
+        found.and_then(|table| number(table)).ok_or_else(|| {
+            format!("it has no GPU that is certain to be GPU {} ({}, {})", gpu.index, gpu.name, gpu.pci_bus_id)
+        })
+    }
+
+    /// The body of a good answer.
+    fn ask(&self, method: &str, path: &str) -> Result<String, String> {
+        let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: zeusd\r\nConnection: close\r\nContent-Length: 0\r\n{token}\r\n");
+        let answer = self.exchange(&request).map_err(|error| format!("it does not answer: {error}"))?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok()).ok_or("its answer is no HTTP")?;
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        let body = if chunked { unchunked(body) } else { body.to_owned() };
+        if status == 200 {
+            return Ok(body);
+        }
+        let why = match status {
+            401 => "it wants a token (set ZEUSD_TOKEN)",
+            403 => "it may not do that itself, or its token does not allow it",
+            404 => "it has no such call (its group gpu-control is off, or it is older than 0.3)",
+            _ => "it refused",
+        };
+        let said: String = body.trim().chars().take(300).collect();
+        let said = if said.is_empty() { said } else { format!(": {said}") };
+        Err(format!("{why}, with status {status}{said}"))
+    }
+
+    fn exchange(&self, request: &str) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(MOST_BYTES).read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}
+
+fn clocks(mhz: u32) -> String {
+    format!("&min_clock_mhz={mhz}&max_clock_mhz={mhz}")
+}
+
+/// Whether `0000:3b:00.0` is where NVML says `00000000:3B:00.0`.
+fn is_same_place(address: &str, gpu: &GpuInfo) -> bool {
+    let plain = |text: &str| text.trim_start_matches('0').to_ascii_lowercase();
+    plain(address) == plain(&gpu.pci_bus_id)
+}
+
+/// The content of a body that came in pieces, each after its length in hexadecimal digits.
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length.split(';').next().unwrap_or_default().trim(), 16).unwrap_or(0);
+        let Some(piece) = rest.get(..length).filter(|piece| !piece.is_empty()) else { break };
+        whole.push_str(piece);
+        body = rest.get(length + 2..).unwrap_or_default();
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    fn gpu() -> GpuInfo {
+        GpuInfo {
+            index: 1,
+            name: "NVIDIA H200".into(),
+            uuid: "GPU-1".into(),
+            memory_total_bytes: 1,
+            mig: false,
+            pci_bus_id: "00000000:3B:00.0".into(),
+        }
+    }
+
+    const TWO: &str = r#"{"gpus":[{"id":0,"name":"NVIDIA H200","pci_address":"0000:3b:00.0"},{"id":1,"name":"NVIDIA H200","pci_address":"0000:4c:00.0"}],"cpus":[],"enabled_api_groups":["gpu-control"],"auth_required":false}"#;
+
+    /// Answers so many requests, `/discover` with that text and the rest with that status; gives what it was asked.
+    fn served(
+        discover: &'static str,
+        status: &'static str,
+        call: impl Fn(&Zeusd) -> Result<(), String>,
+    ) -> (Vec<String>, Result<(), String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("zeusd.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let server = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                let Ok((mut stream, _)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                stream.set_nonblocking(false).unwrap();
+                let lines: Vec<String> =
+                    BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+                let answer = if lines[0].contains("/discover") {
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{discover}", discover.len())
+                } else {
+                    format!("HTTP/1.1 {status}\r\ntransfer-encoding: chunked\r\n\r\n4\r\nwhy \r\n3\r\nnot\r\n0\r\n\r\n")
+                };
+                stream.write_all(answer.as_bytes()).unwrap();
+                asked.push(lines[0].clone());
+                asked.extend(lines.into_iter().filter(|line| line.starts_with("Authorization")));
+            }
+            asked
+        });
+        let result = call(&Zeusd { socket, token: Some("secret".into()) });
+        drop(stop);
+        (server.join().unwrap(), result)
+    }
+
+    #[test]
+    fn changes_go_to_the_card_at_the_same_place() {
+        let (asked, done) = served(TWO, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::PowerLimit(300_000)));
+        assert_eq!(done, Ok(()));
+        let token = "Authorization: Bearer secret";
+        let call = "POST /gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw=300000 HTTP/1.1";
+        assert_eq!(asked, ["GET /discover HTTP/1.1", token, call, token]);
+        let of = |change| served(TWO, "200 OK", move |zeusd| zeusd.change(&gpu(), 2, change)).0[2].clone();
+        assert!(
+            of(Change::LockSmClock(1500))
+                .contains("/gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=1500&max_clock_mhz=1500 ")
+        );
+        assert!(of(Change::FreeSmClock).contains("/gpu/reset_gpu_locked_clocks?gpu_ids=0&block=true "));
+        assert!(of(Change::LockMemoryClock(3201)).contains("/gpu/set_mem_locked_clocks?"));
+        assert!(of(Change::FreeMemoryClock).contains("/gpu/reset_mem_locked_clocks?"));
+    }
+
+    #[test]
+    fn a_card_that_is_not_certain_to_be_the_same_is_left_alone() {
+        let old = r#"{"gpus":[{"id":0,"name":"NVIDIA H200"},{"id":1,"name":"NVIDIA H200"}],"enabled_api_groups":["gpu-control"]}"#;
+        let (asked, done) = served(old, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
+        assert!(done.is_ok() && asked[2].contains("gpu_ids=1"), "{asked:?}");
+        let other = r#"{"gpus":[{"id":1,"name":"NVIDIA A40"}],"enabled_api_groups":["gpu-control"]}"#;
+        let elsewhere = r#"{"gpus":[{"id":1,"name":"NVIDIA H200","pci_address":"0000:01:00.0"}],"enabled_api_groups":["gpu-control"]}"#;
+        let off = r#"{"gpus":[{"id":1,"name":"NVIDIA H200"}],"enabled_api_groups":["gpu-read"]}"#;
+        let fewer = r#"{"gpus":[{"id":1,"name":"NVIDIA H200"}],"enabled_api_groups":["gpu-control"]}"#;
+        for (told, why) in [
+            (fewer, "no GPU that is certain"),
+            (other, "no GPU that is certain"),
+            (elsewhere, "no GPU that is certain"),
+            (off, "gpu-control is off"),
+        ] {
+            let (asked, done) = served(told, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
+            assert!(done.unwrap_err().contains(why), "{told}");
+            assert_eq!(asked.len(), 2, "nothing was changed: {asked:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        let (_, done) = served(TWO, "403 Forbidden", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
+        assert_eq!(
+            done.unwrap_err(),
+            "it may not do that itself, or its token does not allow it, with status 403: why not"
+        );
+        let gone = Zeusd { socket: "/nonexistent/zeusd.sock".into(), token: None };
+        assert!(gone.change(&gpu(), 2, Change::FreeSmClock).unwrap_err().starts_with("it does not answer: "));
+    }
+}

@@ -1,0 +1,396 @@
+//! Power limits and clocks: set for an attempt, and given back however it ends. Never on a real card: the fake NVML writes down every
+//! call that would change one.
+
+use crate::fake::Fake;
+use crate::machine::Machine;
+use crate::sandbox::signal;
+use ledger::engine::{Launch, Seen, Shim, Stop, Watch, execute};
+use ledger::gpu::{GpuInfo, Gpus};
+use ledger::record::{Cell, Parts, Run, Table, Value};
+use ledger::store::Store;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+const CARD: &str = "gpu NVIDIA H200\nuuid GPU-aa11\nbus 00000000:3B:00.0\nlimits 200 700 650\nsupported 3201 1980 1500 990\nsupported 2619 1980 990\n";
+const ALL: &str = "power_limit_w = 300\nsm_clock_mhz = 990\nmemory_clock_mhz = 2619\n";
+const QUICK: &str = "exit 0";
+const LONG: &str = "touch started; exec sleep 600";
+
+const SET: [&str; 3] = [
+    "0 nvmlDeviceSetMemoryLockedClocks 2619 2619 = 0",
+    "0 nvmlDeviceSetGpuLockedClocks 990 990 = 0",
+    "0 nvmlDeviceSetPowerManagementLimit 300000 = 0",
+];
+const UNDONE: [&str; 3] = [
+    "0 nvmlDeviceSetPowerManagementLimit 650000 = 0",
+    "0 nvmlDeviceResetGpuLockedClocks = 0",
+    "0 nvmlDeviceResetMemoryLockedClocks = 0",
+];
+
+fn machine(card: &str, worker: &str, hardware: &str) -> Machine {
+    let machine = Machine::new(Fake::new(card));
+    machine.manifest(worker, hardware);
+    machine
+}
+
+fn lines(machine: &Machine) -> Vec<String> {
+    machine.fake.log().lines().map(str::to_owned).collect()
+}
+
+fn set_and_undone() -> Vec<&'static str> {
+    SET.into_iter().chain(UNDONE).collect()
+}
+
+/// The files that name what has to be undone.
+fn pending(machine: &Machine) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(machine.sandbox.ledger_dir().join("restore")) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect()
+}
+
+#[test]
+fn what_a_cell_asks_for_is_set_before_the_worker_and_undone_after_it() {
+    let machine = machine(CARD, QUICK, ALL);
+    let attempt = machine.attempt(0, &[]);
+    assert_eq!(lines(&machine), set_and_undone());
+    let facts = &attempt["facts"];
+    assert_eq!((&facts["gpu.0.power_limit_w"], &facts["gpu.0.power_limit_before_w"]), (&300.0.into(), &650.0.into()));
+    assert_eq!(facts["hardware.set"], true);
+    assert_eq!(attempt["warnings"].to_string(), "[]");
+    assert!(pending(&machine).is_empty());
+    let config = &machine.sandbox.json(&["show", "latest"], 0)["parts"]["config"]["value"];
+    assert_eq!(config["hardware.power_limit_w"], 300, "it is part of the run's identity");
+}
+
+#[test]
+fn nothing_is_set_where_nothing_is_asked_for() {
+    let machine = machine(CARD, QUICK, "");
+    let attempt = machine.attempt(0, &[]);
+    assert_eq!(machine.fake.log(), "");
+    assert_eq!(attempt["facts"]["hardware.set"], serde_json::Value::Null);
+    assert!(!machine.sandbox.ledger_dir().join("restore").exists());
+}
+
+#[test]
+fn each_card_of_a_run_gets_its_own_limit_back() {
+    let two = "gpu A\nuuid GPU-a\nlimits 100 400 400\ngpu A\nuuid GPU-b\nlimits 100 400 350\n";
+    let machine = machine(two, QUICK, "gpus = 2\nparallelism = 'data'\npower_limit_w = 200\n");
+    machine.attempt(0, &[]);
+    let call = "nvmlDeviceSetPowerManagementLimit";
+    let expected = [
+        format!("0 {call} 200000 = 0"),
+        format!("1 {call} 200000 = 0"),
+        format!("0 {call} 400000 = 0"),
+        format!("1 {call} 350000 = 0"),
+    ];
+    assert_eq!(lines(&machine), expected);
+}
+
+#[test]
+fn a_sweep_over_limits_sets_and_undoes_for_each_run() {
+    let machine = machine(CARD, QUICK, "power_limit_w = [300, 400]\n");
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    let limits: Vec<String> = lines(&machine).iter().map(|line| line.split(' ').nth(2).unwrap().to_owned()).collect();
+    assert_eq!(limits, ["300000", "650000", "400000", "650000"]);
+    let refused = machine.run(&["run", "m.toml", "--repeat", "1", "--jobs", "2"], &[]).complaint(2);
+    assert!(refused.contains("one after the other"), "{refused}");
+}
+
+#[test]
+fn what_the_card_does_not_allow_is_refused_with_what_it_does() {
+    let complaint = |hardware: &str| {
+        let machine = machine(CARD, QUICK, hardware);
+        let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+        assert_eq!(machine.fake.log(), "");
+        assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
+        said
+    };
+    let card = "GPU 0 (NVIDIA H200)";
+    assert_eq!(
+        complaint("power_limit_w = [300, 100]\n"),
+        format!("error: `hardware.power_limit_w` is 100, but {card} takes 200 to 700 W\n")
+    );
+    assert_eq!(
+        complaint("sm_clock_mhz = 1000\n"),
+        format!("error: `hardware.sm_clock_mhz` is 1000, but {card} has 990, 1500, 1980 MHz\n")
+    );
+    assert_eq!(
+        complaint("memory_clock_mhz = 1\n"),
+        format!("error: `hardware.memory_clock_mhz` is 1, but {card} has 2619, 3201 MHz\n")
+    );
+    let silent = machine(&format!("{CARD}fail nvmlDeviceGetPowerManagementLimitConstraints 3\n"), QUICK, ALL);
+    let said = silent.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("`hardware.power_limit_w` cannot be set on GPU 0 (NVIDIA H200): "), "{said}");
+}
+
+#[test]
+fn without_privilege_the_run_is_refused_and_says_which_is_missing() {
+    let script = format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n");
+    let machine = machine(&script, QUICK, "power_limit_w = [300, 400]\n");
+    let socket = machine.sandbox.path("nobody.sock");
+    let env = [("ZEUSD_SOCK_PATH", socket.to_str().unwrap())];
+    let said = machine.run(&["run", "m.toml"], &env).complaint(2);
+    for part in ["setting the power limit to 300 W on GPU 0 is refused", "CAP_SYS_ADMIN", "no zeusd", "--observe-only"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(!said.contains("400 W"), "said once: {said}");
+    assert_eq!(lines(&machine), ["0 nvmlDeviceSetPowerManagementLimit 300000 = 4"], "there was nothing to undo");
+    assert!(machine.sandbox.outcomes().is_empty());
+    assert!(pending(&machine).is_empty());
+}
+
+#[test]
+fn what_was_done_before_a_refusal_is_undone() {
+    let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 999\n"), QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("setting the power limit to 300 W on GPU 0 failed"), "{said}");
+    let refused = "0 nvmlDeviceSetPowerManagementLimit 300000 = 999";
+    assert_eq!(lines(&machine), [SET[0], SET[1], refused, UNDONE[1], UNDONE[2]]);
+    assert!(pending(&machine).is_empty());
+}
+
+#[test]
+fn nothing_is_set_on_a_card_on_which_others_compute() {
+    let machine = machine(&format!("{CARD}process 4711 1024\n"), QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("nothing is set on GPU 0: process 4711 computes on it"), "{said}");
+    assert_eq!(machine.fake.log(), "");
+}
+
+#[test]
+fn observing_sets_nothing() {
+    let machine = machine(CARD, QUICK, ALL);
+    machine.run(&["run", "m.toml", "--observe-only"], &[]).expect(0);
+    assert_eq!(machine.fake.log(), "");
+    let attempt = &machine.sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(attempt["settings"]["hardware.observe_only"], true);
+}
+
+#[test]
+fn a_worker_that_fails_leaves_the_card_as_it_was() {
+    let machine = machine(CARD, "exit 3", ALL);
+    machine.run(&["run", "m.toml"], &[]).complaint(4);
+    assert_eq!(lines(&machine), set_and_undone());
+}
+
+#[test]
+fn an_interruption_leaves_the_card_as_it_was() {
+    for name in ["INT", "TERM"] {
+        let machine = machine(CARD, LONG, ALL);
+        let child = machine.command(&["run", "m.toml"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
+        assert_eq!(lines(&machine), SET);
+        assert_eq!(pending(&machine).len(), 1);
+        signal(child.id(), name);
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+        assert_eq!(lines(&machine), set_and_undone(), "SIG{name}");
+        assert!(pending(&machine).is_empty());
+    }
+}
+
+#[test]
+fn the_watcher_undoes_what_a_killed_supervisor_has_set() {
+    for name in ["KILL", "HUP", "QUIT"] {
+        let machine = machine(CARD, LONG, ALL);
+        let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
+        machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
+        signal(child.id(), name);
+        child.wait().unwrap();
+        machine.sandbox.wait_for("the watcher's work", || pending(&machine).is_empty());
+        assert_eq!(lines(&machine), set_and_undone(), "SIG{name}");
+    }
+}
+
+/// The watcher of a supervisor: its child that has the hidden command.
+fn watcher_of(supervisor: u32) -> u32 {
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap_or_default();
+    let all =
+        fs::read_dir(format!("/proc/{supervisor}/task")).unwrap().map(|task| task.unwrap().path().join("children"));
+    let children = all
+        .map(|path| fs::read_to_string(path).unwrap_or_default())
+        .fold(children, |all, more| format!("{all} {more}"));
+    let is_it =
+        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("restorer");
+    children.split_whitespace().find(is_it).unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_next_command_undoes_what_nobody_was_left_to_undo() {
+    for next in [&["ls"][..], &["doctor", "--restore"]] {
+        let machine = machine(CARD, LONG, ALL);
+        let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
+        machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
+        // It ignores what ends a process politely.
+        let watcher = watcher_of(child.id());
+        signal(watcher, "TERM");
+        signal(watcher, "INT");
+        assert_eq!(watcher_of(child.id()), watcher);
+        signal(watcher, "KILL");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lines(&machine), SET);
+        let doctor = machine.run(&["doctor"], &[]).expect(0);
+        assert!(doctor.contains("ledger doctor --restore"), "it says so, and does nothing: {doctor}");
+        assert_eq!(lines(&machine), SET);
+        let said = machine.run(next, &[]);
+        assert!(said.err.contains("undid what was left set on GPU 0"), "{said:?}");
+        assert_eq!(lines(&machine), set_and_undone(), "{next:?}");
+        assert!(pending(&machine).is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_undone_stays_and_is_said() {
+    let script = format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n");
+    let machine = machine(&script, QUICK, ALL);
+    let attempt = machine.attempt(0, &[]);
+    let warned = attempt["warnings"].to_string();
+    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
+    assert_eq!(pending(&machine).len(), 1);
+    // The supervisor is gone: `show` has tried again already, and in vain.
+    let said = machine.run(&["doctor", "--restore"], &[]);
+    assert!(said.err.contains("is still set on GPUs") && said.code == Some(1), "{said:?}");
+    let refused = machine.run(&["run", "m.toml", "--repeat", "1"], &[]).complaint(2);
+    assert!(refused.contains("what an earlier attempt has set is still there"), "{refused}");
+    assert_eq!(lines(&machine).iter().filter(|line| **line == SET[2]).count(), 1, "nothing was set on top of it");
+}
+
+#[test]
+fn files_of_an_earlier_boot_and_of_other_hosts_change_nothing_here() {
+    let machine = machine(CARD, QUICK, "");
+    let restore = machine.sandbox.ledger_dir().join("restore");
+    fs::create_dir_all(&restore).unwrap();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let file = |host: &str| {
+        format!(
+            r#"{{"format":1,"host":"{host}","boot_id":"before","pid":99,"start_ticks":"5","gpus":1,"power_limit_mw":300000,"cards":[{{"index":0,"name":"NVIDIA H200","uuid":"GPU-aa11","pci_bus_id":"x","power_limit_mw":650000}}]}}"#
+        )
+    };
+    fs::write(restore.join("a.json"), file(host.trim())).unwrap();
+    fs::write(restore.join("b.json"), file("elsewhere")).unwrap();
+    fs::write(restore.join("c.json"), "rubbish").unwrap();
+    let said = machine.run(&["ls"], &[]);
+    assert!(said.err.contains("GPUs of another host are set by"), "{said:?}");
+    assert!(said.err.contains("c.json` is damaged or of a newer ledger"), "{said:?}");
+    let left: Vec<_> = pending(&machine).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(machine.fake.log(), "");
+}
+
+struct Nobody;
+
+impl Stop for Nobody {
+    fn asked(&self) -> u32 {
+        0
+    }
+
+    fn urgent(&self) -> bool {
+        false
+    }
+}
+
+struct Panicking;
+
+impl Watch for Panicking {
+    fn see(&self, seen: Seen<'_>) {
+        assert!(!matches!(seen, Seen::Output(..)), "as asked for");
+    }
+}
+
+#[test]
+fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
+    let machine = machine(CARD, "", "");
+    let gpus: Vec<GpuInfo> = Gpus::load(Some(&machine.fake.path())).unwrap().devices().unwrap();
+    let hardware = [("power_limit_w", 300), ("sm_clock_mhz", 990), ("memory_clock_mhz", 2619)];
+    let config: Table = hardware.map(|(key, value)| (format!("hardware.{key}"), Value::Int(value))).into();
+    let run = Run::new(Parts {
+        config: config.clone().into(),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "cuda".into(),
+        seed: 1,
+    });
+    let argv = ["sh", "-c", "echo hello; sleep 600"].map(str::to_owned).into();
+    let bound = ledger::engine::Bound {
+        run,
+        cell: Cell { config, ..Cell::default() },
+        launch: Launch::Program { argv, directory: machine.sandbox.path("") },
+        gpus,
+        nvml: Some(machine.fake.path()),
+    };
+    let store = Store::at(machine.sandbox.ledger_dir());
+    let shim = Shim { executable: env!("CARGO_BIN_EXE_ledger").into() };
+    let panicked = std::panic::catch_unwind(|| {
+        let _ = execute(&store, &bound, None, &Table::new(), &shim, &Panicking, &Nobody);
+    });
+    assert!(panicked.is_err());
+    assert_eq!(lines(&machine), set_and_undone());
+    assert!(pending(&machine).is_empty());
+}
+
+/// Serves as zeusd does, until the end of the test; says what it was asked for after `/discover`.
+fn zeusd(socket: PathBuf, group: &'static str) -> std::sync::mpsc::Receiver<String> {
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (to, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let lines: Vec<String> =
+                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+            let discover = format!(
+                r#"{{"gpus":[{{"id":5,"name":"NVIDIA H200","pci_address":"0000:3b:00.0"}}],"cpus":[],"enabled_api_groups":["{group}"],"auth_required":false}}"#
+            );
+            let body = if lines[0].starts_with("GET /discover ") { discover.as_str() } else { "" };
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+            if body.is_empty() && to.send(lines[0].clone()).is_err() {
+                return;
+            }
+        }
+    });
+    asked
+}
+
+#[test]
+fn zeusd_sets_and_undoes_for_who_may_not() {
+    let denied: String = [
+        "SetPowerManagementLimit",
+        "SetGpuLockedClocks",
+        "ResetGpuLockedClocks",
+        "SetMemoryLockedClocks",
+        "ResetMemoryLockedClocks",
+    ]
+    .map(|call| format!("fail nvmlDevice{call} 4\n"))
+    .concat();
+    let machine = machine(&format!("{CARD}{denied}"), QUICK, ALL);
+    let socket = machine.sandbox.path("zeusd.sock");
+    let asked = zeusd(socket.clone(), "gpu-control");
+    let attempt = machine.attempt(0, &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]);
+    assert_eq!(attempt["warnings"].to_string(), "[]");
+    let call = |call: &str, more: &str| format!("POST /gpu/{call}?gpu_ids=5&block=true{more} HTTP/1.1");
+    let expected = [
+        call("set_mem_locked_clocks", "&min_clock_mhz=2619&max_clock_mhz=2619"),
+        call("set_gpu_locked_clocks", "&min_clock_mhz=990&max_clock_mhz=990"),
+        call("set_power_limit", "&power_limit_mw=300000"),
+        call("set_power_limit", "&power_limit_mw=650000"),
+        call("reset_gpu_locked_clocks", ""),
+        call("reset_mem_locked_clocks", ""),
+    ];
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), expected);
+    assert!(lines(&machine).iter().all(|line| line.ends_with("= 4")), "{:?}", lines(&machine));
+}
+
+#[test]
+fn a_zeusd_that_may_not_is_named_in_the_refusal() {
+    let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
+    let socket = machine.sandbox.path("zeusd.sock");
+    let asked = zeusd(socket.clone(), "gpu-read");
+    let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
+    assert!(said.contains("zeusd.sock`: its API group gpu-control is off"), "{said}");
+    assert_eq!(asked.try_iter().count(), 0);
+}
