@@ -10,6 +10,7 @@ use super::parallel::Exchanges;
 use super::pipeline::bubble;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
+use super::validity::{Bounds, Evidence, stamp};
 use super::window::Windows;
 use crate::record::{Metric, Phase, Quantity, Series, Source, Table, Value, known_metric};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,8 @@ pub struct Observed {
     pub cpu_ns: Option<u64>,
     /// Whether somebody saw the end.
     pub ended: bool,
+    /// What the cell asks of the hardware and of the measurement.
+    pub bounds: Bounds,
 }
 
 impl Observed {
@@ -114,6 +117,16 @@ impl Observed {
             let marks = marks(meters.as_deref().unwrap_or_default(), &energies, self.wall_ns, warnings);
             facts.insert("telemetry.marks".to_owned(), marks.into_iter().collect::<Vec<_>>().into());
         }
+        let whole = Windows::new([(0, self.wall_ns)]);
+        let evidence = Evidence {
+            bounds: &self.bounds,
+            facts: &seen_facts,
+            telemetry: &self.telemetry,
+            measured: if training.measured.is_empty() { &whole } else { &training.measured },
+            gpus: self.gpus,
+            speaks: hardware.speaks(),
+        };
+        stamp(&evidence, facts);
     }
 
     fn times(&self, training: &Training, put: &mut Put<'_>) {

@@ -198,7 +198,8 @@ pub fn bit_shares(series: &Series) -> (Vec<(i32, f64)>, Option<f64>) {
     ((0..BITS).filter(seen).filter_map(share).collect(), none)
 }
 
-fn has_bit(value: f64, bit: i32) -> bool {
+/// Whether a bit is set in a reading of flags.
+pub(super) fn has_bit(value: f64, bit: i32) -> bool {
     value.is_finite() && (value / 2f64.powi(bit)).floor() % 2.0 == 1.0
 }
 

@@ -169,7 +169,7 @@ fn points(
         }
         let Some(sealed) = reader.sealed(trial.id)? else { continue };
         if args.by == "phase" {
-            let believes = !trial.attempt.estimators_disagree() || selected.admitted.contains(&Why::Tainted);
+            let believes = trial.attempt.believes_energies() || selected.admitted.contains(&Why::Tainted);
             for row in analysis::join(&sealed) {
                 let of = |name: &str| of_phase(&row, name, believes).unwrap_or_else(|| plain(name));
                 let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));

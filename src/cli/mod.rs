@@ -5,6 +5,7 @@
 mod attest;
 mod best;
 mod cache;
+mod check;
 mod cluster;
 mod collect;
 mod compare;
@@ -108,6 +109,7 @@ enum Command {
     Merge(merge::Args),
     Verify(verify::Args),
     Attest(attest::Args),
+    Check(check::Args),
     Tag(tag::Args),
     Note(note::Args),
     Hide(hide::Args),
@@ -172,6 +174,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Merge(args) => merge::run(args, context),
         Command::Attest(args) => attest::run(args, context),
         Command::Verify(args) => verify::run(args, context),
+        Command::Check(args) => check::run(args, context),
         Command::Tag(args) => tag::run(args, context),
         Command::Note(args) => note::run(args, context),
         Command::Hide(args) => hide::run(args, context),

@@ -3,7 +3,7 @@
 use super::failure::{Failure, exit};
 use crate::engine::{EngineError, Executed, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
-use crate::record::{EventKind, RunId};
+use crate::record::{EventKind, Outcome, RunId};
 use crate::report::{self, Bar, Progress};
 use std::collections::HashMap;
 use std::error::Error;
@@ -61,6 +61,10 @@ fn result_line(executed: &Executed) -> String {
     }
     if let Some(reason) = attempt.outcome.reason() {
         words.push(format!("({reason})"));
+    }
+    let disturbed = attempt.disturbances();
+    if attempt.outcome == Outcome::Finished && !disturbed.is_empty() {
+        words.push(format!("(times and energies are tainted: {})", disturbed.join("; ")));
     }
     words.join(" ")
 }

@@ -1,7 +1,7 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
-use crate::analysis::{Observed, Timed, lay_out};
+use crate::analysis::{Bounds, Observed, Timed, lay_out};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
     Series, Table, Tail, Value,
@@ -46,6 +46,7 @@ impl Fold {
         };
         let mut folding = Folding { started_ns: *started_ns, last_ns: *started_ns, ..Folding::default() };
         folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
+        folding.observed.bounds = Bounds::of(run.config(), settings);
         folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
         Some(Self {
             run: (**run).clone(),

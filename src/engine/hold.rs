@@ -195,6 +195,9 @@ impl Hold {
         for (rank, card) in self.pending.cards.iter().enumerate() {
             if let Some(mw) = card.power_limit_mw {
                 facts.insert(format!("gpu.{rank}.power_limit_before_w"), (f64::from(mw) / 1e3).into());
+                // Read back: what was asked for is not what is recorded.
+                let now = self.gpus.power_limit_mw(&card.gpu.uuid).map(|mw| f64::from(mw) / 1e3);
+                facts.extend(now.ok().map(|watts| (format!("gpu.{rank}.power_limit_w"), watts.into())));
             }
         }
         facts.insert("hardware.set".to_owned(), true.into());

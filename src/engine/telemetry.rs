@@ -5,6 +5,7 @@
 use super::Stop;
 use crate::gpu::{GpuInfo, Gpus, Meter};
 use crate::host::clock::{monotonic_ns, thread_cpu_ns};
+use crate::host::machine;
 use crate::host::meter::{HostMeter, process_is_visible};
 use crate::record::{Entry, Quantity, Source, Table, Value};
 use std::collections::BTreeSet;
@@ -133,6 +134,10 @@ struct Looking<'a> {
     hidden: BTreeSet<(u32, u32)>,
     lost: BTreeSet<u32>,
     processes_ns: u64,
+    /// Errors of each GPU's memory before the attempt.
+    errors: Vec<Option<[u64; 2]>>,
+    /// Pages that had come back from swap before the attempt.
+    swapped: Option<u64>,
     count: Count,
     to: Sender<Vec<Entry>>,
 }
@@ -171,6 +176,8 @@ impl<'a> Looking<'a> {
             hidden: BTreeSet::new(),
             lost: BTreeSet::new(),
             processes_ns: 0,
+            errors: Vec::new(),
+            swapped: None,
             count: Count::default(),
             to,
         }
@@ -181,9 +188,33 @@ impl<'a> Looking<'a> {
         if let Some(meter) = &mut self.meter {
             entries.extend(facts(meter.facts()));
         }
+        self.errors = self.memory_errors();
+        self.swapped = machine::swapped_in_pages();
         entries.extend(self.processes());
         entries.extend(self.look(true));
         let _ = self.to.send(entries);
+    }
+
+    fn memory_errors(&mut self) -> Vec<Option<[u64; 2]>> {
+        let Some(meter) = &mut self.meter else { return Vec::new() };
+        (0..self.ranks).map(|rank| meter.memory_errors(rank)).collect()
+    }
+
+    /// What was counted meanwhile that nobody wants to see.
+    fn disturbances(&mut self) -> Vec<Entry> {
+        let whole = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut entries = Vec::new();
+        for (rank, (before, after)) in self.errors.clone().into_iter().zip(self.memory_errors()).enumerate() {
+            let Some((before, after)) = before.zip(after) else { continue };
+            for (place, kind) in ["corrected", "uncorrected"].into_iter().enumerate() {
+                let grown = after[place].saturating_sub(before[place]);
+                entries.push(fact(&format!("gpu.{rank}.ecc_{kind}_errors"), whole(grown)));
+            }
+        }
+        let swapped = self.swapped.zip(machine::swapped_in_pages());
+        entries
+            .extend(swapped.map(|(before, after)| fact("host.swapped_in_pages", whole(after.saturating_sub(before)))));
+        entries
     }
 
     fn go_on(&mut self, orders: &Receiver<Order>) {
@@ -220,6 +251,7 @@ impl<'a> Looking<'a> {
         }
         let mut entries = self.processes();
         entries.extend(self.look(true));
+        entries.extend(self.disturbances());
         entries.extend(self.cost());
         let _ = self.to.send(entries);
     }

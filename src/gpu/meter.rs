@@ -14,6 +14,7 @@ use super::{GpuInfo, Gpus};
 use crate::record::{Quantity, Sample, Source, Table};
 use card::Card;
 use cost::{Mean, Timer, every};
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
@@ -109,6 +110,15 @@ impl<'a> Meter<'a> {
             },
         };
         Ok(processes.into_iter().map(process).collect())
+    }
+
+    /// Errors in the memory of the GPU of a rank since the driver was loaded, corrected and not. None where the card does not count
+    /// them, or NVML does not tell.
+    pub fn memory_errors(&mut self, rank: u32) -> Option<[u64; 2]> {
+        let card = usize::try_from(rank).ok().and_then(|rank| self.cards.get_mut(rank))?;
+        let device = card.device(self.gpus, &mut self.timer).ok()?;
+        let mut count = |kind| self.timer.time("ecc", || device.total_ecc_errors(kind, EccCounter::Volatile)).0.ok();
+        Some([count(MemoryError::Corrected)?, count(MemoryError::Uncorrected)?])
     }
 
     /// What NVML cost so far: the number of its calls and their time, by kind, as `telemetry.nvml.<kind>.calls` and `.ns`; and

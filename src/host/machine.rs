@@ -83,6 +83,16 @@ pub fn load_average() -> Option<[f64; 3]> {
     loads(&fs::read_to_string("/proc/loadavg").ok()?)
 }
 
+/// Pages that came back from swap since the boot; none where the kernel does not count them.
+pub fn swapped_in_pages() -> Option<u64> {
+    counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
+}
+
+fn counted(vmstat: &str, key: &str) -> Option<u64> {
+    let line = vmstat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
 fn loads(loadavg: &str) -> Option<[f64; 3]> {
     let mut numbers = loadavg.split_ascii_whitespace().map_while(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
@@ -105,6 +115,12 @@ fn binary_sha256() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_counted_by_their_whole_name() {
+        let text = "pswpinx 1\npswpin 42\npswpout 7\n";
+        assert_eq!((counted(text, "pswpin"), counted(text, "pswp")), (Some(42), None));
+    }
 
     #[test]
     fn facts_that_every_linux_machine_has() {

@@ -117,6 +117,10 @@ impl Attempt {
 
     /// The fact that lists why the attempt's numbers cannot be right.
     pub const TAINT: &str = "tainted";
+    /// The fact that stamps what was measured of it: `valid` or `tainted`.
+    pub const VALIDITY: &str = "validity";
+    /// The fact that lists why what was measured of times, power and energy is not to be believed.
+    pub const DISTURBED: &str = "validity.reasons";
 
     /// The value of a metric, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {

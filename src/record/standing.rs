@@ -2,7 +2,7 @@
 //!
 //! What is left out is never lost: answers say how many attempts they leave out and for what reason.
 
-use super::{Attempt, Metric, Outcome, Value};
+use super::{Attempt, Metric, Outcome, Value, known_metric};
 
 /// Why an attempt is left out of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,19 +63,25 @@ impl LeftOut {
 /// Units of what comes from sensors of power, which estimators that disagree make worthless.
 const OF_ENERGY: [&str; 3] = ["J", "W", "J·s"];
 
+/// Units of what is measured while an attempt runs, so that whatever disturbs the machine changes it. What was learned has none of them.
+const OF_MEASUREMENT: [&str; 6] = ["s", "J", "W", "J·s", "samples/s", "TFLOP/s"];
+
+/// Whether a metric is measured, not computed: by its unit, or a share of a time that is known by its name.
+fn is_measured(name: &str, metric: &Metric) -> bool {
+    OF_MEASUREMENT.contains(&metric.unit.as_str()) || known_metric(name).is_some_and(|known| known.unit == "%")
+}
+
 impl Attempt {
+    /// Why what was measured of times, power and energy is not to be believed; what was learned is. None where nothing speaks against it.
+    pub fn disturbances(&self) -> Vec<&str> {
+        texts(self.facts.get(Self::DISTURBED))
+    }
+
     /// Why nothing that this attempt measured is to be believed; none where nothing speaks against it.
     ///
     /// The reasons are the texts of the facts `tainted` and `worker.tainted`: one text or a list of them.
     pub fn taints(&self) -> Vec<&str> {
-        let stated = [Self::TAINT, "worker.tainted"].into_iter().filter_map(|name| self.facts.get(name));
-        stated
-            .flat_map(|fact| match fact {
-                Value::List(reasons) => reasons.iter().filter_map(Value::as_str).collect(),
-                other => Vec::from_iter(other.as_str()),
-            })
-            .filter(|reason| !reason.is_empty())
-            .collect()
+        [Self::TAINT, "worker.tainted"].into_iter().flat_map(|name| texts(self.facts.get(name))).collect()
     }
 
     /// Whether the attempt counts in answers at all.
@@ -98,7 +104,7 @@ impl Attempt {
     /// If it does not: the reason.
     pub fn measured(&self, name: &str) -> Result<f64, LeftOut> {
         match self.metrics.get(name) {
-            Some(metric) => self.judge(metric),
+            Some(metric) => self.judge(name, metric),
             None => Err(LeftOut::new(Why::Absent, "")),
         }
     }
@@ -107,7 +113,7 @@ impl Attempt {
     ///
     /// # Errors
     /// If it does not count: the reason.
-    pub fn judge(&self, metric: &Metric) -> Result<f64, LeftOut> {
+    pub fn judge(&self, name: &str, metric: &Metric) -> Result<f64, LeftOut> {
         let Some(value) = metric.value else {
             return Err(LeftOut::new(Why::Missing, metric.reason.as_deref().unwrap_or_default()));
         };
@@ -117,7 +123,15 @@ impl Attempt {
         if OF_ENERGY.contains(&metric.unit.as_str()) && self.estimators_disagree() {
             return Err(LeftOut::new(Why::Tainted, "the two estimators of energy disagree"));
         }
+        if is_measured(name, metric) && !self.disturbances().is_empty() {
+            return Err(LeftOut::new(Why::Tainted, &self.disturbances().join("; ")));
+        }
         Ok(value)
+    }
+
+    /// Whether its energies are to be believed.
+    pub fn believes_energies(&self) -> bool {
+        !self.estimators_disagree() && self.disturbances().is_empty()
     }
 
     /// Whether the two estimators of energy do not agree, so that neither is to be believed.
@@ -140,6 +154,15 @@ impl Attempt {
         found.sort_unstable();
         found
     }
+}
+
+/// The texts of a fact: one, or a list of them.
+fn texts(fact: Option<&Value>) -> Vec<&str> {
+    let all = match fact {
+        Some(Value::List(texts)) => texts.iter().filter_map(Value::as_str).collect(),
+        other => Vec::from_iter(other.and_then(Value::as_str)),
+    };
+    all.into_iter().filter(|text| !text.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -202,6 +225,24 @@ mod tests {
             attempt(Outcome::Finished, [("telemetry.marks".to_owned(), vec!["gap", "disagreement"].into())].into());
         assert_eq!((marked.counts(), marked.measured("accuracy")), (Ok(()), Ok(0.5)));
         assert_eq!(why(marked.measured("energy")).map(|(why, _)| why), Some(Why::Tainted));
+    }
+
+    #[test]
+    fn disturbances_taint_what_is_measured_and_not_what_is_learned() {
+        let facts = [("validity.reasons".to_owned(), vec!["throttled", "hot start"].into())];
+        let mut disturbed = attempt(Outcome::Finished, facts.into());
+        for (name, unit) in [("train_time", "s"), ("throughput", "samples/s"), ("gpu_util", "%"), ("top5", "%")] {
+            disturbed.metrics.insert(name.to_owned(), Metric::new(1.0, unit));
+        }
+        assert_eq!((disturbed.counts(), disturbed.measured("accuracy")), (Ok(()), Ok(0.5)));
+        for name in ["energy", "train_time", "throughput", "gpu_util"] {
+            assert_eq!(
+                why(disturbed.measured(name)),
+                Some((Why::Tainted, "throttled; hot start".to_owned())),
+                "{name}"
+            );
+        }
+        assert_eq!(disturbed.measured("top5"), Ok(1.0), "a share of answers, of a program's own");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl<'a> Census<'a> {
         }
         found.counted.push("");
         for (name, metric) in attempt.metrics.iter().filter(|(name, _)| !name.is_empty()) {
-            match attempt.judge(metric) {
+            match attempt.judge(name, metric) {
                 Ok(_) => found.counted.push(name),
                 Err(LeftOut { why, reason }) => {
                     let kind = match why {

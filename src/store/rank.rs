@@ -75,12 +75,12 @@ pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, f64)> {
     if attempt.counts().is_err() {
         return Vec::new();
     }
-    let value = |metric: &crate::record::Metric| match attempt.judge(metric) {
+    let value = |name: &str, metric: &crate::record::Metric| match attempt.judge(name, metric) {
         Ok(value) => Some(value),
         Err(LeftOut { why: Why::NotFinite, .. }) => metric.value,
         Err(_) => None,
     };
-    attempt.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), value(metric)?))).collect()
+    attempt.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), value(name, metric)?))).collect()
 }
 
 fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: bool) -> Result<(), StoreError> {

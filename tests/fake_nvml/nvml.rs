@@ -26,6 +26,7 @@
 //! uuid GPU-…                    bus 00000000:3B:00.0       vbios 96.00.CF.00.01       serial 1654
 //! memory TOTAL [USED]           capability 9 0             pcie_link GENERATION WIDTH
 //! ecc 1                         persistence 1              mig 0
+//! ecc_errors CORRECTED UNCORRECTED MORE    errors of the memory, and how many more corrected ones at each question
 //! temperature 55                utilization GPU MEMORY     throttle BITS
 //! sm_clock 1980                 memory_clock 3201          supported MEMORY_CLOCK GRAPHICS_CLOCK…
 //! limits MIN MAX DEFAULT        of the power, in watts
@@ -178,6 +179,11 @@ of_device! {
     "nvmlDeviceGetMigMode" (now: *mut u32, later: *mut u32) |m| put2((now, m.gpu.mig), (later, m.gpu.mig));
     "nvmlDeviceGetPersistenceMode" (to: *mut c_int) |m| put(to, m.gpu.persistence);
     "nvmlDeviceGetEccMode" (now: *mut c_int, later: *mut c_int) |m| put2((now, m.gpu.ecc), (later, m.gpu.ecc));
+    "nvmlDeviceGetTotalEccErrors" (kind: c_int, _counter: c_int, to: *mut u64) |m| {
+        let (corrected, uncorrected, more) = m.gpu.ecc_errors;
+        let asked = state().as_mut().map_or(0, |state| state.count(m.index + 1, &format!("ecc.{kind}")));
+        put(to, if kind == 0 { corrected + asked * more } else { uncorrected })
+    };
     "nvmlDeviceGetPerformanceState" (to: *mut c_int) |_| put(to, 0);
 
     "nvmlDeviceGetFieldValues" (count: c_int, values: *mut FieldValue) |m| fields(m, count, values);

@@ -27,3 +27,4 @@ mod telemetry;
 #[cfg(feature = "train")]
 mod training;
 mod trust;
+mod validity;

@@ -1,0 +1,256 @@
+//! The power measurement rules of MLPerf Training, rule by rule, against recorded attempts.
+//!
+//! The rules are those of <https://github.com/mlcommons/training_policies>, `power_measurement.adoc`, which has no version number and is
+//! named by its commit. What a record cannot show is not taken to be so: a rule without evidence fails, and says what is missing.
+
+use super::comparison::olympic_mean;
+use super::statistic::{number, seconds};
+use crate::record::{Quantity, Sealed, Series, Source, Value};
+use std::collections::BTreeSet;
+
+/// Which text of the rules is applied.
+pub const MLPERF_POWER_RULES: &str =
+    "MLPerf Training - Power Measurement Rules (mlcommons/training_policies, power_measurement.adoc, commit 2ddbe8a)";
+
+/// The rules ask for so many samples.
+const SAMPLES: usize = 60;
+/// And for one in every second at least.
+const SECOND_NS: u64 = 1_000_000_000;
+/// Looks that are due each second come some milliseconds late.
+const LATE_NS: u64 = 50_000_000;
+
+/// How a rule came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// The record shows that it is kept.
+    Pass,
+    /// It is not kept, or the record does not show that it is.
+    Fail,
+    /// It says nothing of such attempts.
+    NotApplicable,
+}
+
+impl Ruling {
+    /// `pass`, `fail` or `not applicable`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::NotApplicable => "not applicable",
+        }
+    }
+}
+
+/// A rule and how it came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The rule's heading in the text.
+    pub rule: &'static str,
+    /// How it came out.
+    pub ruling: Ruling,
+    /// What the record shows.
+    pub why: String,
+}
+
+/// Applies the rules to finished attempts of one benchmark on one system.
+pub fn mlperf_power(attempts: &[Sealed]) -> Vec<Rule> {
+    let rule = |rule: &'static str, (ruling, why): (Ruling, String)| Rule { rule, ruling, why };
+    vec![
+        rule("Measure at Node Level", node(attempts)),
+        rule("Measure All Nodes", all_nodes(attempts)),
+        rule("Measure or Estimate Interconnects", interconnects(attempts)),
+        rule("Measure at the PSUs", psus(attempts)),
+        rule("Measure all Runs", all_runs(attempts)),
+        rule("Report 1 Measurement per Second", each_second(attempts)),
+        rule("Measure max(a run, 60 power samples)", enough(attempts)),
+        rule("Target 5% Accuracy", accuracy()),
+        rule("Scoring: sum of reading x duration", score(attempts)),
+        rule("Scoring: Olympic mean of the runs", olympic(attempts)),
+    ]
+}
+
+fn gpus(sealed: &Sealed) -> u32 {
+    let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
+    gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0)
+}
+
+/// The timed portion: from the first epoch's start to the last one's end, else the whole attempt.
+fn timed(sealed: &Sealed) -> (u64, u64) {
+    let epochs = || sealed.phases.iter().filter(|phase| phase.name == "epoch" && phase.rank == 0);
+    let start = epochs().map(|phase| phase.start_ns).min();
+    let stop = epochs().filter_map(|phase| phase.stop_ns).max();
+    start.zip(stop).filter(|(start, stop)| start < stop).unwrap_or((0, sealed.attempt.wall_ns))
+}
+
+/// The readings of power of each GPU of an attempt.
+fn powers(sealed: &Sealed) -> Vec<Option<&Series>> {
+    let named = |name: String| sealed.series.iter().find(|series| series.name == name);
+    let of = |rank: u32| {
+        let source = Source::Gpu(rank);
+        named(source.series(Quantity::PowerInstant)).or_else(|| named(source.series(Quantity::PowerAverage)))
+    };
+    (0..gpus(sealed)).map(of).collect()
+}
+
+/// The first attempt for which there is something to say, by its place from 1.
+fn first_fault(attempts: &[Sealed], fault: impl Fn(&Sealed) -> Option<String>) -> Option<String> {
+    let faults: Vec<(usize, String)> =
+        (1..).zip(attempts).filter_map(|(place, sealed)| Some((place, fault(sealed)?))).collect();
+    let (place, first) = faults.first()?;
+    let more = if faults.len() > 1 { format!("; {} attempts have such a fault", faults.len()) } else { String::new() };
+    Some(format!("attempt {place} of {}: {first}{more}", attempts.len()))
+}
+
+fn node(attempts: &[Sealed]) -> (Ruling, String) {
+    let gpus = attempts.iter().all(|sealed| !powers(sealed).is_empty());
+    let seen = if gpus { "the boards of the GPUs" } else { "at most the processor's packages" };
+    (Ruling::Fail, format!("{seen} were measured; memory, mainboard, fans, drives and power supply were not"))
+}
+
+fn hosts(attempts: &[Sealed]) -> BTreeSet<&str> {
+    attempts.iter().filter_map(|sealed| sealed.attempt.facts.get("host.name").and_then(Value::as_str)).collect()
+}
+
+fn all_nodes(attempts: &[Sealed]) -> (Ruling, String) {
+    match hosts(attempts).len() {
+        0 => (Ruling::Fail, "the records do not name their hosts".to_owned()),
+        1 => (Ruling::Pass, "each run is one supervisor on one host, which was measured".to_owned()),
+        hosts => (Ruling::Fail, format!("the attempts ran on {hosts} hosts, and a system is one")),
+    }
+}
+
+fn interconnects(attempts: &[Sealed]) -> (Ruling, String) {
+    if attempts.iter().all(|sealed| gpus(sealed) <= 1) {
+        return (Ruling::NotApplicable, "one GPU exchanges no weights with others".to_owned());
+    }
+    (
+        Ruling::Fail,
+        "the links between the GPUs are within the node; their power is neither measured nor estimated apart"
+            .to_owned(),
+    )
+}
+
+fn psus(_attempts: &[Sealed]) -> (Ruling, String) {
+    (Ruling::Fail, "power was read from the sensors of the boards (NVML); power supplies and power distribution units are not read".to_owned())
+}
+
+fn all_runs(attempts: &[Sealed]) -> (Ruling, String) {
+    let fault = |sealed: &Sealed| {
+        let powers = powers(sealed);
+        let silent =
+            powers.is_empty() || powers.iter().any(|series| series.is_none_or(|series| series.values.is_empty()));
+        silent.then(|| "no power was read of its GPUs".to_owned())
+    };
+    match first_fault(attempts, fault) {
+        Some(fault) => (Ruling::Fail, fault),
+        None => (Ruling::Pass, "power was read in every attempt".to_owned()),
+    }
+}
+
+fn each_second(attempts: &[Sealed]) -> (Ruling, String) {
+    let longest = |sealed: &Sealed| {
+        let (start, stop) = timed(sealed);
+        let gap = |series: &Series| {
+            let within = series.positions.iter().copied().filter(|at| (start..=stop).contains(at));
+            let edges: Vec<u64> = [start].into_iter().chain(within).chain([stop]).collect();
+            edges.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(u64::MAX)
+        };
+        let powers = powers(sealed);
+        let gaps = powers.iter().map(|series| series.map_or(u64::MAX, gap));
+        gaps.max().unwrap_or(u64::MAX)
+    };
+    let fault = |sealed: &Sealed| match longest(sealed) {
+        u64::MAX => Some("no power was read of its GPUs".to_owned()),
+        gap if gap > SECOND_NS + LATE_NS => Some(format!("{:.2} s of the timed portion have no reading", seconds(gap))),
+        _ => None,
+    };
+    match first_fault(attempts, fault) {
+        Some(fault) => (Ruling::Fail, fault),
+        None => {
+            let gap = attempts.iter().map(longest).max().unwrap_or(0);
+            (Ruling::Pass, format!("the longest time without a reading was {:.3} s", seconds(gap)))
+        }
+    }
+}
+
+fn enough(attempts: &[Sealed]) -> (Ruling, String) {
+    let fewest = |sealed: &Sealed| {
+        let (start, stop) = timed(sealed);
+        let count = |series: &Series| series.positions.iter().filter(|at| (start..=stop).contains(*at)).count();
+        powers(sealed).iter().map(|series| series.map_or(0, count)).min().unwrap_or(0)
+    };
+    let fault = |sealed: &Sealed| {
+        let (fewest, (start, stop)) = (fewest(sealed), timed(sealed));
+        (fewest < SAMPLES).then(|| {
+            format!(
+                "{fewest} samples in the {:.1} s of its timed portion, and {SAMPLES} are needed (train longer)",
+                seconds(stop - start)
+            )
+        })
+    };
+    match first_fault(attempts, fault) {
+        Some(fault) => (Ruling::Fail, fault),
+        None => {
+            let fewest = attempts.iter().map(fewest).min().unwrap_or(0);
+            (Ruling::Pass, format!("each has {fewest} samples or more, over the whole of its timed portion"))
+        }
+    }
+}
+
+fn accuracy() -> (Ruling, String) {
+    (
+        Ruling::Fail,
+        "no meter of specified accuracy, and no comparison of the sensors with one, is in the records".to_owned(),
+    )
+}
+
+/// Each reading times the time since the one before, over the timed portion, of all GPUs, in joules.
+fn joules(sealed: &Sealed) -> Option<f64> {
+    let (start, stop) = timed(sealed);
+    let powers = powers(sealed);
+    if powers.is_empty() {
+        return None;
+    }
+    let mut sum = 0.0;
+    for series in powers {
+        let series = series?;
+        let mut before = start;
+        for (at, watts) in series.positions.iter().zip(&series.values) {
+            if *at >= start && before < stop && watts.is_finite() {
+                sum += watts * seconds((*at).min(stop).saturating_sub(before));
+                before = (*at).min(stop);
+            }
+        }
+    }
+    Some(sum)
+}
+
+fn score(attempts: &[Sealed]) -> (Ruling, String) {
+    let all: Option<Vec<f64>> = attempts.iter().map(joules).collect();
+    match all.filter(|all| !all.is_empty()) {
+        Some(all) => {
+            let listed: Vec<String> = all.iter().map(|joules| format!("{joules:.1}")).collect();
+            (Ruling::Pass, format!("{} J by that sum, of the GPUs' boards alone", listed.join(", ")))
+        }
+        None => (Ruling::Fail, "an attempt has no readings of power to sum".to_owned()),
+    }
+}
+
+fn olympic(attempts: &[Sealed]) -> (Ruling, String) {
+    let all: Option<Vec<f64>> = attempts.iter().map(joules).collect();
+    match all.as_deref().and_then(olympic_mean) {
+        Some(mean) => {
+            let kept = number(attempts.len().saturating_sub(2));
+            (
+                Ruling::Pass,
+                format!(
+                    "{mean:.1} J, the mean of {kept} without the least and the greatest; how many runs a benchmark needs is in the training rules"
+                ),
+            )
+        }
+        None => (
+            Ruling::Fail,
+            format!("{} attempts, and leaving out the least and the greatest takes 3 (repeats = 3)", attempts.len()),
+        ),
+    }
+}

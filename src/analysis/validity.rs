@@ -1,0 +1,355 @@
+//! Whether what was measured of an attempt is to be believed: the stamp `valid`, or `tainted` with reasons.
+//!
+//! Knows the rules and their bounds; `docs/validity.md` is the long form. What cannot be judged for want of readings is no reason, but
+//! where a protocol asks for the readings.
+
+use super::statistic::{median_real, number, seconds};
+use super::telemetry::has_bit;
+use super::window::Windows;
+use crate::record::{Attempt, Quantity, Series, Source, Table, Value};
+use std::collections::BTreeMap;
+
+/// NVML's reasons of low clocks that no setting of the card explains, by their bits.
+const THROTTLES: [(i32, &str); 4] = [(3, "hw_slowdown"), (5, "sw_thermal"), (6, "hw_thermal"), (7, "hw_power_brake")];
+/// A throttle that is rarer than this share of the readings changes no figure that is told.
+const THROTTLED_SHARE: f64 = 0.01;
+/// A locked clock may be off by so much, in so many of the readings.
+const CLOCK_OFF: f64 = 0.01;
+const CLOCK_OFF_SHARE: f64 = 0.05;
+/// The median clock of the second half may be off the first half's by so much.
+const CLOCK_DRIFT: f64 = 0.03;
+/// Halves of fewer readings than this say nothing.
+const DRIFT_READINGS: usize = 10;
+/// The processors are busy, in percent of all their time, and others than the worker have a share of that.
+const BUSY: f64 = 90.0;
+const OTHERS: f64 = 10.0;
+/// Fewer readings of the host than this say nothing.
+const HOST_READINGS: usize = 5;
+
+/// What an attempt is held against: what its cell asks of the hardware, and the bounds of its protocol.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bounds {
+    power_limit_w: Option<f64>,
+    sm_clock_mhz: Option<f64>,
+    memory_clock_mhz: Option<f64>,
+    min_window_s: Option<f64>,
+    min_readings: Option<f64>,
+    start_c: Option<f64>,
+    container: bool,
+}
+
+impl Bounds {
+    /// Those of a cell.
+    pub fn of(config: &Table, settings: &Table) -> Self {
+        let asked = |key: &str| config.get(key).and_then(Value::as_float);
+        let bound = |key: &str| settings.get(key).and_then(Value::as_float);
+        Self {
+            power_limit_w: asked("hardware.power_limit_w"),
+            sm_clock_mhz: asked("hardware.sm_clock_mhz"),
+            memory_clock_mhz: asked("hardware.memory_clock_mhz"),
+            min_window_s: bound("protocol.min_window_s"),
+            min_readings: bound("protocol.min_readings"),
+            start_c: bound("protocol.cool_to_c"),
+            container: settings.get("protocol.container") == Some(&"required".into()),
+        }
+    }
+
+    fn is_protocol(&self) -> bool {
+        self.min_window_s.is_some() || self.min_readings.is_some()
+    }
+}
+
+/// What the stamp is made of.
+pub(super) struct Evidence<'a> {
+    pub(super) bounds: &'a Bounds,
+    pub(super) facts: &'a Table,
+    pub(super) telemetry: &'a BTreeMap<String, Series>,
+    /// When it was measured; the whole attempt where it told of no training.
+    pub(super) measured: &'a Windows,
+    pub(super) gpus: u32,
+    /// Whether anything was read of the hardware.
+    pub(super) speaks: bool,
+}
+
+/// Puts the stamp among the facts: `validity`, and `validity.reasons` where there are any. An attempt of which nothing was read, and
+/// of which no protocol asks anything, has none.
+pub(super) fn stamp(evidence: &Evidence<'_>, facts: &mut Table) {
+    let reasons = evidence.reasons();
+    if reasons.is_empty() && !evidence.speaks {
+        return;
+    }
+    facts.insert(Attempt::VALIDITY.to_owned(), if reasons.is_empty() { "valid" } else { "tainted" }.into());
+    if !reasons.is_empty() {
+        facts.insert(Attempt::DISTURBED.to_owned(), reasons.into());
+    }
+}
+
+impl Evidence<'_> {
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for rank in 0..self.gpus {
+            reasons.extend(self.power_limit(rank));
+            reasons.extend(self.throttled(rank));
+            reasons.extend(self.clock_moved(rank, Quantity::ClockSm, "multiprocessors", self.bounds.sm_clock_mhz));
+            reasons.extend(self.clock_moved(rank, Quantity::ClockMemory, "memory", self.bounds.memory_clock_mhz));
+            reasons.extend(self.ecc(rank));
+        }
+        reasons.extend(self.foreign());
+        reasons.extend(self.hot_start());
+        reasons.extend(self.too_little());
+        reasons.extend(self.overloaded());
+        reasons.extend(self.swapped());
+        let contained = ["container.kind", "container.image"].iter().any(|fact| self.facts.contains_key(*fact));
+        if self.bounds.container && !contained {
+            reasons.push("container missing: the protocol asks for one, and the attempt ran in none".to_owned());
+        }
+        reasons
+    }
+
+    fn fact(&self, rank: u32, name: &str) -> Option<f64> {
+        self.facts.get(&format!("gpu.{rank}.{name}")).and_then(Value::as_float)
+    }
+
+    fn series(&self, source: Source, quantity: Quantity) -> Option<&Series> {
+        self.telemetry.get(&source.series(quantity))
+    }
+
+    /// The finite values that were read while it was measured.
+    fn values(&self, source: Source, quantity: Quantity) -> Vec<f64> {
+        let Some(series) = self.series(source, quantity) else { return Vec::new() };
+        let readings = series.positions.iter().zip(&series.values);
+        let within = readings.filter(|(position, value)| value.is_finite() && self.measured.holds(**position));
+        within.map(|(_, value)| *value).collect()
+    }
+
+    fn power_limit(&self, rank: u32) -> Option<String> {
+        let asked = self.bounds.power_limit_w?;
+        match self.fact(rank, "power_limit_w") {
+            Some(had) if (had - asked).abs() < 0.5 => None,
+            Some(had) => Some(format!("power limit: {asked} W were asked for, and GPU {rank} had {had} W")),
+            None => Some(format!("power limit: {asked} W were asked for, and what GPU {rank} had was not read")),
+        }
+    }
+
+    fn throttled(&self, rank: u32) -> Option<String> {
+        let values = self.values(Source::Gpu(rank), Quantity::ThrottleReasons);
+        let part =
+            |bit: i32| number(values.iter().filter(|value| has_bit(**value, bit)).count()) / number(values.len());
+        let seen = THROTTLES.into_iter().map(|(bit, name)| (name, part(bit)));
+        let told: Vec<String> = seen
+            .filter(|(_, part)| *part > THROTTLED_SHARE)
+            .map(|(name, part)| format!("{name} in {:.0}% of the readings", 100.0 * part))
+            .collect();
+        (!told.is_empty()).then(|| format!("throttled: GPU {rank}, {}", told.join(", ")))
+    }
+
+    fn clock_moved(&self, rank: u32, quantity: Quantity, what: &str, asked: Option<f64>) -> Option<String> {
+        let values = self.values(Source::Gpu(rank), quantity);
+        if let Some(asked) = asked {
+            if values.is_empty() {
+                let was_set = self.facts.contains_key("hardware.set");
+                return (!was_set)
+                    .then(|| format!("clocks moved: whether GPU {rank}'s {what} ran at {asked} MHz was not read"));
+            }
+            let off = values.iter().filter(|value| (**value - asked).abs() > CLOCK_OFF * asked).count();
+            let off = number(off) / number(values.len());
+            let usual = median_real(&values)?;
+            return (off > CLOCK_OFF_SHARE).then(|| {
+                let percent = 100.0 * off;
+                format!("clocks moved: GPU {rank}'s {what} were to run at {asked} MHz, and {percent:.0}% of the readings differ (median {usual} MHz)")
+            });
+        }
+        let (first, second) = values.split_at(values.len() / 2);
+        if first.len() < DRIFT_READINGS {
+            return None;
+        }
+        let (first, second) = (median_real(first)?, median_real(second)?);
+        let drift = (second - first).abs() / first.max(1.0);
+        (drift > CLOCK_DRIFT).then(|| {
+            format!("clocks moved: GPU {rank}'s {what} ran at {first} MHz in the first half of the training and at {second} MHz in the second")
+        })
+    }
+
+    fn ecc(&self, rank: u32) -> Option<String> {
+        let told: Vec<String> = ["corrected", "uncorrected"]
+            .into_iter()
+            .filter_map(|kind| Some((kind, self.fact(rank, &format!("ecc_{kind}_errors"))?)))
+            .filter(|(_, count)| *count > 0.0)
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        (!told.is_empty()).then(|| format!("ECC event: {} errors in GPU {rank}'s memory", told.join(" and ")))
+    }
+
+    fn foreign(&self) -> Option<String> {
+        let count = self.facts.get("telemetry.foreign_processes").and_then(Value::as_int).filter(|count| *count > 0)?;
+        let verb = if count == 1 { "process computes" } else { "processes compute" };
+        Some(format!("foreign process on the GPU: {count} other {verb} there"))
+    }
+
+    fn hot_start(&self) -> Option<String> {
+        let bound = self.bounds.start_c?;
+        let first = |rank: u32| {
+            let values = &self.series(Source::Gpu(rank), Quantity::Temperature)?.values;
+            values.iter().copied().find(|value| value.is_finite())
+        };
+        let (rank, hottest) =
+            (0..self.gpus).filter_map(|rank| Some((rank, first(rank)?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (hottest > bound).then(|| {
+            format!("hot start: GPU {rank} began at {hottest} °C, and the protocol asks for {bound} °C at most")
+        })
+    }
+
+    fn too_little(&self) -> Option<String> {
+        if !self.bounds.is_protocol() {
+            return None;
+        }
+        let length = seconds(self.measured.length());
+        let source = |rank: u32| {
+            let powers = [Quantity::PowerInstant, Quantity::PowerAverage];
+            powers.map(|quantity| self.values(Source::Gpu(rank), quantity).len()).into_iter().max().unwrap_or(0)
+        };
+        let fewest = (0..self.gpus).map(source).min();
+        let readings = fewest.unwrap_or_else(|| self.values(Source::Host, Quantity::UtilizationCpu).len());
+        let wanted_s = self.bounds.min_window_s.unwrap_or(0.0);
+        let wanted = self.bounds.min_readings.unwrap_or(0.0);
+        (length < wanted_s || number(readings) < wanted).then(|| {
+            format!("too few samples: {length:.1} s with {readings} readings were measured, and the protocol asks for {wanted_s} s and {wanted}")
+        })
+    }
+
+    /// The processors had no time left, and others than the worker were busy.
+    fn overloaded(&self) -> Option<String> {
+        let busy = self.values(Source::Host, Quantity::UtilizationCpu);
+        if busy.len() < HOST_READINGS {
+            return None;
+        }
+        let busy = busy.iter().sum::<f64>() / number(busy.len());
+        let cores = self.facts.get("cpu.logical_cores").and_then(Value::as_float).filter(|cores| *cores >= 1.0)?;
+        let time = self.series(Source::Host, Quantity::WorkerCpuTime)?;
+        let mut within = time
+            .positions
+            .iter()
+            .copied()
+            .zip(time.values.iter().copied())
+            .filter(|point| self.measured.holds(point.0));
+        let (from, to) = (within.next()?, within.next_back()?);
+        let worker = 100.0 * (to.1 - from.1) / seconds(to.0.saturating_sub(from.0)) / cores;
+        let others = busy - worker;
+        (busy >= BUSY && others >= OTHERS).then(|| {
+            format!("host overloaded: its processors were {busy:.0}% busy, {others:.0}% of their time with other work")
+        })
+    }
+
+    fn swapped(&self) -> Option<String> {
+        let pages = self.facts.get("host.swapped_in_pages").and_then(Value::as_int).filter(|pages| *pages > 0)?;
+        Some(format!("page faults to swap: {pages} pages came back from swap meanwhile"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Axis;
+
+    const TICK: u64 = 100_000_000;
+
+    /// A hundred readings, ten a second.
+    fn series(source: Source, quantity: Quantity, value: impl Fn(u32) -> f64) -> (String, Series) {
+        let mut series = Series::new(source.series(quantity), quantity.unit(), Axis::TimeNs);
+        (0..100).for_each(|tick| series.push(u64::from(tick) * TICK, value(tick)));
+        (series.name.clone(), series)
+    }
+
+    fn reasons(settings: &[(&str, Value)], facts: &[(&str, Value)], telemetry: Vec<(String, Series)>) -> Vec<String> {
+        let table = |pairs: &[(&str, Value)]| -> Table {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        };
+        let bounds = Bounds::of(&Table::new(), &table(settings));
+        let measured = Windows::new([(20 * TICK, 100 * TICK)]);
+        let telemetry = telemetry.into_iter().collect();
+        let evidence = Evidence {
+            bounds: &bounds,
+            facts: &table(facts),
+            telemetry: &telemetry,
+            measured: &measured,
+            gpus: 1,
+            speaks: true,
+        };
+        evidence.reasons()
+    }
+
+    const GPU: Source = Source::Gpu(0);
+
+    #[test]
+    fn throttles_count_while_it_was_measured_and_by_their_share() {
+        let told = |value: fn(u32) -> f64| reasons(&[], &[], vec![series(GPU, Quantity::ThrottleReasons, value)]);
+        assert_eq!(told(|tick| if tick < 20 { 64.0 } else { 4.0 }), [""; 0], "before the measured window");
+        assert_eq!(told(|tick| if tick == 50 { 64.0 } else { 0.0 }).len(), 1, "one in 80");
+        assert_eq!(
+            told(|tick| if tick < 60 { 8.0 } else { 0.0 }),
+            ["throttled: GPU 0, hw_slowdown in 50% of the readings"]
+        );
+        assert_eq!(told(|_| 7.0), [""; 0], "idle, set clocks and the power limit are how the card was set");
+    }
+
+    #[test]
+    fn clocks_that_drift_are_told_from_clocks_that_flicker() {
+        let told = |value: fn(u32) -> f64| reasons(&[], &[], vec![series(GPU, Quantity::ClockSm, value)]);
+        assert_eq!(told(|tick| if tick % 2 == 0 { 1980.0 } else { 1500.0 }), [""; 0]);
+        assert_eq!(
+            told(|tick| if tick < 60 { 1980.0 } else { 1800.0 }),
+            [
+                "clocks moved: GPU 0's multiprocessors ran at 1980 MHz in the first half of the training and at 1800 MHz in the second"
+            ]
+        );
+        assert_eq!(told(|tick| if tick < 60 { 1980.0 } else { 1935.0 }), [""; 0], "2.3%");
+    }
+
+    #[test]
+    fn a_protocol_asks_for_readings_and_for_a_cool_start() {
+        let temperature =
+            |first: f64| series(GPU, Quantity::Temperature, move |tick| if tick == 0 { first } else { 70.0 });
+        let power = || series(GPU, Quantity::PowerInstant, |_| 400.0);
+        let cool: &[(&str, Value)] = &[("protocol.cool_to_c", 45.0.into())];
+        assert_eq!(reasons(cool, &[], vec![temperature(45.0)]), [""; 0]);
+        assert_eq!(
+            reasons(cool, &[], vec![temperature(46.0)]),
+            ["hot start: GPU 0 began at 46 °C, and the protocol asks for 45 °C at most"]
+        );
+        let protocol = |seconds: f64, readings: i64| {
+            let bounds = [("protocol.min_window_s", seconds.into()), ("protocol.min_readings", Value::Int(readings))];
+            reasons(&bounds, &[], vec![power()])
+        };
+        assert_eq!(protocol(8.0, 80), [""; 0], "8 s with 80 readings");
+        let text = "too few samples: 8.0 s with 80 readings were measured, and the protocol asks for";
+        assert_eq!(protocol(10.0, 60), [format!("{text} 10 s and 60")]);
+        assert_eq!(protocol(5.0, 81), [format!("{text} 5 s and 81")]);
+        assert_eq!(reasons(&[("protocol.container", "required".into())], &[], vec![]).len(), 1);
+        let inside = [("container.kind", "apptainer".into())];
+        assert_eq!(reasons(&[("protocol.container", "required".into())], &inside, vec![]), [""; 0]);
+    }
+
+    #[test]
+    fn a_host_is_overloaded_by_others_and_not_by_the_worker() {
+        let told = |busy: f64, worker_cores: f64| {
+            let time = series(Source::Host, Quantity::WorkerCpuTime, move |tick| worker_cores * f64::from(tick) / 10.0);
+            let busy = series(Source::Host, Quantity::UtilizationCpu, move |_| busy);
+            reasons(&[], &[("cpu.logical_cores", Value::Int(4))], vec![time, busy])
+        };
+        assert_eq!(told(100.0, 4.0), [""; 0], "the worker's own work");
+        assert_eq!(told(80.0, 0.5), [""; 0], "there is time left");
+        assert_eq!(
+            told(95.0, 2.0),
+            ["host overloaded: its processors were 95% busy, 45% of their time with other work"]
+        );
+    }
+
+    #[test]
+    fn pages_that_came_back_from_swap_are_told() {
+        assert_eq!(reasons(&[], &[("host.swapped_in_pages", Value::Int(0))], vec![]), [""; 0]);
+        assert_eq!(
+            reasons(&[], &[("host.swapped_in_pages", Value::Int(3))], vec![]),
+            ["page faults to swap: 3 pages came back from swap meanwhile"]
+        );
+    }
+}

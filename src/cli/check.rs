@@ -1,0 +1,103 @@
+//! `ledger check`
+
+use super::context::{self, Context};
+use super::failure::{Failure, exit};
+use crate::analysis::{MLPERF_POWER_RULES, Rule, Ruling, mlperf_power};
+use crate::record::{AttemptId, Sealed, Target, Value};
+use crate::report::{columns, count, table_of};
+use crate::store::{Reader, StoreError};
+use std::collections::BTreeSet;
+
+/// Hold recorded attempts against a published set of rules
+///
+/// `mlperf-power`: the power measurement rules of MLPerf Training. Every rule passes, fails, or does not apply; what a record does not
+/// show fails. Exit code 1 if any rule fails.
+///
+/// Example: ledger check mlperf-power latest
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The rules
+    #[arg(value_parser = ["mlperf-power"])]
+    rules: String,
+
+    /// Runs (all their finished attempts) or attempts of one benchmark: prefixes of ids, tags, `latest`, `latest~1`
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let attempts = context.store().read(|reader| {
+        let mut wanted = BTreeSet::new();
+        for text in &args.ids {
+            match context::resolve(reader, text)? {
+                Ok(target) => wanted.extend(finished(reader, target)?),
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+        let mut found: Vec<(AttemptId, Sealed)> = Vec::new();
+        for id in wanted {
+            found.extend(reader.sealed(id)?.map(|sealed| (id, sealed)));
+        }
+        found.sort_by_key(|(id, sealed)| (sealed.attempt.started_unix_ms, *id));
+        Ok(Ok(found))
+    })??;
+    if attempts.is_empty() {
+        return Err(Failure::new(exit::NO, format!("`{}` has no finished attempt to check", args.ids.join("`, `"))));
+    }
+    let models: BTreeSet<&str> = attempts.iter().map(|(_, sealed)| sealed.run.model()).collect();
+    if models.len() > 1 {
+        let models = models.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(
+            exit::USAGE,
+            format!("the attempts are of several models: {models} (check one at a time)"),
+        ));
+    }
+    let ids: Vec<String> = attempts.iter().map(|(id, _)| id.to_string()).collect();
+    let sealed: Vec<Sealed> = attempts.into_iter().map(|(_, sealed)| sealed).collect();
+    let rules = mlperf_power(&sealed);
+    let failed = rules.iter().filter(|rule| rule.ruling == Ruling::Fail).count();
+    context.answer(
+        || {
+            let row = |rule: &Rule| vec![rule.rule.to_owned(), rule.ruling.name().to_owned(), rule.why.clone()];
+            let verdict =
+                if failed == 0 { "no rule fails".to_owned() } else { format!("{} fail", count(failed, "rule")) };
+            format!(
+                "{MLPERF_POWER_RULES}\n{} of {}\n\n{}\n{verdict}\n",
+                count(sealed.len(), "attempt"),
+                sealed.first().map_or("", |first| first.run.model()),
+                columns(&["RULE", "RULING", "WHAT THE RECORD SHOWS"], rules.iter().map(row)),
+            )
+        },
+        || {
+            let of = |rule: &Rule| {
+                let pairs = [
+                    ("rule", rule.rule.into()),
+                    ("ruling", rule.ruling.name().into()),
+                    ("why", rule.why.as_str().into()),
+                ];
+                Value::Table(table_of(pairs))
+            };
+            table_of([
+                ("rules", args.rules.as_str().into()),
+                ("text", MLPERF_POWER_RULES.into()),
+                ("attempts", ids.clone().into()),
+                ("failed", failed.into()),
+                ("results", Value::List(rules.iter().map(of).collect())),
+            ])
+        },
+    )?;
+    Ok(if failed == 0 { exit::YES } else { exit::NO })
+}
+
+fn finished(reader: &Reader<'_>, target: Target) -> Result<Vec<AttemptId>, StoreError> {
+    let ids = match target {
+        Target::Attempt(id) => vec![id],
+        Target::Run(run) => reader.attempts_of(run)?.into_iter().map(|(id, _)| id).collect(),
+    };
+    let mut kept = Vec::new();
+    for id in ids {
+        let attempt = reader.attempt(id)?;
+        kept.extend(attempt.filter(|attempt| attempt.outcome.name() == "finished").map(|_| id));
+    }
+    Ok(kept)
+}
