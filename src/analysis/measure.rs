@@ -124,6 +124,7 @@ impl Observed {
             telemetry: &self.telemetry,
             measured: if training.measured.is_empty() { &whole } else { &training.measured },
             gpus: self.gpus,
+            unsteady: training.unsteady(),
             speaks: hardware.speaks(),
         };
         stamp(&evidence, facts);

@@ -17,6 +17,17 @@ pub fn warmup_steps(steps: usize) -> usize {
     (steps / 10).min(10)
 }
 
+/// The first step from which on so many step times in a row have a coefficient of variation of at most `cv`; none where there is none.
+pub(super) fn steady_from(durations_ns: &[u64], cv: f64, over: usize) -> Option<usize> {
+    let is_steady = |window: &[u64]| {
+        let n = number(window.len());
+        let mean = window.iter().map(|ns| real(*ns)).sum::<f64>() / n;
+        let squares: f64 = window.iter().map(|ns| (real(*ns) - mean).powi(2)).sum();
+        (squares / (n - 1.0)).sqrt() <= cv * mean
+    };
+    durations_ns.windows(over.max(2)).position(is_steady)
+}
+
 /// Lays steps out in time. A worker that asks its device seldom tells of many steps at one moment: the last of them was over
 /// then, and each other one before the next began.
 pub fn lay_out(phases: &mut [Phase]) {
@@ -46,6 +57,9 @@ pub(super) struct Training {
     /// How many steps those stand for that were told of.
     steps: u64,
     warmup: usize,
+    /// By which rule of a protocol it was over, and if it never was, that.
+    steadied: Option<String>,
+    unsteady: Option<String>,
     /// Each epoch without what is no training in it.
     epochs: Vec<Windows>,
     /// All of the training, the warm-up in it.
@@ -78,7 +92,14 @@ impl Training {
             Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
-        let warmup = warmup_steps(laps.len());
+        let durations: Vec<u64> = laps.iter().map_while(|lap| lap.duration_ns).collect();
+        let (warmup, steady) = match observed.bounds.steady {
+            None => (warmup_steps(laps.len()), None),
+            Some((cv, over)) => match steady_from(&durations, cv, over) {
+                Some(from) => (from, Some(Ok((cv, over)))),
+                None => (warmup_steps(laps.len()), Some(Err((cv, over)))),
+            },
+        };
         let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
         let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
         let step_ns = median(&durations);
@@ -93,9 +114,20 @@ impl Training {
             steps: total(stands.iter().skip(1).copied()).saturating_add(first),
             laps,
             warmup,
+            steadied: steady.and_then(Result::ok).map(|(cv, over)| {
+                format!(", before the step time's coefficient of variation over {over} steps was {cv} or less")
+            }),
+            unsteady: steady.and_then(Result::err).map(|(cv, over)| {
+                format!("warm-up: no {over} steps in a row have a coefficient of variation of {cv} or less, as the protocol asks")
+            }),
             epochs,
             windows,
         }
+    }
+
+    /// Why nobody knows when the warm-up was over, where a protocol asks for that.
+    pub(super) fn unsteady(&self) -> Option<&str> {
+        self.unsteady.as_deref()
     }
 
     /// How many steps there were in the training, those among them that a worker did not log.
@@ -112,10 +144,11 @@ impl Training {
     pub(super) fn rule(&self) -> Option<String> {
         (!self.laps.is_empty()).then(|| {
             format!(
-                "warm-up is the first {} of {} logged training steps: times count each as the median measured step, \
+                "warm-up is the first {} of {} logged training steps{}: times count each as the median measured step, \
                  energies as that time at the mean measured power",
                 self.warmup,
-                self.laps.len()
+                self.laps.len(),
+                self.steadied.as_deref().unwrap_or_default()
             )
         })
     }

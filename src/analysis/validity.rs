@@ -36,6 +36,8 @@ pub struct Bounds {
     min_readings: Option<f64>,
     start_c: Option<f64>,
     container: bool,
+    /// The coefficient of variation at which steps are steady, and over how many of them.
+    pub(super) steady: Option<(f64, usize)>,
 }
 
 impl Bounds {
@@ -50,6 +52,12 @@ impl Bounds {
             min_window_s: bound("protocol.min_window_s"),
             min_readings: bound("protocol.min_readings"),
             start_c: bound("protocol.cool_to_c"),
+            steady: bound("protocol.warmup_cv").zip(
+                settings
+                    .get("protocol.warmup_over")
+                    .and_then(Value::as_int)
+                    .and_then(|over| usize::try_from(over).ok()),
+            ),
             container: settings.get("protocol.container") == Some(&"required".into()),
         }
     }
@@ -67,6 +75,8 @@ pub(super) struct Evidence<'a> {
     /// When it was measured; the whole attempt where it told of no training.
     pub(super) measured: &'a Windows,
     pub(super) gpus: u32,
+    /// Why nobody knows when the warm-up was over, where a protocol asks for that.
+    pub(super) unsteady: Option<&'a str>,
     /// Whether anything was read of the hardware.
     pub(super) speaks: bool,
 }
@@ -95,6 +105,7 @@ impl Evidence<'_> {
             reasons.extend(self.ecc(rank));
         }
         reasons.extend(self.foreign());
+        reasons.extend(self.unsteady.map(str::to_owned));
         reasons.extend(self.hot_start());
         reasons.extend(self.too_little());
         reasons.extend(self.overloaded());
@@ -273,6 +284,7 @@ mod tests {
             telemetry: &telemetry,
             measured: &measured,
             gpus: 1,
+            unsteady: None,
             speaks: true,
         };
         evidence.reasons()

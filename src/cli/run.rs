@@ -5,7 +5,9 @@ use super::failure::{Failure, exit};
 use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::engine::{BindError, Bound, Cause, EngineError, Machine, Planned, Shim, Sweep, SweepReport, bind, plan};
+use crate::engine::{
+    self, BindError, Bound, Cause, Drift, EngineError, Machine, Planned, Shim, Sweep, SweepReport, bind, plan,
+};
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
 use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
@@ -74,7 +76,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let report = if missing == 0 {
         SweepReport::default()
     } else {
-        let watcher = Watcher::new(missing);
+        let watcher = Watcher::new(engine::attempts(&planned));
         let sweep = Sweep {
             store,
             facts: &facts,
@@ -230,8 +232,11 @@ fn answer(
         })
         .collect();
     let best = best_of_each(planned, &newest, manifests.iter().find_map(|manifest| manifest.objective.as_ref()));
+    let executed: Vec<Sealed> = report.executed.iter().map(|executed| executed.sealed.clone()).collect();
+    let drift = planned.first().and_then(|first| Drift::of(&first.bound, &executed));
     let text = || {
         let mut text = report::summary_text(&summaries, axes);
+        text.extend(drift.as_ref().map(drift_text));
         for (model, metric, index, value) in &best {
             text.push_str(&format!("best {model}: {} with {metric} {}\n", ids[*index], report::significant(*value)));
         }
@@ -259,6 +264,7 @@ fn answer(
             ("interrupted", report.interrupted.into()),
             ("runs", Value::List(runs.collect())),
             ("best", Value::List(best.collect())),
+            ("drift", drift.as_ref().map_or_else(|| Value::Table(Table::new()), drift_value)),
         ])
     };
     context.answer(text, members)?;
@@ -270,6 +276,30 @@ fn answer(
         say("interrupted; the same command goes on where this one stopped");
     }
     Ok(())
+}
+
+/// What the canary's attempts say, in a line.
+fn drift_text(drift: &Drift) -> String {
+    let p =
+        drift.p.map_or_else(|| "too few to tell from chance".to_owned(), |p| format!("p {}", report::significant(p)));
+    format!(
+        "canary: {} went {} from its first to its last of {} ({p})\n",
+        drift.metric,
+        signed_percent(drift.share),
+        report::count(drift.attempts, "attempt")
+    )
+}
+
+fn signed_percent(share: f64) -> String {
+    format!("{:+.2}%", 100.0 * share)
+}
+
+fn drift_value(drift: &Drift) -> Value {
+    let pairs =
+        [("metric", drift.metric.as_str().into()), ("attempts", drift.attempts.into()), ("share", drift.share.into())];
+    let mut table = table_of(pairs);
+    table.extend(drift.p.map(|p| ("p".to_owned(), p.into())));
+    table.into()
 }
 
 /// For each model the best run by the objective, else by accuracy, else by loss.

@@ -110,6 +110,10 @@ impl Watch for Watcher {
                 let id = bound.run.id.0.prefix(8);
                 self.progress.say(&format!("{id} {}: another process executes it; waiting", label(bound)));
             }
+            Seen::Cooling(bound, hottest) => {
+                let id = bound.run.id.0.prefix(8);
+                self.progress.say(&format!("{id} {}: waits for a GPU of {hottest} °C to cool", label(bound)));
+            }
             Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
         }
     }

@@ -6,6 +6,7 @@ use super::fold::Fold;
 use super::hold::{Hold, Taken};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
+use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::worker::{self, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
@@ -52,6 +53,8 @@ pub enum Attempted {
     Elsewhere,
     /// As many attempts as were wanted have finished meanwhile.
     Complete,
+    /// It was told to stop before it began.
+    Stopped,
 }
 
 /// Executes a run once, unless another process does, or has finished as many attempts of it as are `wanted`.
@@ -74,6 +77,10 @@ pub fn execute(
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
+    let cooled = cool_down(bound, watch, stop);
+    if !cooled.is_empty() && stop.asked() > 0 {
+        return Ok(Attempted::Stopped);
+    }
     let hold = match bound.settings_to_make() {
         None => None,
         Some(asked) => match Hold::take(store, bound, asked, shim)? {
@@ -90,6 +97,7 @@ pub fn execute(
     supervision.keep(kernels.as_ref().map(|kernels| facts_of(kernels.before.clone())).unwrap_or_default());
     supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());
     supervision.hold = hold;
+    supervision.keep(facts_of(cooled));
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
         && finished(store, bound.run.id)? >= wanted

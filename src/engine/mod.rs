@@ -13,6 +13,7 @@ mod hold;
 mod kernels;
 mod libraries;
 mod machine;
+mod protocol;
 mod recover;
 mod sweep;
 mod telemetry;
@@ -27,8 +28,9 @@ pub use fold::fold;
 pub use hold::{HoldError, Restored, held, restore, watch_settings};
 pub use kernels::{KernelCache, KernelCacheError};
 pub use machine::Machine;
+pub use protocol::{CANARY, Drift, Order, Until};
 pub use recover::{Recovered, recover};
-pub use sweep::{Cause, Planned, Sweep, SweepReport, plan};
+pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use worker::Shim;
 
 use crate::host::HostError;
@@ -90,6 +92,8 @@ pub enum Seen<'a> {
     Troubled(&'a Bound, &'a EngineError),
     /// The run is being executed by another process.
     Elsewhere(&'a Bound),
+    /// Its GPUs, the hottest of that many °C, are waited for.
+    Cooling(&'a Bound, u32),
     /// A journal without an owner was sealed.
     Recovered(AttemptId),
 }

@@ -2,6 +2,7 @@
 
 use super::attempt::{Attempted, Executed, execute};
 use super::bind::Bound;
+use super::protocol::{self, Order, Until};
 use super::worker::Shim;
 use super::{EngineError, HoldError, Seen, Stop, Watch};
 use crate::record::{Outcome, RunId, Table};
@@ -43,13 +44,33 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
         store.if_there(|reader| bounds.iter().map(|(bound, _)| reader.finished_count(bound.run.id)).collect())?;
     let counts = counts.unwrap_or_else(|| vec![0; bounds.len()]);
     let planned = bounds.into_iter().zip(counts).map(|((bound, cause), sealed)| {
+        let until = Until::of(&bound);
         let missing = match cause {
-            Cause::Complete(wanted) => wanted.saturating_sub(sealed),
+            Cause::Complete(wanted) if sealed < wanted => match until {
+                Some(until) if until.is_met(store, bound.run.id)? => 0,
+                _ => wanted - sealed,
+            },
+            Cause::Complete(_) => 0,
             Cause::Repeat(times) => times,
         };
-        Planned { bound, sealed, missing, cause }
+        Ok(Planned { bound, sealed, missing, cause })
     });
-    Ok(planned.collect())
+    planned.collect()
+}
+
+/// How many attempts a sweep makes at most, the canary's among them.
+pub fn attempts(planned: &[Planned]) -> usize {
+    let missing = planned.iter().map(|planned| planned.missing).sum();
+    missing + canaries(Order::of(planned.first().map(|planned| &planned.bound)), missing)
+}
+
+/// How often the canary is executed beside so many attempts: first, last, and in between. Fewer than three attempts have none.
+fn canaries(order: Order, attempts: usize) -> usize {
+    match order.canary_every {
+        0 => 0,
+        _ if attempts < 3 => 0,
+        every => attempts.div_ceil(every) + 1,
+    }
 }
 
 /// What became of a sweep.
@@ -92,17 +113,56 @@ struct Task {
     bound: Bound,
     wanted: Option<usize>,
     left: usize,
+    is_canary: bool,
+}
+
+/// What is still to be executed, round by round: in each, every run once.
+struct Rounds {
+    order: Order,
+    number: u64,
+    now: VecDeque<Task>,
+    next: Vec<Task>,
+    canary: Option<Bound>,
+    since_canary: usize,
+}
+
+impl Rounds {
+    fn new(planned: Vec<Planned>) -> Self {
+        let first = planned.first().map(|planned| &planned.bound);
+        let order = Order::of(first);
+        let missing = planned.iter().map(|planned| planned.missing).sum();
+        let canary = if canaries(order, missing) > 0 { first.map(protocol::canary) } else { None };
+        let tasks = planned.into_iter().filter(|planned| planned.missing > 0).map(|planned| {
+            let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
+            Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
+        });
+        Self { order, number: 0, now: VecDeque::new(), next: tasks.collect(), canary, since_canary: order.canary_every }
+    }
+
+    fn take(&mut self) -> Option<Task> {
+        if self.now.is_empty() {
+            self.order.arrange(self.number, &mut self.next);
+            self.number += 1;
+            self.now.extend(self.next.drain(..));
+        }
+        let is_over = self.now.is_empty();
+        if self.since_canary >= self.order.canary_every || is_over && self.since_canary > 0 {
+            self.since_canary = 0;
+            // After the last one there is nothing more to watch.
+            let canary = if is_over { self.canary.take() } else { self.canary.clone() };
+            if let Some(bound) = canary {
+                return Some(Task { bound, wanted: None, left: 1, is_canary: true });
+            }
+        }
+        self.since_canary += usize::from(!is_over);
+        self.now.pop_front()
+    }
 }
 
 impl Sweep<'_> {
     /// Executes every missing attempt. One that fails does not keep the others from being executed.
     pub fn run(&self, planned: Vec<Planned>) -> SweepReport {
-        let tasks = planned.into_iter().filter(|planned| planned.missing > 0);
-        let tasks = tasks.map(|planned| {
-            let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
-            Task { bound: planned.bound, wanted, left: planned.missing }
-        });
-        let queue: Mutex<VecDeque<Task>> = Mutex::new(tasks.collect());
+        let queue = Mutex::new(Rounds::new(planned));
         let report = Mutex::new(SweepReport::default());
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
@@ -114,12 +174,12 @@ impl Sweep<'_> {
         report
     }
 
-    fn drain(&self, queue: &Mutex<VecDeque<Task>>, report: &Mutex<SweepReport>) {
+    fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {
         let locked = || report.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited: HashSet<RunId> = HashSet::new();
         let mut unprivileged = false;
         loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut task) = next else { return };
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
@@ -134,7 +194,15 @@ impl Sweep<'_> {
                     self.watch.see(Seen::Ended(&task.bound, &executed));
                     locked().executed.push(*executed);
                     task.left -= 1;
+                    let until = Until::of(&task.bound).filter(|_| task.left > 0 && task.wanted.is_some());
+                    // A ledger that cannot be read now is heard of at the next attempt.
+                    if until.is_some_and(|until| until.is_met(self.store, task.bound.run.id).unwrap_or(false)) {
+                        task.left = 0;
+                    }
                 }
+                Ok(Attempted::Stopped) => {}
+                // Whoever executes it watches the machine as well.
+                Ok(Attempted::Elsewhere) if task.is_canary => continue,
                 Ok(Attempted::Complete) => {
                     locked().elsewhere.push(task.bound.run.id);
                     task.left = 0;
@@ -164,8 +232,8 @@ impl Sweep<'_> {
                 }
             }
             if task.left > 0 {
-                // To the end: what another process executes may be done by then.
-                queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(task);
+                // For the next round: what another process executes may be done by then.
+                queue.lock().unwrap_or_else(PoisonError::into_inner).next.push(task);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use super::{GpuInfo, Gpus};
 use crate::record::{Table, Value};
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::GpuLockedClocksSetting;
 use nvml_wrapper::error::NvmlError;
 use std::fmt;
@@ -209,6 +210,15 @@ impl Gpus {
     pub fn power_limit_mw(&self, uuid: &str) -> Result<u32, String> {
         let limit = self.by_uuid(uuid).and_then(|device| device.power_management_limit());
         limit.map_err(|error| error.to_string())
+    }
+
+    /// How hot a card is, in °C.
+    ///
+    /// # Errors
+    /// If NVML does not tell.
+    pub fn temperature_c(&self, uuid: &str) -> Result<u32, String> {
+        let told = self.by_uuid(uuid).and_then(|device| device.temperature(TemperatureSensor::Gpu));
+        told.map_err(|error| error.to_string())
     }
 
     /// The processes that compute on a card, by their ids in the driver's own namespace.

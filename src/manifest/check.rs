@@ -171,7 +171,8 @@ pub(super) fn unknown_key(path: &str) -> (String, Option<&'static str>) {
             .filter(move |field| field.section() == section)
             .map(|field| field.key.rsplit('.').next().unwrap_or(""))
     };
-    let tables = sections();
+    // `repeats` is known as a key already.
+    let tables: Vec<&str> = sections().into_iter().filter(|table| *table != "repeats").collect();
     let here = if known_section { nearest(leaf, siblings()) } else { None };
     let elsewhere = writable().find(|field| !leaf.is_empty() && field.key.rsplit('.').next() == Some(leaf));
     let table = if section.is_empty() { nearest(leaf, tables.iter().copied()) } else { None };

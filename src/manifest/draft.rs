@@ -86,6 +86,10 @@ pub(super) fn read(root: &Node, text: &str, faults: &mut Faults) -> Draft {
         let section = sections().into_iter().find(|section| *section == key.text);
         match (section, &node.content) {
             (None, _) => reader.base(key.text.clone(), key, node),
+            // The one name of a key and of a table.
+            (Some("repeats"), content) if !matches!(content, Content::Table(_)) => {
+                reader.base(key.text.clone(), key, node);
+            }
             (Some(section), Content::Table(inner)) => {
                 reader.draft.sections.insert(section, node.span.start);
                 match section {

@@ -51,7 +51,7 @@ pub struct Manifest {
     pub cells: Vec<Cell>,
     /// The fields in which the cells differ, by dotted name, `seed` among them.
     pub axes: Vec<String>,
-    /// How many finished attempts each run shall have.
+    /// How many finished attempts each run shall have; where that depends on their interval, at most.
     pub repeats: u32,
     /// What decides which run is best, if the manifest says so.
     pub objective: Option<Objective>,
@@ -144,19 +144,19 @@ fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestErro
     let objective = objective(&draft, &mut faults);
     let program = program(&draft, &mut faults);
     let shared = shared(&draft, path, objective.as_ref());
+    let most = repeats(&draft, &mut faults);
     let cells =
         if draft.shapeless { Vec::new() } else { expand::cells(&draft, &shared, program.as_ref(), &mut faults) };
     if !faults.is_empty() {
         return Err(ManifestError::Invalid { faults: faults.placed(origin, text) });
     }
     let words = |key: &str| shared.get(key).and_then(Value::as_str).map(str::to_owned);
-    let repeats = draft.single("repeats").and_then(|(value, _)| u32::try_from(value.as_int()?).ok());
     Ok(Manifest {
         name: words("experiment.name").unwrap_or_default(),
         description: words("experiment.description"),
         axes: axes(&cells),
         cells,
-        repeats: repeats.unwrap_or(1),
+        repeats: most.unwrap_or(1),
         objective,
         program,
         slurm: table_of(&draft, "slurm"),
@@ -175,7 +175,12 @@ fn table_of(draft: &Draft, section: &str) -> Table {
 /// The settings that every cell shares.
 fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
     let mut settings = Table::new();
-    for field in table::FIELDS.iter().filter(|field| field.role == Role::Setting && !field.is_of_cell()) {
+    // Tables that change how it is measured say nothing where they are not written.
+    let silent = |field: &Field| {
+        matches!(field.section(), "protocol" | "repeats") && !draft.sections.contains_key(field.section())
+    };
+    let fields = table::FIELDS.iter().filter(|field| field.role == Role::Setting && !field.is_of_cell());
+    for field in fields.filter(|field| !silent(field)) {
         let value = match (draft.single(field.key), field.preset) {
             (Some((value, _)), _) => value.clone(),
             (None, P::Is(constant)) => constant.into(),
@@ -189,6 +194,37 @@ fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
         settings.insert("objective.direction".to_owned(), objective.direction.name().into());
     }
     settings
+}
+
+/// How many finished attempts each run gets at most.
+fn repeats(draft: &Draft, faults: &mut Faults) -> Option<u32> {
+    let Some(section) = draft.sections.get("repeats") else {
+        return draft.single("repeats").and_then(|(value, _)| u32::try_from(value.as_int()?).ok());
+    };
+    match draft.single("repeats.until") {
+        None if draft.base_of("repeats.until").is_none() => {
+            faults.add(*section, "repeats.until is missing (give a share of the mean, such as \"2%\")");
+        }
+        Some((until, at)) if until.as_str().is_none_or(|text| percent(text).is_none()) => {
+            faults.add(at, format!("repeats.until is {until} (it must be a share above 0%, such as \"2%\")"));
+        }
+        _ => {}
+    }
+    let bound = |key: &str, preset: u32| match draft.single(key) {
+        Some((value, at)) => (value.as_int().and_then(|value| u32::try_from(value).ok()).unwrap_or(preset), at),
+        None => (preset, *section),
+    };
+    let ((min, _), (max, at)) = (bound("repeats.min", 3), bound("repeats.max", 10));
+    if max < min {
+        faults.add(at, format!("repeats.max is {max}, but repeats.min is {min} (it must be at least that)"));
+    }
+    Some(max)
+}
+
+/// A share that is written as `2%`.
+pub fn percent(text: &str) -> Option<f64> {
+    let share = text.strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0;
+    (share.is_finite() && share > 0.0).then_some(share)
 }
 
 fn objective(draft: &Draft, faults: &mut Faults) -> Option<Objective> {

@@ -13,6 +13,17 @@ pub fn schema() -> Value {
         properties.insert(field.key.to_owned(), property(field));
     }
     for section in sections() {
+        if section == "repeats" {
+            // A whole number, or a table of bounds: what is said of numbers holds for those alone, and so with tables.
+            let (Some(Value::Table(both)), Value::Table(table)) =
+                (properties.get_mut(section), section_schema(section))
+            else {
+                continue;
+            };
+            both.extend(table);
+            both.insert("type".to_owned(), list(["integer", "object"]));
+            continue;
+        }
         properties.insert(section.to_owned(), section_schema(section));
     }
     let no_program = table([("not", table([("required", list(["program"]))]))]);
@@ -60,6 +71,8 @@ fn section_schema(section: &str) -> Value {
     schema.insert("additionalProperties".to_owned(), false.into());
     if section == "program" {
         schema.insert("required".to_owned(), list(["command"]));
+    } else if section == "repeats" {
+        schema.insert("required".to_owned(), list(["until"]));
     } else if section == "objective" {
         schema.insert("required".to_owned(), list(["metric"]));
     }

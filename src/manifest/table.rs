@@ -374,6 +374,53 @@ const HERE: &[Field] = &[
     )
     .when("hardware.device", &["auto", "cuda"])
     .real(2.0),
+    F::setting("repeats.min", Kind::Int { min: 2, max: 1000 }, "attempts that each run gets in any case").int(3),
+    F::setting("repeats.max", Kind::Int { min: 2, max: 1000 }, "attempts after which it is enough in any case").int(10),
+    F::setting(
+        "repeats.until",
+        Kind::Word { max: 20 },
+        "half the width of the 95% interval, as a share of the mean, at which it is enough: `\"2%\"`",
+    )
+    .required(),
+    F::setting("repeats.metric", NAME, "the metric whose interval counts")
+        .preset(Preset::Stated("`objective.metric`, else `energy` on GPUs and `train_time` without")),
+    F::setting(
+        "protocol.warmup_cv",
+        Kind::Real(Interval::Below(1.0)),
+        "warm-up lasts until the step time's coefficient of variation is at most this",
+    )
+    .real(0.05),
+    F::setting("protocol.warmup_over", Kind::Int { min: 2, max: 10_000 }, "over so many steps").int(10),
+    F::setting("protocol.min_window_s", Kind::Real(Interval::Below(86_400.0)), "seconds that are measured at least")
+        .real(10.0),
+    F::setting("protocol.min_readings", Kind::Int { min: 0, max: 1_000_000 }, "readings of power in them at least")
+        .int(60),
+    F::setting(
+        "protocol.cool_to_c",
+        Kind::Int { min: 1, max: 120 },
+        "no attempt begins before its GPUs are that cool, in °C; absent: none waits",
+    ),
+    F::setting(
+        "protocol.cool_timeout_s",
+        Kind::Real(Interval::UpTo(86_400.0)),
+        "seconds after which it begins all the same, as a hot start",
+    )
+    .real(600.0),
+    F::setting(
+        "protocol.order",
+        Kind::Choice(&["shuffled", "written"]),
+        "each round executes every run once, in an order that is shuffled anew or as written",
+    )
+    .text("shuffled"),
+    F::setting("protocol.order_seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the shuffling").int(0),
+    F::setting(
+        "protocol.canary_every",
+        Kind::Int { min: 0, max: 1000 },
+        "the first cell is executed once more after so many attempts, so that drift is seen; 0 is never",
+    )
+    .int(5),
+    F::setting("protocol.container", Kind::Choice(&["any", "required"]), "whether attempts outside of containers count")
+        .text("any"),
     F::setting("limits.timeout_s", Kind::Real(Interval::UpTo(31_536_000.0)), "seconds after which an attempt is ended"),
     F::setting("objective.metric", NAME, "the number that decides which run is best"),
     F::setting("objective.direction", Kind::Choice(&["minimize", "maximize"]), "which way it is better")

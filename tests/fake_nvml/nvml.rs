@@ -26,6 +26,7 @@
 //! uuid GPU-…                    bus 00000000:3B:00.0       vbios 96.00.CF.00.01       serial 1654
 //! memory TOTAL [USED]           capability 9 0             pcie_link GENERATION WIDTH
 //! ecc 1                         persistence 1              mig 0
+//! cooled MS DEGREES             so many milliseconds after the script was written it is that cool
 //! ecc_errors CORRECTED UNCORRECTED MORE    errors of the memory, and how many more corrected ones at each question
 //! temperature 55                utilization GPU MEMORY     throttle BITS
 //! sm_clock 1980                 memory_clock 3201          supported MEMORY_CLOCK GRAPHICS_CLOCK…
@@ -202,7 +203,7 @@ of_device! {
 
     "nvmlDeviceGetComputeMode" (to: *mut c_int) |_| put(to, 0);
     "nvmlDeviceGetTemperature" (sensor: c_int, to: *mut u32) |m| {
-        if sensor == 0 { put(to, m.gpu.temperature) } else { INVALID }
+        if sensor == 0 { put(to, m.temperature()) } else { INVALID }
     };
     "nvmlDeviceGetUtilizationRates" (to: *mut Utilization) |m| {
         put(to, Utilization { gpu: m.gpu.utilization.0, memory: m.gpu.utilization.1 })

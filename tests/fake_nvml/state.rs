@@ -49,6 +49,14 @@ pub struct Moment {
 }
 
 impl Moment {
+    pub fn temperature(&self) -> u32 {
+        let age = || beside("script").metadata().ok()?.modified().ok()?.elapsed().ok();
+        match self.gpu.cooled {
+            Some((ms, cool)) if age().is_some_and(|age| age.as_millis() >= u128::from(ms)) => cool,
+            _ => self.gpu.temperature,
+        }
+    }
+
     pub fn settings(&self) -> Settings {
         Settings::read(self.index)
     }

@@ -16,6 +16,7 @@ mod limits;
 mod machine;
 mod modes;
 mod pictures;
+mod protocol;
 mod questions;
 mod reports;
 mod sandbox;

@@ -42,7 +42,7 @@ hz = [1, 2]
     m:12:14: training.batch_size is 2_000_000 (it must be at most 1048576)
     m:13:10: training.epochs is 2.0 (it must be a whole number from 1)
     m:16:1: unknown key `hardware.gpu` (did you mean `gpus`?)
-    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [limits], [objective], [grid], [slurm])
+    m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [protocol], [limits], [objective], [grid], [slurm])
     m:23:6: telemetry.hz is a list (it holds for the whole manifest: give one value)
     "#);
 }
