@@ -9,6 +9,7 @@ use crate::host::{self, environment};
 use crate::record::Check;
 use crate::report;
 use crate::store::Store;
+use std::path::Path;
 
 /// Say what this machine can do, and the fix for each thing that it cannot
 ///
@@ -32,8 +33,23 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     checks.extend(settings_check(context.store_as_it_is()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
     checks.extend(gpu::checks(Machine::default().nvml().as_deref(), &env, visible.as_deref()));
+    checks.push(privileges(host::machine::has_sys_admin(), engine::zeusd_socket().as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
     Ok(if failed { exit::NO } else { exit::YES })
+}
+
+/// Who could change the GPUs: whether the driver lets them is seen only when it is tried.
+fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
+    match (sys_admin, zeusd) {
+        (true, _) => Check::ok("privileges", "CAP_SYS_ADMIN"),
+        (false, Some(socket)) => Check::ok("privileges", format!("zeusd at {}", socket.display())),
+        (false, None) => Check::missing(
+            "privileges",
+            "neither CAP_SYS_ADMIN nor zeusd",
+            "manifests that set a power limit or clocks are refused without --observe-only",
+            "run as root outside of containers, or start zeusd (docs/hardware.md); nothing else needs it",
+        ),
+    }
 }
 
 /// What attempts have set on GPUs and not undone yet.

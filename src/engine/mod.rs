@@ -32,6 +32,7 @@ pub use protocol::{CANARY, Drift, Order, Until};
 pub use recover::{Recovered, recover};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use worker::Shim;
+pub use zeusd::zeusd_socket;
 
 use crate::host::HostError;
 use crate::journal::JournalError;

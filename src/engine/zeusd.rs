@@ -28,6 +28,11 @@ pub(super) struct Zeusd {
     token: Option<String>,
 }
 
+/// The socket of the daemon that would be asked, if there is one.
+pub fn zeusd_socket() -> Option<PathBuf> {
+    Zeusd::find().map(|zeusd| zeusd.socket)
+}
+
 impl Zeusd {
     /// The daemon whose socket is there: `$ZEUSD_SOCK_PATH`, or a usual place. `$ZEUSD_TOKEN` is handed to it.
     pub(super) fn find() -> Option<Self> {

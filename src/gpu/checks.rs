@@ -1,5 +1,6 @@
 //! What `doctor` says of the GPUs and of what training on them needs.
 
+use super::condition::condition;
 use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 use super::{GpuInfo, Gpus, visible};
 use crate::record::Check;
@@ -20,6 +21,8 @@ pub fn checks(library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Op
         Ok(gpus) => {
             checks.push(driver(gpus));
             checks.push(devices(gpus, cuda_visible_devices));
+            let chosen = gpus.devices().ok().and_then(|all| visible(&all, cuda_visible_devices).ok());
+            checks.extend(condition(gpus, &chosen.unwrap_or_default()));
         }
         Err(error) => {
             let (what, fix) = split_remedy(&chain(error));

@@ -6,6 +6,7 @@
 //! (they are handed in) and changes nothing on a card but in `control`, when it is told to.
 
 mod checks;
+mod condition;
 mod control;
 mod identity;
 mod libraries;

@@ -7,12 +7,13 @@ use std::path::Path;
 
 const GIB: u64 = 1 << 30;
 
-/// Looks at the processor, memory, the ledger's disk, git, containers, Slurm and the clock.
+/// Looks at the processor, memory, their limits, the ledger's disk, git, containers, Slurm and the clock.
 pub fn checks(ledger_dir: &Path) -> Vec<Check> {
     let kind = file_system_kind(ledger_dir).ok();
     vec![
         processor(&cpu::cpu_name(), cpu::logical_cores(), cpu::available_cores()),
         memory(machine::memory_total_bytes(), machine::memory_available_bytes()),
+        control_group(cpu::cgroup_quota_cores(), machine::cgroup_memory_bytes(), machine::memory_total_bytes()),
         ledger(ledger_dir, writable(ledger_dir)),
         disk(disk_free_bytes(ledger_dir).ok()),
         file_system(kind.as_ref()),
@@ -47,6 +48,22 @@ fn memory(total: Option<u64>, available: Option<u64>) -> Check {
         return Check::warning("memory", found, consequence, "end other programs, or use a smaller batch");
     }
     Check::ok("memory", found)
+}
+
+fn control_group(cores: Option<f64>, memory: Option<u64>, total: Option<u64>) -> Check {
+    const NAME: &str = "control group";
+    let memory = memory.filter(|limit| total.is_none_or(|total| *limit < total));
+    let told = [cores.map(|cores| format!("{cores} cores")), memory.map(|limit| format!("{} of memory", bytes(limit)))];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    if told.is_empty() {
+        return Check::ok(NAME, "no limits");
+    }
+    Check::warning(
+        NAME,
+        format!("limited to {}", told.join(" and ")),
+        "a run that wants more is slowed down, or killed for want of memory",
+        "raise the limits of the container, job or service (`--cpus`, `--memory`, `--mem`, `CPUQuota`, `MemoryMax`)",
+    )
 }
 
 fn ledger(path: &Path, writable: bool) -> Check {
@@ -175,6 +192,9 @@ mod tests {
             (memory(Some(8 * GIB), Some(4 * GIB)), Ok),
             (memory(Some(8 * GIB), Some(GIB / 2)), Warning),
             (memory(None, None), Missing),
+            (control_group(None, Some(8 * GIB), Some(8 * GIB)), Ok),
+            (control_group(Some(1.5), None, Some(8 * GIB)), Warning),
+            (control_group(None, Some(GIB), Some(8 * GIB)), Warning),
             (ledger(Path::new("x"), true), Ok),
             (ledger(Path::new("x"), false), Missing),
             (disk(Some(2 * GIB)), Ok),
@@ -209,7 +229,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let checks = checks(&dir.path().join("ledger"));
         let names: Vec<_> = checks.iter().map(|check| check.name).collect();
-        let expected = ["processor", "memory", "ledger", "disk", "file system", "git", "containers", "slurm", "clock"];
+        let expected = [
+            "processor",
+            "memory",
+            "control group",
+            "ledger",
+            "disk",
+            "file system",
+            "git",
+            "containers",
+            "slurm",
+            "clock",
+        ];
         assert_eq!(names, expected);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -83,6 +83,30 @@ pub fn load_average() -> Option<[f64; 3]> {
     loads(&fs::read_to_string("/proc/loadavg").ok()?)
 }
 
+/// The least of the memory limits of this process's control groups (version 2), in bytes; none where there is no limit, or no such group.
+pub fn cgroup_memory_bytes() -> Option<u64> {
+    memory_under(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?)
+}
+
+fn memory_under(root: &Path, groups: &str) -> Option<u64> {
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let own = root.join(own);
+    let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
+    let limits = folders.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok());
+    limits.min()
+}
+
+/// Whether this process has the capability CAP_SYS_ADMIN, without which the driver changes no GPU.
+pub fn has_sys_admin() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| sys_admin_of(&status))
+}
+
+fn sys_admin_of(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
 /// Pages that came back from swap since the boot; none where the kernel does not count them.
 pub fn swapped_in_pages() -> Option<u64> {
     counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
@@ -115,6 +139,26 @@ fn binary_sha256() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tightest_limit_of_memory_counts() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        write("a/memory.max", "4096\n");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(memory_under(root.path(), "0::/a/b\n"), Some(4096));
+        write("a/b/memory.max", "1024\n");
+        assert_eq!(memory_under(root.path(), "1:cpu:/x\n0::/a/b\n"), Some(1024));
+        assert_eq!(memory_under(root.path(), "0::/\n"), None);
+    }
+
+    #[test]
+    fn the_capability_is_a_bit_of_the_effective_set() {
+        assert!(sys_admin_of("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!sys_admin_of("CapEff:\t00000000a80425fb\n"), "a container's root, by Docker's default");
+        assert!(!sys_admin_of(""));
+    }
 
     #[test]
     fn pages_are_counted_by_their_whole_name() {

@@ -274,6 +274,44 @@ fn doctor_tells_the_gpus_that_runs_would_use() {
 }
 
 #[test]
+fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
+    let well = Machine::new(Fake::new(TWO));
+    let found = |machine: &Machine, name: &str| {
+        let document = Said::new(machine.command(&["doctor", "--json"]).output().unwrap()).expect(0);
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let checks = document["checks"].as_array().unwrap();
+        let check =
+            checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name}: {document}"));
+        for part in ["consequence", "fix"] {
+            assert_eq!(check[part].as_str().unwrap().is_empty(), check["state"] == "ok", "{check}");
+        }
+        format!("{} {}", check["state"].as_str().unwrap(), check["found"].as_str().unwrap())
+    };
+    for (name, expected) in [
+        ("persistence", "ok on, or not told"),
+        ("MIG", "ok off"),
+        ("throttling", "ok none now"),
+        ("other processes", "ok none computes on the GPUs"),
+        ("power limits", "ok GPU 0: 700 W of 200 to 700; GPU 1: 700 W of 200 to 700"),
+    ] {
+        assert_eq!(found(&well, name), expected);
+    }
+    let ill = "persistence 0\nthrottle 68\nprocess 77 5\nprocess 78 5\nlimits 100 400 350\n";
+    let ill = Machine::new(Fake::new(&format!("gpu NVIDIA A100\n{ill}")));
+    for (name, expected) in [
+        ("persistence", "warning GPU 0: off"),
+        ("throttling", "warning GPU 0: hw_thermal"),
+        ("other processes", "warning GPU 0: 77, 78"),
+        ("power limits", "ok GPU 0: 350 W of 100 to 400"),
+    ] {
+        assert_eq!(found(&ill, name), expected);
+    }
+    for name in ["driver", "libcuda", "privileges", "control group", "disk", "clock", "containers", "slurm"] {
+        found(&well, name);
+    }
+}
+
+#[test]
 fn kernels_are_listed_and_moved() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are kept"));
