@@ -250,7 +250,10 @@ fn olympic(attempts: &[Sealed]) -> (Ruling, String) {
         }
         None => (
             Ruling::Fail,
-            format!("{} attempts, and leaving out the least and the greatest takes 3 (repeats = 3)", attempts.len()),
+            format!(
+                "of {} attempts: leaving out the least and the greatest takes 3 or more (repeats = 3)",
+                attempts.len()
+            ),
         ),
     }
 }

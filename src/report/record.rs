@@ -56,6 +56,11 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
     #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
     let wall = duration(attempt.wall_ns as f64 / 1e9);
     text.push_str(&format!("\nstarted  {} UTC, took {wall}\n", when(attempt.started_unix_ms)));
+    if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
+        let reasons = attempt.disturbances().join("; ");
+        let because = if reasons.is_empty() { reasons } else { format!(": {reasons}") };
+        text.push_str(&format!("measured {stamp}{because}\n"));
+    }
     for warning in &attempt.warnings {
         text.push_str(&format!("warning  {warning}\n"));
     }
