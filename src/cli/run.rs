@@ -10,7 +10,7 @@ use crate::engine::{
 };
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
-use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
+use crate::record::{Attempt, Cell, Digest, Direction, Sealed, SourceText, Table, Value, known_metric};
 use crate::report::{self, Summary, table_of};
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
