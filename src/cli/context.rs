@@ -1,7 +1,7 @@
 //! What every command needs: the ledger, and a way to answer.
 
 use super::failure::{Failure, exit};
-use crate::engine::{self, Recovered, Restored};
+use crate::engine::{self, Machine, Place, Recovered, Restored};
 use crate::host::{environment, files};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::document;
@@ -45,7 +45,7 @@ impl Context {
 
     /// Undoes what supervisors that are gone have set on GPUs, and says so. What could not be undone is given back.
     pub(super) fn restore(&self) -> Vec<Restored> {
-        let found = match engine::restore(&self.store) {
+        let found = match engine::restore(&Place::usual(), Machine::default().nvml().as_deref()) {
             Ok(found) => found,
             Err(error) => {
                 say(&format!("warning: what was set on GPUs could not be undone: {error}"));
@@ -58,7 +58,9 @@ impl Context {
                 Restored::Forgotten(_) | Restored::Held(_) => {}
                 Restored::Elsewhere(path) => {
                     let path = path.display();
-                    say(&format!("note: GPUs of another host are set by `{path}` (a command on that host undoes it)"));
+                    say(&format!(
+                        "note: `{path}` names GPUs of another machine (a command there undoes what is set on them)"
+                    ));
                 }
                 Restored::Failed(path, why) => say(&format!(
                     "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",

@@ -3,12 +3,11 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::{self, Machine, Restored};
+use crate::engine::{self, Machine, Place, Restored};
 use crate::gpu::{self, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
 use crate::report;
-use crate::store::Store;
 use std::path::Path;
 
 /// Say what this machine can do, and the fix for each thing that it cannot
@@ -30,7 +29,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());
     let visible = environment::text_var("CUDA_VISIBLE_DEVICES");
     let mut checks = vec![trainer_check()];
-    checks.extend(settings_check(context.store_as_it_is()));
+    checks.extend(settings_check(&Place::usual()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
     checks.extend(gpu::checks(Machine::default().nvml().as_deref(), &env, visible.as_deref()));
     checks.push(privileges(host::machine::has_sys_admin(), engine::zeusd_socket().as_deref()));
@@ -53,12 +52,12 @@ fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
 }
 
 /// What attempts have set on GPUs and not undone yet.
-fn settings_check(store: &Store) -> Option<Check> {
+fn settings_check(place: &Place) -> Option<Check> {
     const NAME: &str = "GPU settings";
-    let held = match engine::held(store) {
+    let held = match engine::held(place) {
         Ok(held) => held,
         Err(error) => {
-            let fix = "make the ledger's folder readable for this user";
+            let fix = "make that folder this user's alone, or name another one by LEDGER_RESTORE";
             return Some(Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix));
         }
     };
@@ -67,7 +66,7 @@ fn settings_check(store: &Store) -> Option<Check> {
         NAME,
         format!("{} of attempts that live or were killed: `{}`", report::count(held.len(), "file"), first.display()),
         "power limits or clocks may be set that nobody undoes",
-        "`ledger doctor --restore` undoes those whose supervisor is gone; every command that opens the ledger does so too",
+        "`ledger doctor --restore` undoes those whose supervisor is gone; every command that opens a ledger does so too",
     ))
 }
 

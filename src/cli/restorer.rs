@@ -2,7 +2,7 @@
 
 use super::failure::{Failure, exit};
 use crate::engine;
-use crate::host::signals::Interrupts;
+use crate::host::{process, signals};
 use std::path::PathBuf;
 
 /// What a supervisor starts before it sets anything on a GPU
@@ -10,12 +10,18 @@ use std::path::PathBuf;
 pub(super) struct Args {
     /// The file of what has to be undone
     file: PathBuf,
+
+    /// The driver's management library, where it is not the usual one
+    #[arg(long)]
+    nvml: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     // Whoever ends all processes of a job by a signal ends the supervisor too, and this one is needed then.
-    let _caught =
-        Interrupts::install().map_err(|error| Failure::new(exit::FAILED, format!("cannot catch signals: {error}")))?;
-    engine::watch_settings(&args.file, std::io::stdin(), std::io::stdout())?;
+    signals::outlive().map_err(|error| Failure::new(exit::FAILED, format!("cannot catch signals: {error}")))?;
+    // A terminal that is closed, and its keys, are not for it either.
+    process::leave_session()
+        .map_err(|error| Failure::new(exit::FAILED, format!("cannot leave the session: {error}")))?;
+    engine::watch_settings(&args.file, args.nvml.as_deref(), std::io::stdin(), std::io::stdout())?;
     Ok(exit::YES)
 }

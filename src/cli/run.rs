@@ -6,7 +6,7 @@ use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{
-    self, BindError, Bound, Cause, Drift, EngineError, Machine, Planned, Shim, Sweep, SweepReport, bind, plan,
+    self, BindError, Bound, Cause, Drift, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind, plan,
 };
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) fn shim() -> Result<Shim, Failure> {
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))?;
-    Ok(Shim { executable })
+    Ok(Shim { executable, restore: Place::usual() })
 }
 
 /// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted.

@@ -3,7 +3,7 @@
 use super::bind::{Bound, Launch};
 use super::container;
 use super::fold::Fold;
-use super::hold::{Hold, Taken};
+use super::hold::{Hold, Taken, left_on};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
 use super::protocol::cool_down;
@@ -81,16 +81,34 @@ pub fn execute(
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
     }
-    let hold = match bound.settings_to_make() {
-        None => None,
-        Some(asked) => match Hold::take(store, bound, asked, shim)? {
-            Taken::Held(hold) => Some(*hold),
-            Taken::Elsewhere => return Ok(Attempted::Elsewhere),
-        },
+    let asked = bound.settings_to_make();
+    let start = || {
+        let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
+        Sampler::start(watched, stop)
     };
-    let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
-    let sampler = Sampler::start(watched, stop);
+    // Where cards are set, they are set before they are watched, and after the claim: nothing is set for what others execute.
+    let early = if asked.is_none() { start() } else { None };
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
+    // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
+    if let Some(wanted) = wanted
+        && finished(store, bound.run.id)? >= wanted
+    {
+        supervision.journal.remove()?;
+        return Ok(Attempted::Complete);
+    }
+    let hold = match asked.map(|asked| Hold::take(bound, asked, shim)) {
+        None => None,
+        Some(Ok(Taken::Held(hold))) => Some(*hold),
+        Some(Ok(Taken::Elsewhere)) => {
+            supervision.journal.remove()?;
+            return Ok(Attempted::Elsewhere);
+        }
+        Some(Err(error)) => {
+            supervision.journal.remove()?;
+            return Err(error);
+        }
+    };
+    let sampler = if asked.is_some() { start() } else { early };
     if let Some(sampler) = &sampler {
         sampler.look();
     }
@@ -98,12 +116,11 @@ pub fn execute(
     supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());
     supervision.hold = hold;
     supervision.keep(facts_of(cooled));
-    // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
-    if let Some(wanted) = wanted
-        && finished(store, bound.run.id)? >= wanted
+    if asked.is_none()
+        && let Some(left) = left_on(&shim.restore, &bound.gpus)
     {
-        supervision.journal.remove()?;
-        return Ok(Attempted::Complete);
+        let fact = ("hardware.left_set".to_owned(), left.display().to_string().into());
+        supervision.keep(facts_of([fact].into()));
     }
     watch.see(Seen::Begun(bound));
     supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());

@@ -1,32 +1,33 @@
 //! Holds what an attempt has set on its GPUs, and gives it back however the attempt ends.
 //!
-//! Before the first change, what has to be undone is written to a file of the ledger (`restore/`), and a watcher is started: this
-//! program by a hidden command, in a process group of its own, with a pipe from the supervisor. Whoever is there undoes the changes:
+//! Before the first change a file is written to a [`Place`] of the machine, and a watcher is started: this program by a hidden command,
+//! in a session of its own, with a pipe from the supervisor. Each change is written to the file before it is tried, and taken out again
+//! only where it was certainly not made: a change whose answer was lost may have been made. Whoever is there undoes the changes:
 //!
 //! - the supervisor, when the attempt is over, when it fails, is interrupted or panics;
 //! - the watcher, when the pipe ends and the file is still there: the supervisor was killed;
-//! - the next command that opens the ledger, and `ledger doctor --restore`, when both were killed.
+//! - the next command that opens a ledger on this machine, and `ledger doctor --restore`, when both were killed.
 //!
-//! Undoing twice does no harm; a lock on the folder keeps two of them from doing it at once. Cards forget what was set when the machine
-//! starts anew, so that files of an earlier boot are only removed.
+//! Locks of the cards keep two of them from doing it at once. Cards forget what was set when the machine starts anew, so that files of
+//! an earlier boot are only removed.
 
 use super::EngineError;
 use super::bind::Bound;
+use super::pending::{Pending, Unmade};
+use super::place::{Locks, Place};
 use super::worker::Shim;
-use super::zeusd::Zeusd;
-use crate::gpu::{Change, ChangeError, GpuInfo, Gpus, Settings};
-use crate::host::{files, owner};
-use crate::journal::Gate;
-use crate::record::{Entry, Owner, Table, Value};
-use crate::store::Store;
-use crate::wire::{from_json, to_json_text};
+use crate::gpu::{GpuInfo, Gpus, Settings};
+use crate::host::owner;
+use crate::record::{Entry, Table};
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The word that a watcher says once it is ready.
 const READY: &[u8] = b"ready\n";
+/// How often a watcher looks whether whoever has locked its cards is done.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What a cell asks for cannot be set.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,22 @@ pub enum HoldError {
         "nothing is set on the GPUs: the process that would undo it could not be started: {0} (start this program from its own file)"
     )]
     NoWatcher(std::io::Error),
+    /// The folder of what has to be undone cannot be used.
+    #[error("what is set on GPUs is written down in `{}`, which cannot be used: {why} (LEDGER_RESTORE names another folder)", folder.display())]
+    NoPlace {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Whether others compute on a card is not known.
+    #[error("nothing is set on GPU {gpu}: whether others compute on it cannot be asked: {why} (`ledger doctor` says more)")]
+    Unseen {
+        /// The card's number.
+        gpu: u32,
+        /// What NVML says.
+        why: String,
+    },
     /// The driver's library does not answer.
     #[error("nothing is set on the GPUs: {0} (`ledger doctor` says more)")]
     Silent(String),
@@ -90,30 +107,12 @@ pub enum Restored {
     Undone(String),
     /// Its machine was started anew since: there is nothing to undo.
     Forgotten(PathBuf),
-    /// It is of another host.
+    /// Its cards are on another machine.
     Elsewhere(PathBuf),
     /// Its supervisor lives.
     Held(PathBuf),
     /// It could not be undone, and why.
     Failed(PathBuf, String),
-}
-
-/// One card and what has to be undone on it.
-#[derive(Clone, Debug, PartialEq)]
-struct Before {
-    gpu: GpuInfo,
-    power_limit_mw: Option<u32>,
-}
-
-/// What is written down before anything is set.
-#[derive(Clone, Debug, PartialEq)]
-struct Pending {
-    owner: Owner,
-    asked: Settings,
-    cards: Vec<Before>,
-    library: Option<PathBuf>,
-    /// How many GPUs the machine has, as this process sees it.
-    gpus: usize,
 }
 
 /// The settings of an attempt, held until it is over.
@@ -122,9 +121,8 @@ pub(super) struct Hold {
     file: PathBuf,
     gpus: Gpus,
     watcher: Child,
-    /// What was really done, by the card's place.
-    made: Vec<(usize, Change)>,
-    released: bool,
+    /// None once it is released.
+    locks: Option<Locks>,
 }
 
 /// What came of wanting to hold.
@@ -137,40 +135,46 @@ pub(super) enum Taken {
 
 impl Hold {
     /// Sets the cards of a run.
-    pub(super) fn take(store: &Store, bound: &Bound, asked: Settings, shim: &Shim) -> Result<Taken, EngineError> {
-        let folder = folder(store);
-        let gate = Gate::enter(&folder)?;
-        for (path, found) in pending_in(&folder)? {
-            let Ok(found) = found else { continue };
-            let shared = found.cards.iter().find(|card| bound.gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid));
-            let Some(card) = shared else { continue };
-            match undo_left(&path, &found)? {
-                Restored::Held(_) => return Ok(Taken::Elsewhere),
-                Restored::Failed(_, why) => return Err(HoldError::Unrestored { gpu: card.gpu.index, why }.into()),
+    pub(super) fn take(bound: &Bound, asked: Settings, shim: &Shim) -> Result<Taken, EngineError> {
+        let place = &shim.restore;
+        place.make()?;
+        let ours = |uuid: &str| bound.gpus.iter().any(|gpu| gpu.uuid == uuid);
+        let Some(locks) = place.lock(bound.gpus.iter().map(|gpu| gpu.uuid.as_str()))? else {
+            return Ok(Taken::Elsewhere);
+        };
+        let gpus = Gpus::load(bound.nvml.as_deref()).map_err(|error| HoldError::Silent(error.to_string()))?;
+        let devices = gpus.devices().map_err(|error| HoldError::Silent(error.to_string()))?;
+        for path in place.files()? {
+            // What cannot be read may name one of these cards.
+            let found = Pending::read(&path);
+            let card = found.as_ref().map(|found| found.cards.iter().find(|card| ours(&card.gpu.uuid)));
+            let gpu = match card {
+                Ok(None) => continue,
+                Ok(Some(card)) => card.gpu.index,
+                Err(_) => bound.gpus.first().map_or(0, |gpu| gpu.index),
+            };
+            let others: Vec<String> = found.iter().flat_map(Pending::uuids).filter(|uuid| !ours(uuid)).collect();
+            let Some(_others) = place.lock(others.iter().map(String::as_str))? else { return Ok(Taken::Elsewhere) };
+            match undo_left(&path, Ok(&gpus))? {
+                Some(Restored::Failed(_, why)) => return Err(HoldError::Unrestored { gpu, why }.into()),
+                Some(Restored::Elsewhere(path)) => {
+                    let why = format!("`{}` names it, but no GPU that is here", path.display());
+                    return Err(HoldError::Unrestored { gpu, why }.into());
+                }
                 _ => {}
             }
         }
-        let gpus = Gpus::load(bound.nvml.as_deref()).map_err(|error| HoldError::Silent(error.to_string()))?;
-        let count = gpus.devices().map_err(|error| HoldError::Silent(error.to_string()))?.len();
-        let mut cards = Vec::new();
         for gpu in &bound.gpus {
-            // What cannot be asked is not known to be in use.
-            if let Some(pid) = gpus.compute_processes(&gpu.uuid).unwrap_or_default().first() {
-                return Err(HoldError::InUse { gpu: gpu.index, pid: *pid }.into());
+            // What cannot be asked is not known to be free.
+            match gpus.compute_processes(&gpu.uuid).map(|pids| pids.first().copied()) {
+                Ok(None) => {}
+                Ok(Some(pid)) => return Err(HoldError::InUse { gpu: gpu.index, pid }.into()),
+                Err(why) => return Err(HoldError::Unseen { gpu: gpu.index, why }.into()),
             }
-            let limit = asked.power_limit_mw.map(|_| gpus.power_limit_mw(&gpu.uuid)).transpose();
-            let power_limit_mw = limit.map_err(|why| HoldError::Refused {
-                change: "asking for the power limit".to_owned(),
-                gpu: gpu.index,
-                why,
-            })?;
-            cards.push(Before { gpu: gpu.clone(), power_limit_mw });
         }
-        let owner = owner::this_owner()?;
-        let pending = Pending { owner, asked, cards, library: bound.nvml.clone(), gpus: count };
-        let file = folder.join(format!("{}.json", files::random_nonce()?));
-        files::write_whole(&file, to_json_text(&pending.to_value()).as_bytes())?;
-        let watcher = match start_watcher(shim, &file) {
+        let pending = Pending::new(&gpus, &bound.gpus, devices.len(), asked)?;
+        let file = pending.write_new(place)?;
+        let watcher = match start_watcher(shim, bound.nvml.as_deref(), &file) {
             Ok(watcher) => watcher,
             Err(error) => {
                 let _ = std::fs::remove_file(&file);
@@ -178,12 +182,19 @@ impl Hold {
             }
         };
         // From here on its drop undoes whatever was done.
-        let mut hold = Self { pending, file, gpus, watcher, made: Vec::new(), released: false };
-        drop(gate);
-        for (place, gpu) in bound.gpus.iter().enumerate() {
+        let mut hold = Self { pending, file, gpus, watcher, locks: Some(locks) };
+        for at in 0..bound.gpus.len() {
             for change in asked.changes() {
-                hold.pending.make(&hold.gpus, gpu, change)?;
-                hold.made.push((place, change));
+                // Before it is tried: whoever finds the file may be all that is left.
+                hold.pending.cards[at].made.note(change);
+                hold.pending.write(&hold.file)?;
+                if let Err(Unmade { why, for_certain }) = hold.pending.make(&hold.gpus, at, change) {
+                    if for_certain {
+                        hold.pending.cards[at].made.forget(change);
+                        hold.pending.write(&hold.file)?;
+                    }
+                    return Err(why.into());
+                }
             }
         }
         Ok(Taken::Held(Box::new(hold)))
@@ -206,34 +217,32 @@ impl Hold {
 
     /// Undoes what was set. What went wrong is a warning, and the file stays for the next command.
     pub(super) fn release(mut self) -> Vec<Entry> {
-        let wrong = self.undo();
-        wrong
-            .map(|why| {
-                Entry::Warning(format!(
-                    "what was set on the GPUs could not be undone: {why} (`ledger doctor --restore` tries again)"
-                ))
-            })
-            .into_iter()
-            .collect()
+        let told = self.undo();
+        told.into_iter().map(Entry::Warning).collect()
     }
 
-    fn undo(&mut self) -> Option<String> {
-        if std::mem::replace(&mut self.released, true) {
-            return None;
-        }
-        let gate = self.file.parent().map(Gate::enter);
-        let wrong = match self
-            .pending
-            .undo(&self.gpus, |place, undo| self.made.iter().any(|(at, change)| *at == place && undo.undoes(*change)))
-        {
+    /// What there is to say of it.
+    fn undo(&mut self) -> Vec<String> {
+        let Some(locks) = self.locks.take() else { return Vec::new() };
+        let (mut told, undone) = self.pending.undo(&self.gpus);
+        let wrong = match undone {
             Ok(()) => std::fs::remove_file(&self.file).err().map(|error| error.to_string()),
-            Err(why) => Some(why),
+            Err(why) => {
+                // What was undone is not to be undone again; without that it is, which does no harm to a limit.
+                let _ = self.pending.write(&self.file);
+                Some(why)
+            }
         };
-        drop(gate);
+        drop(locks);
         // The end of the pipe is the watcher's sign; it finds nothing to do, or tries once more.
         drop(self.watcher.stdin.take());
         let _ = self.watcher.wait();
-        wrong
+        if let Some(why) = wrong.filter(|_| self.file.exists()) {
+            told.push(format!(
+                "what was set on the GPUs could not be undone: {why} (`ledger doctor --restore` tries again)"
+            ));
+        }
+        told
     }
 }
 
@@ -244,123 +253,13 @@ impl Drop for Hold {
     }
 }
 
-impl Pending {
-    /// Makes a change through NVML, or through zeusd where this user may not.
-    fn make(&self, gpus: &Gpus, gpu: &GpuInfo, change: Change) -> Result<(), HoldError> {
-        let (what, index) = (change.to_string(), gpu.index);
-        match gpus.change(&gpu.uuid, change) {
-            Ok(()) => Ok(()),
-            Err(ChangeError::Refused(why)) => Err(HoldError::Refused { change: what, gpu: index, why }),
-            Err(error @ ChangeError::NoPermission) => {
-                let said = match Zeusd::find() {
-                    None => "no zeusd listens here (ZEUSD_SOCK_PATH names its socket)".to_owned(),
-                    Some(zeusd) => match zeusd.change(gpu, self.gpus, change) {
-                        Ok(()) => return Ok(()),
-                        Err(why) => format!("zeusd at `{}`: {why}", zeusd.socket().display()),
-                    },
-                };
-                Err(HoldError::NoPrivilege { change: what, gpu: index, why: format!("{error}; {said}") })
-            }
-        }
-    }
-
-    /// Undoes all that was made, as far as it can be undone; an error is the first thing that could not.
-    fn undo(&self, gpus: &Gpus, was_made: impl Fn(usize, Change) -> bool) -> Result<(), String> {
-        let mut wrong = Ok(());
-        for (place, card) in self.cards.iter().enumerate() {
-            for change in self.asked.undoing(card.power_limit_mw) {
-                if was_made(place, change)
-                    && let Err(error) = self.make(gpus, &card.gpu, change)
-                {
-                    wrong = wrong.and(Err(error.to_string()));
-                }
-            }
-        }
-        wrong
-    }
-
-    fn to_value(&self) -> Value {
-        let table = |pairs: Vec<(&str, Value)>| -> Value {
-            Value::Table(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-        };
-        let cards = self.cards.iter().map(|card| {
-            let mut pairs = vec![
-                ("index", card.gpu.index.into()),
-                ("name", card.gpu.name.as_str().into()),
-                ("uuid", card.gpu.uuid.as_str().into()),
-                ("pci_bus_id", card.gpu.pci_bus_id.as_str().into()),
-            ];
-            pairs.extend(card.power_limit_mw.map(|mw| ("power_limit_mw", mw.into())));
-            table(pairs)
-        });
-        let mut pairs = vec![
-            ("format", Value::Int(1)),
-            ("host", self.owner.host.as_str().into()),
-            ("boot_id", self.owner.boot_id.as_str().into()),
-            ("pid", self.owner.pid.into()),
-            ("start_ticks", self.owner.start_ticks.to_string().into()),
-            ("gpus", Value::Int(i64::try_from(self.gpus).unwrap_or(i64::MAX))),
-            ("cards", Value::List(cards.collect())),
-        ];
-        let asked = [
-            ("power_limit_mw", self.asked.power_limit_mw),
-            ("sm_clock_mhz", self.asked.sm_clock_mhz),
-            ("memory_clock_mhz", self.asked.memory_clock_mhz),
-        ];
-        pairs.extend(asked.into_iter().filter_map(|(name, value)| Some((name, value?.into()))));
-        pairs.extend(self.library.as_ref().map(|path| ("library", path.to_string_lossy().as_ref().into())));
-        table(pairs)
-    }
-
-    fn of_value(value: &Value) -> Option<Self> {
-        let table = value.as_table()?;
-        let text = |table: &Table, name: &str| table.get(name).and_then(Value::as_str).map(str::to_owned);
-        let number =
-            |table: &Table, name: &str| table.get(name).and_then(Value::as_int).and_then(|n| u32::try_from(n).ok());
-        if number(table, "format") != Some(1) {
-            return None;
-        }
-        let Some(Value::List(cards)) = table.get("cards") else { return None };
-        let card = |card: &Value| {
-            let card = card.as_table()?;
-            let gpu = GpuInfo {
-                index: number(card, "index")?,
-                name: text(card, "name")?,
-                uuid: text(card, "uuid")?,
-                memory_total_bytes: 0,
-                mig: false,
-                pci_bus_id: text(card, "pci_bus_id")?,
-            };
-            Some(Before { gpu, power_limit_mw: number(card, "power_limit_mw") })
-        };
-        Some(Self {
-            owner: Owner {
-                host: text(table, "host")?,
-                boot_id: text(table, "boot_id")?,
-                pid: number(table, "pid")?,
-                start_ticks: text(table, "start_ticks")?.parse().ok()?,
-            },
-            asked: Settings {
-                power_limit_mw: number(table, "power_limit_mw"),
-                sm_clock_mhz: number(table, "sm_clock_mhz"),
-                memory_clock_mhz: number(table, "memory_clock_mhz"),
-            },
-            cards: cards.iter().map(card).collect::<Option<_>>()?,
-            library: text(table, "library").map(PathBuf::from),
-            gpus: usize::try_from(number(table, "gpus")?).ok()?,
-        })
-    }
-}
-
-fn folder(store: &Store) -> PathBuf {
-    store.dir().join("restore")
-}
-
-fn start_watcher(shim: &Shim, file: &Path) -> std::io::Result<Child> {
+fn start_watcher(shim: &Shim, nvml: Option<&Path>, file: &Path) -> std::io::Result<Child> {
     let mut command = Command::new(&shim.executable);
-    command.arg("restorer").arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // A Ctrl-C of the terminal is not for it.
-    let mut child = command.process_group(0).spawn()?;
+    command.arg("restorer").arg(file);
+    if let Some(nvml) = nvml {
+        command.arg("--nvml").arg(nvml);
+    }
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let mut said = [0; READY.len()];
     let read = child.stdout.take().map_or(Ok(()), |mut stdout| stdout.read_exact(&mut said));
     if read.is_ok() && said == READY {
@@ -375,11 +274,16 @@ fn start_watcher(shim: &Shim, file: &Path) -> std::io::Result<Child> {
 /// still there. The signals that end a process are to be caught by the caller.
 ///
 /// # Errors
-/// If the file cannot be read at the beginning, or what it names cannot be undone; it stays then.
-pub fn watch_settings(file: &Path, mut ended: impl Read, mut ready: impl Write) -> Result<(), EngineError> {
-    let pending = read(file).map_err(HoldError::Silent)?;
+/// If the file cannot be read, or what it names cannot be undone; it stays then.
+pub fn watch_settings(
+    file: &Path,
+    nvml: Option<&Path>,
+    mut ended: impl Read,
+    mut ready: impl Write,
+) -> Result<(), EngineError> {
+    let pending = Pending::read(file).map_err(HoldError::Silent)?;
     // Loaded while all is well: what is needed later is here by then.
-    let gpus = Gpus::load(pending.library.as_deref()).map_err(|error| HoldError::Silent(error.to_string()))?;
+    let gpus = Gpus::load(nvml).map_err(|error| HoldError::Silent(error.to_string()))?;
     let deaf = |error: std::io::Error| HoldError::Silent(error.to_string());
     ready.write_all(READY).and_then(|()| ready.flush()).map_err(deaf)?;
     let mut bytes = [0; 64];
@@ -391,12 +295,16 @@ pub fn watch_settings(file: &Path, mut ended: impl Read, mut ready: impl Write) 
             Err(_) => break,
         }
     }
-    let Some(folder) = file.parent() else { return Ok(()) };
-    let _gate = Gate::enter(folder)?;
-    if file.exists() {
-        pending.undo(&gpus, |_, _| true).map_err(HoldError::Silent)?;
-        // If it cannot be removed, the next command undoes once more.
-        let _ = std::fs::remove_file(file);
+    let Some(place) = file.parent().map(Place::at) else { return Ok(()) };
+    let uuids = pending.uuids();
+    while file.exists() {
+        if let Some(_locks) = place.lock(uuids.iter().map(String::as_str))? {
+            return match undo_left(file, Ok(&gpus))? {
+                Some(Restored::Failed(_, why)) => Err(HoldError::Silent(why).into()),
+                _ => Ok(()),
+            };
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
@@ -405,65 +313,81 @@ pub fn watch_settings(file: &Path, mut ended: impl Read, mut ready: impl Write) 
 ///
 /// # Errors
 /// If the folder cannot be read or locked.
-pub fn restore(store: &Store) -> Result<Vec<Restored>, EngineError> {
-    let folder = folder(store);
-    if pending_in(&folder)?.is_empty() {
+pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, EngineError> {
+    let paths = place.files()?;
+    if paths.is_empty() {
         return Ok(Vec::new());
     }
-    let _gate = Gate::enter(&folder)?;
-    let found = pending_in(&folder)?.into_iter().map(|(path, found)| match found {
-        Ok(found) => undo_left(&path, &found),
-        Err(why) => Ok(Restored::Failed(path, why)),
-    });
-    found.collect()
+    // Always this process's own library: what a file names is not to be executed.
+    let gpus = Gpus::load(nvml).map_err(|error| error.to_string());
+    let mut all = Vec::new();
+    for path in paths {
+        let found = match Pending::read(&path) {
+            Ok(found) => found,
+            Err(_) if !path.exists() => continue,
+            Err(why) => {
+                all.push(Restored::Failed(path, why));
+                continue;
+            }
+        };
+        let uuids = found.uuids();
+        match place.lock(uuids.iter().map(String::as_str))? {
+            None => all.push(Restored::Held(path)),
+            Some(_locks) => all.extend(undo_left(&path, gpus.as_ref().map_err(String::clone))?),
+        }
+    }
+    Ok(all)
 }
 
 /// The files of settings that somebody holds or has left behind.
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn held(store: &Store) -> Result<Vec<PathBuf>, EngineError> {
-    Ok(pending_in(&folder(store))?.into_iter().map(|(path, _)| path).collect())
+pub fn held(place: &Place) -> Result<Vec<PathBuf>, EngineError> {
+    Ok(place.files()?)
 }
 
-fn undo_left(path: &Path, found: &Pending) -> Result<Restored, EngineError> {
-    let here = owner::this_owner()?;
-    match owner::liveness(&found.owner)? {
-        owner::Liveness::Elsewhere => return Ok(Restored::Elsewhere(path.to_owned())),
-        owner::Liveness::Alive => return Ok(Restored::Held(path.to_owned())),
-        owner::Liveness::Gone => {}
-    }
-    let remove = || std::fs::remove_file(path).map_err(|error| error.to_string());
-    let forgotten = found.owner.boot_id != here.boot_id;
-    let done = if forgotten {
-        remove()
-    } else {
-        let gpus = Gpus::load(found.library.as_deref()).map_err(|error| error.to_string());
-        gpus.and_then(|gpus| found.undo(&gpus, |_, _| true)).and_then(|()| remove())
+/// The file that says that one of these cards is set, by another attempt or by one that left it so.
+pub(super) fn left_on(place: &Place, gpus: &[GpuInfo]) -> Option<PathBuf> {
+    let names = |path: &PathBuf| {
+        let found = Pending::read(path);
+        found.is_ok_and(|found| found.cards.iter().any(|card| gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid)))
     };
-    Ok(match done {
-        Err(why) => Restored::Failed(path.to_owned(), why),
+    place.files().unwrap_or_default().into_iter().find(names)
+}
+
+/// Undoes what a file names whose cards are locked by this process; none if it is gone.
+fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Option<Restored>, EngineError> {
+    let here = owner::this_owner()?;
+    let mut found = match Pending::read(path) {
+        Ok(found) => found,
+        Err(_) if !path.exists() => return Ok(None),
+        Err(why) => return Ok(Some(Restored::Failed(path.to_owned(), why))),
+    };
+    let forgotten = found.boot_id != here.boot_id;
+    if forgotten {
+        // Either this machine was started anew since, or the folder is shared and the cards are another machine's.
+        let devices = gpus.as_ref().ok().and_then(|gpus| gpus.devices().ok()).unwrap_or_default();
+        let is_here = |uuid: &String| devices.iter().any(|gpu| gpu.uuid == *uuid);
+        if !found.uuids().iter().any(is_here) {
+            return Ok(Some(Restored::Elsewhere(path.to_owned())));
+        }
+    }
+    let undone = match gpus {
+        _ if forgotten => Ok(()),
+        Ok(gpus) => found.undo(gpus).1,
+        Err(why) => Err(why),
+    };
+    let done = undone.and_then(|()| std::fs::remove_file(path).map_err(|error| error.to_string()));
+    Ok(Some(match done {
+        Err(why) => {
+            let _ = found.write(path);
+            Restored::Failed(path.to_owned(), why)
+        }
         Ok(()) if forgotten => Restored::Forgotten(path.to_owned()),
         Ok(()) => {
             let cards: Vec<String> = found.cards.iter().map(|card| format!("GPU {}", card.gpu.index)).collect();
-            Restored::Undone(format!("{}, set by process {}", cards.join(", "), found.owner.pid))
+            Restored::Undone(format!("{}, set by process {}", cards.join(", "), found.pid))
         }
-    })
-}
-
-fn read(path: &Path) -> Result<Pending, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
-    let value = from_json(&text).ok();
-    let found = value.as_ref().and_then(Pending::of_value);
-    found.ok_or_else(|| format!("`{}` is damaged or of a newer ledger", path.display()))
-}
-
-type Found = Vec<(PathBuf, Result<Pending, String>)>;
-
-fn pending_in(folder: &Path) -> Result<Found, EngineError> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let named = files::beginning(folder, "", ".json")?;
-    Ok(named.into_iter().map(|(_, path)| (path.clone(), read(&path))).collect())
+    }))
 }

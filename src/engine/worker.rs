@@ -3,6 +3,7 @@
 use super::bind::{Bound, Launch};
 use super::container::{Contained, Image, Start};
 use super::kernels::InUse;
+use super::place::Place;
 use crate::host::{clock, environment, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
@@ -31,6 +32,8 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 pub struct Shim {
     /// The executable.
     pub executable: PathBuf,
+    /// Where is written down what is set on GPUs.
+    pub restore: Place,
 }
 
 /// A worker that was started.

@@ -9,7 +9,8 @@ use crate::gpu::{Change, GpuInfo};
 use crate::host::environment;
 use crate::record::{Table, Value};
 use crate::wire::from_json;
-use std::io::{Read, Write};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,20 @@ const MOST_BYTES: u64 = 1 << 20;
 pub(super) struct Zeusd {
     socket: PathBuf,
     token: Option<String>,
+}
+
+/// The daemon did not make a change, or nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unanswered {
+    why: String,
+    /// Whether it is certain that nothing was changed: a daemon that was asked and whose answer was lost may have done it.
+    pub(super) for_certain: bool,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// The socket of the daemon that would be asked, if there is one.
@@ -54,8 +69,9 @@ impl Zeusd {
     ///
     /// # Errors
     /// If it was not done, and why.
-    pub(super) fn change(&self, gpu: &GpuInfo, of: usize, change: Change) -> Result<(), String> {
-        let id = self.id_of(gpu, of)?;
+    pub(super) fn change(&self, gpu: &GpuInfo, of: usize, change: Change) -> Result<(), Unanswered> {
+        // Only asked so far.
+        let id = self.id_of(gpu, of).map_err(|why| Unanswered { why, for_certain: true })?;
         let (path, more) = match change {
             Change::PowerLimit(mw) => ("set_power_limit", format!("&power_limit_mw={mw}")),
             Change::LockSmClock(mhz) => ("set_gpu_locked_clocks", clocks(mhz)),
@@ -68,7 +84,7 @@ impl Zeusd {
 
     /// The daemon's number of a card.
     fn id_of(&self, gpu: &GpuInfo, of: usize) -> Result<i64, String> {
-        let body = self.ask("GET", "/discover")?;
+        let body = self.ask("GET", "/discover").map_err(|unanswered| unanswered.why)?;
         let told = from_json(&body).map_err(|error| format!("its answer to /discover is not understood: {error}"))?;
         let told = told.as_table().ok_or("its answer to /discover is no table")?;
         let list = |name: &str| match told.get(name) {
@@ -92,15 +108,17 @@ impl Zeusd {
     }
 
     /// The body of a good answer.
-    fn ask(&self, method: &str, path: &str) -> Result<String, String> {
+    fn ask(&self, method: &str, path: &str) -> Result<String, Unanswered> {
+        let unclear = |why: String| Unanswered { why, for_certain: false };
         let token = self.token.as_ref().map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
         let request =
             format!("{method} {path} HTTP/1.1\r\nHost: zeusd\r\nConnection: close\r\nContent-Length: 0\r\n{token}\r\n");
-        let answer = self.exchange(&request).map_err(|error| format!("it does not answer: {error}"))?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
-        let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok()).ok_or("its answer is no HTTP")?;
-        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        let body = if chunked { unchunked(body) } else { body.to_owned() };
+        let silent = |error: std::io::Error| format!("it does not answer: {error}");
+        let stream = UnixStream::connect(&self.socket)
+            .map_err(|error| Unanswered { why: silent(error), for_certain: true })?;
+        let (head, body) = exchange(stream, &request).map_err(|error| unclear(silent(error)))?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
+        let status = status.ok_or_else(|| unclear("its answer is no HTTP".to_owned()))?;
         if status == 200 {
             return Ok(body);
         }
@@ -112,18 +130,39 @@ impl Zeusd {
         };
         let said: String = body.trim().chars().take(300).collect();
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Err(format!("{why}, with status {status}{said}"))
+        let why = format!("{why}, with status {status}{said}");
+        Err(Unanswered { why, for_certain: (400..500).contains(&status) })
     }
+}
 
-    fn exchange(&self, request: &str) -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(MOST_BYTES).read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
+/// Sends a request; gives the head of the answer, and the body. Not the end of the connection is waited for, but that of the body:
+/// a daemon may leave the connection open.
+fn exchange(mut stream: UnixStream, request: &str) -> std::io::Result<(String, String)> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = BufReader::new(stream.take(MOST_BYTES));
+    let mut head = String::new();
+    while answer.read_line(&mut head)? > 2 {}
+    let named = |name: &str| {
+        let line = head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.trim().eq_ignore_ascii_case(name).then(|| value.trim().to_ascii_lowercase())
+        });
+        line
+    };
+    let mut body = Vec::new();
+    if named("transfer-encoding").is_some_and(|how| how.contains("chunked")) {
+        let mut text = String::new();
+        // The piece of length 0 is the last one.
+        while answer.read_line(&mut text)? > 0 && !text.ends_with("\n0\r\n") && text != "0\r\n" {}
+        return Ok((head, unchunked(&text)));
     }
+    match named("content-length").and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) => answer.take(length).read_to_end(&mut body)?,
+        None => answer.read_to_end(&mut body)?,
+    };
+    Ok((head, String::from_utf8_lossy(&body).into_owned()))
 }
 
 fn clocks(mhz: u32) -> String {
@@ -171,8 +210,8 @@ mod tests {
     fn served(
         discover: &'static str,
         status: &'static str,
-        call: impl Fn(&Zeusd) -> Result<(), String>,
-    ) -> (Vec<String>, Result<(), String>) {
+        call: impl Fn(&Zeusd) -> Result<(), Unanswered>,
+    ) -> (Vec<String>, Result<(), Unanswered>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("zeusd.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -237,7 +276,8 @@ mod tests {
             (off, "gpu-control is off"),
         ] {
             let (asked, done) = served(told, "200 OK", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
-            assert!(done.unwrap_err().contains(why), "{told}");
+            let unanswered = done.unwrap_err();
+            assert!(unanswered.why.contains(why) && unanswered.for_certain, "{told}");
             assert_eq!(asked.len(), 2, "nothing was changed: {asked:?}");
         }
     }
@@ -245,11 +285,15 @@ mod tests {
     #[test]
     fn refusals_say_why() {
         let (_, done) = served(TWO, "403 Forbidden", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
+        let forbidden = done.unwrap_err();
         assert_eq!(
-            done.unwrap_err(),
+            forbidden.why,
             "it may not do that itself, or its token does not allow it, with status 403: why not"
         );
+        assert!(forbidden.for_certain);
+        let (_, done) = served(TWO, "500 Oops", |zeusd| zeusd.change(&gpu(), 2, Change::FreeSmClock));
+        assert!(!done.unwrap_err().for_certain, "it may have done it before it failed");
         let gone = Zeusd { socket: "/nonexistent/zeusd.sock".into(), token: None };
-        assert!(gone.change(&gpu(), 2, Change::FreeSmClock).unwrap_err().starts_with("it does not answer: "));
+        assert!(gone.change(&gpu(), 2, Change::FreeSmClock).unwrap_err().why.starts_with("it does not answer: "));
     }
 }

@@ -66,6 +66,25 @@ impl Settings {
         .flatten()
         .collect()
     }
+
+    /// Takes a change down.
+    pub fn note(&mut self, change: Change) {
+        match change {
+            Change::PowerLimit(mw) => self.power_limit_mw = Some(mw),
+            Change::LockSmClock(mhz) => self.sm_clock_mhz = Some(mhz),
+            Change::LockMemoryClock(mhz) => self.memory_clock_mhz = Some(mhz),
+            Change::FreeSmClock | Change::FreeMemoryClock => self.forget(change),
+        }
+    }
+
+    /// Forgets a change, or the one that this one undoes.
+    pub fn forget(&mut self, change: Change) {
+        match change {
+            Change::PowerLimit(_) => self.power_limit_mw = None,
+            Change::LockSmClock(_) | Change::FreeSmClock => self.sm_clock_mhz = None,
+            Change::LockMemoryClock(_) | Change::FreeMemoryClock => self.memory_clock_mhz = None,
+        }
+    }
 }
 
 /// One change of a card.
@@ -81,18 +100,6 @@ pub enum Change {
     LockMemoryClock(u32),
     /// Takes that lock off.
     FreeMemoryClock,
-}
-
-impl Change {
-    /// Whether it takes back what the other one did.
-    pub fn undoes(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::PowerLimit(_), Self::PowerLimit(_))
-                | (Self::FreeSmClock, Self::LockSmClock(_))
-                | (Self::FreeMemoryClock, Self::LockMemoryClock(_))
-        )
-    }
 }
 
 impl fmt::Display for Change {
@@ -116,6 +123,9 @@ pub enum ChangeError {
     /// The card or its driver refuses for another reason.
     #[error("{0}")]
     Refused(String),
+    /// Something went wrong meanwhile, and the change may have been made.
+    #[error("{0}")]
+    Unclear(String),
 }
 
 /// What a card allows to be set; a text is the reason why that is not known.
@@ -247,7 +257,13 @@ impl Gpus {
         });
         done.map_err(|error| match error {
             NvmlError::NoPermission => ChangeError::NoPermission,
-            other => ChangeError::Refused(other.to_string()),
+            // These are found before anything is changed.
+            known @ (NvmlError::InvalidArg
+            | NvmlError::NotSupported
+            | NvmlError::NotFound
+            | NvmlError::Uninitialized
+            | NvmlError::FailedToLoadSymbol(_)) => ChangeError::Refused(known.to_string()),
+            other => ChangeError::Unclear(other.to_string()),
         })
     }
 }

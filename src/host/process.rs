@@ -15,6 +15,14 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Makes this process the leader of a session of its own, without a terminal.
+///
+/// # Errors
+/// If it leads a process group already.
+pub fn leave_session() -> io::Result<()> {
+    process::setsid().map(drop).map_err(io::Error::from)
+}
+
 /// The signals that the house sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {

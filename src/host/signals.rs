@@ -1,7 +1,7 @@
 //! Ctrl-C and its kin, as numbers that a loop can look at.
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::{flag, low_level};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -137,6 +137,18 @@ impl Forewarning {
     pub fn came(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }
+}
+
+/// Lets this process live on when it is told to end, hung up on, or warned, from here to its end: for one that is needed most when
+/// everything around it is ended.
+///
+/// # Errors
+/// If the system refuses the handlers.
+pub fn outlive() -> io::Result<()> {
+    for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(())
 }
 
 /// Makes writing to a closed pipe the quiet end of this process (`SIGPIPE`), as `ledger ls | head` needs it.
