@@ -78,7 +78,9 @@ pub enum HoldError {
         why: String,
     },
     /// Whether others compute on a card is not known.
-    #[error("nothing is set on GPU {gpu}: whether others compute on it cannot be asked: {why} (`ledger doctor` says more)")]
+    #[error(
+        "nothing is set on GPU {gpu}: whether others compute on it cannot be asked: {why} (`ledger doctor` says more)"
+    )]
     Unseen {
         /// The card's number.
         gpu: u32,

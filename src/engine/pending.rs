@@ -43,7 +43,12 @@ pub(super) struct Unmade {
 
 impl Pending {
     /// Of cards on which nothing was changed so far.
-    pub(super) fn new(gpus: &Gpus, cards: &[GpuInfo], count: usize, asked: Settings) -> Result<Self, super::EngineError> {
+    pub(super) fn new(
+        gpus: &Gpus,
+        cards: &[GpuInfo],
+        count: usize,
+        asked: Settings,
+    ) -> Result<Self, super::EngineError> {
         let owner = owner::this_owner()?;
         let card = |gpu: &GpuInfo| {
             let limit = asked.power_limit_mw.map(|_| gpus.power_limit_mw(&gpu.uuid)).transpose();

@@ -86,7 +86,8 @@ impl Place {
             return Ok(Vec::new());
         }
         let named = files::beginning(&self.folder, "", ".json").map_err(|error| self.fault(&error.to_string()))?;
-        let ours = |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && is_ours(&found));
+        let ours =
+            |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && is_ours(&found));
         Ok(named.into_iter().map(|(_, path)| path).filter(ours).collect())
     }
 

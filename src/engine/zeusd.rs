@@ -114,8 +114,8 @@ impl Zeusd {
         let request =
             format!("{method} {path} HTTP/1.1\r\nHost: zeusd\r\nConnection: close\r\nContent-Length: 0\r\n{token}\r\n");
         let silent = |error: std::io::Error| format!("it does not answer: {error}");
-        let stream = UnixStream::connect(&self.socket)
-            .map_err(|error| Unanswered { why: silent(error), for_certain: true })?;
+        let stream =
+            UnixStream::connect(&self.socket).map_err(|error| Unanswered { why: silent(error), for_certain: true })?;
         let (head, body) = exchange(stream, &request).map_err(|error| unclear(silent(error)))?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
         let status = status.ok_or_else(|| unclear("its answer is no HTTP".to_owned()))?;

@@ -4,12 +4,13 @@
 use crate::fake::Fake;
 use crate::machine::Machine;
 use crate::sandbox::signal;
-use ledger::engine::{Launch, Seen, Shim, Stop, Watch, execute};
+use ledger::engine::{Launch, Place, Seen, Shim, Stop, Watch, execute};
 use ledger::gpu::{GpuInfo, Gpus};
 use ledger::record::{Cell, Parts, Run, Table, Value};
 use ledger::store::Store;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -46,7 +47,7 @@ fn set_and_undone() -> Vec<&'static str> {
 
 /// The files that name what has to be undone.
 fn pending(machine: &Machine) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(machine.sandbox.ledger_dir().join("restore")) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(machine.sandbox.path("restore")) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect()
 }
@@ -71,7 +72,7 @@ fn nothing_is_set_where_nothing_is_asked_for() {
     let attempt = machine.attempt(0, &[]);
     assert_eq!(machine.fake.log(), "");
     assert_eq!(attempt["facts"]["hardware.set"], serde_json::Value::Null);
-    assert!(!machine.sandbox.ledger_dir().join("restore").exists());
+    assert!(!machine.sandbox.path("restore").exists());
 }
 
 #[test]
@@ -219,16 +220,28 @@ fn watcher_of(supervisor: u32) -> u32 {
 }
 
 #[test]
+fn the_watcher_lives_through_what_ends_everything_else() {
+    let machine = machine(CARD, LONG, ALL);
+    let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
+    machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
+    let watcher = watcher_of(child.id());
+    for name in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] {
+        signal(watcher, name);
+    }
+    // It is alone to undo what was set, so that it did outlive them.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    machine.sandbox.wait_for("the watcher's work", || pending(&machine).is_empty());
+    assert_eq!(lines(&machine), set_and_undone());
+}
+
+#[test]
 fn the_next_command_undoes_what_nobody_was_left_to_undo() {
     for next in [&["ls"][..], &["doctor", "--restore"]] {
         let machine = machine(CARD, LONG, ALL);
         let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
         machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
-        // It ignores what ends a process politely.
         let watcher = watcher_of(child.id());
-        signal(watcher, "TERM");
-        signal(watcher, "INT");
-        assert_eq!(watcher_of(child.id()), watcher);
         signal(watcher, "KILL");
         child.kill().unwrap();
         child.wait().unwrap();
@@ -260,25 +273,95 @@ fn what_cannot_be_undone_stays_and_is_said() {
 }
 
 #[test]
-fn files_of_an_earlier_boot_and_of_other_hosts_change_nothing_here() {
+fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let machine = machine(CARD, QUICK, "");
-    let restore = machine.sandbox.ledger_dir().join("restore");
-    fs::create_dir_all(&restore).unwrap();
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let file = |host: &str| {
-        format!(
-            r#"{{"format":1,"host":"{host}","boot_id":"before","pid":99,"start_ticks":"5","gpus":1,"power_limit_mw":300000,"cards":[{{"index":0,"name":"NVIDIA H200","uuid":"GPU-aa11","pci_bus_id":"x","power_limit_mw":650000}}]}}"#
-        )
-    };
-    fs::write(restore.join("a.json"), file(host.trim())).unwrap();
-    fs::write(restore.join("b.json"), file("elsewhere")).unwrap();
+    let restore = place(&machine);
+    fs::write(restore.join("a.json"), left("before", "GPU-aa11")).unwrap();
+    fs::write(restore.join("b.json"), left("before", "GPU-zz99")).unwrap();
     fs::write(restore.join("c.json"), "rubbish").unwrap();
     let said = machine.run(&["ls"], &[]);
-    assert!(said.err.contains("GPUs of another host are set by"), "{said:?}");
+    assert!(said.err.contains("b.json` names GPUs of another machine"), "{said:?}");
     assert!(said.err.contains("c.json` is damaged or of a newer ledger"), "{said:?}");
     let left: Vec<_> = pending(&machine).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(machine.fake.log(), "");
+    machine.manifest(QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("c.json` is damaged or of a newer ledger"), "it may name this card: {said}");
+    assert_eq!(machine.fake.log(), "");
+}
+
+/// The folder of what has to be undone, made as the program makes it.
+fn place(machine: &Machine) -> PathBuf {
+    let restore = machine.sandbox.path("restore");
+    fs::create_dir_all(&restore).unwrap();
+    fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
+    restore
+}
+
+/// A file of a supervisor that is gone, which had set a limit of 300 W.
+fn left(boot: &str, uuid: &str) -> String {
+    format!(
+        r#"{{"format":1,"boot_id":"{boot}","pid":99,"gpus":1,"cards":[{{"index":0,"name":"NVIDIA H200","uuid":"{uuid}","pci_bus_id":"x","made":{{"power_limit_mw":300000}},"power_limit_mw":650000}}]}}"#
+    )
+}
+
+#[test]
+fn a_limit_that_somebody_else_has_set_since_is_kept() {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for (now, expected) in [(500_000, 0), (300_000, 1), (650_000, 0)] {
+        let machine = machine(CARD, QUICK, "");
+        fs::write(place(&machine).join("a.json"), left(boot.trim(), "GPU-aa11")).unwrap();
+        let set = format!("0 nvmlDeviceSetPowerManagementLimit {now} = 0\n");
+        fs::write(log_path(&machine), &set).unwrap();
+        machine.run(&["ls"], &[]);
+        assert_eq!(lines(&machine).len(), 1 + expected, "{:?}", lines(&machine));
+        assert!(pending(&machine).is_empty());
+    }
+}
+
+#[test]
+fn a_sweep_goes_on_to_its_end_when_a_card_cannot_be_given_back() {
+    let script = format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n");
+    let machine = machine(&script, QUICK, "sm_clock_mhz = [990, 1500]\n");
+    let said = machine.run(&["run", "m.toml"], &[]);
+    assert!(said.err.contains("what an earlier attempt has set is still there"), "{said:?}");
+    assert_eq!(machine.sandbox.outcomes().len(), 1, "the second one is refused");
+    assert!(!lines(&machine).iter().any(|line| line.contains("1500")), "{:?}", lines(&machine));
+}
+
+#[test]
+fn what_was_set_on_the_first_card_is_undone_when_the_second_refuses() {
+    let two = "gpu A\nuuid GPU-a\nlimits 100 400 400\ngpu B\nuuid GPU-b\nlimits 100 400 350\nfail nvmlDeviceSetPowerManagementLimit 3\n";
+    let machine = machine(two, QUICK, "gpus = 2\nparallelism = 'data'\npower_limit_w = 200\n");
+    machine.run(&["run", "m.toml"], &[]).complaint(2);
+    let call = "nvmlDeviceSetPowerManagementLimit";
+    assert_eq!(
+        lines(&machine),
+        [format!("0 {call} 200000 = 0"), format!("1 {call} 200000 = 3"), format!("0 {call} 400000 = 0")]
+    );
+    assert!(pending(&machine).is_empty() && machine.sandbox.outcomes().is_empty());
+}
+
+#[test]
+fn nothing_is_set_on_a_card_that_does_not_tell_who_computes_on_it() {
+    let calls = [
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+    ];
+    let fails: String = calls.map(|call| format!("fail {call} 999\n")).concat();
+    let machine = machine(&format!("{CARD}{fails}"), QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("whether others compute on it cannot be asked"), "{said}");
+    assert_eq!(machine.fake.log(), "");
+}
+
+/// Where the fake writes down what changes a card.
+fn log_path(machine: &Machine) -> PathBuf {
+    let mut path = machine.fake.path().into_os_string();
+    path.push(".log");
+    path.into()
 }
 
 struct Nobody;
@@ -325,7 +408,8 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
         nvml: Some(machine.fake.path()),
     };
     let store = Store::at(machine.sandbox.ledger_dir());
-    let shim = Shim { executable: env!("CARGO_BIN_EXE_ledger").into() };
+    let shim =
+        Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(machine.sandbox.path("restore")) };
     let panicked = std::panic::catch_unwind(|| {
         let _ = execute(&store, &bound, None, &Table::new(), &shim, &Panicking, &Nobody);
     });
@@ -335,7 +419,7 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
 }
 
 /// Serves as zeusd does, until the end of the test; says what it was asked for after `/discover`.
-fn zeusd(socket: PathBuf, group: &'static str) -> std::sync::mpsc::Receiver<String> {
+fn zeusd(socket: PathBuf, group: &'static str, log: PathBuf) -> std::sync::mpsc::Receiver<String> {
     let listener = UnixListener::bind(&socket).unwrap();
     let (to, asked) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -346,6 +430,12 @@ fn zeusd(socket: PathBuf, group: &'static str) -> std::sync::mpsc::Receiver<Stri
             let discover = format!(
                 r#"{{"gpus":[{{"id":5,"name":"NVIDIA H200","pci_address":"0000:3b:00.0"}}],"cpus":[],"enabled_api_groups":["{group}"],"auth_required":false}}"#
             );
+            if let Some((_, mw)) = lines[0].split_once("power_limit_mw=") {
+                // What it does is seen by NVML.
+                let mw = mw.split(' ').next().unwrap();
+                let mut log = fs::File::options().append(true).create(true).open(&log).unwrap();
+                writeln!(log, "0 nvmlDeviceSetPowerManagementLimit {mw} = 0").unwrap();
+            }
             let body = if lines[0].starts_with("GET /discover ") { discover.as_str() } else { "" };
             write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
             if body.is_empty() && to.send(lines[0].clone()).is_err() {
@@ -369,7 +459,7 @@ fn zeusd_sets_and_undoes_for_who_may_not() {
     .concat();
     let machine = machine(&format!("{CARD}{denied}"), QUICK, ALL);
     let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-control");
+    let asked = zeusd(socket.clone(), "gpu-control", log_path(&machine));
     let attempt = machine.attempt(0, &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]);
     assert_eq!(attempt["warnings"].to_string(), "[]");
     let call = |call: &str, more: &str| format!("POST /gpu/{call}?gpu_ids=5&block=true{more} HTTP/1.1");
@@ -382,14 +472,15 @@ fn zeusd_sets_and_undoes_for_who_may_not() {
         call("reset_mem_locked_clocks", ""),
     ];
     assert_eq!(asked.try_iter().collect::<Vec<_>>(), expected);
-    assert!(lines(&machine).iter().all(|line| line.ends_with("= 4")), "{:?}", lines(&machine));
+    let done = lines(&machine).into_iter().filter(|line| !line.ends_with("= 4")).count();
+    assert_eq!(done, 2, "both limits by zeusd: {:?}", lines(&machine));
 }
 
 #[test]
 fn a_zeusd_that_may_not_is_named_in_the_refusal() {
     let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
     let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-read");
+    let asked = zeusd(socket.clone(), "gpu-read", log_path(&machine));
     let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
     assert!(said.contains("zeusd.sock`: its API group gpu-control is off"), "{said}");
     assert_eq!(asked.try_iter().count(), 0);

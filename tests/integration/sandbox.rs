@@ -102,6 +102,7 @@ impl Sandbox {
             // The sum of this program is computed once for all tests.
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .env("LEDGER_DIR", self.ledger_dir())
+            .env("LEDGER_RESTORE", self.path("restore"))
             .stdin(Stdio::null());
         command
     }
