@@ -127,7 +127,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("open");
         let place = Place::at(&folder);
-        assert_eq!(place.files().unwrap(), [PathBuf::new(); 0], "there is none yet");
+        assert!(place.files().unwrap().is_empty(), "there is none yet");
         place.make().unwrap();
         assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         std::fs::write(folder.join("a.json"), "").unwrap();

@@ -145,11 +145,10 @@ fn exchange(mut stream: UnixStream, request: &str) -> std::io::Result<(String, S
     let mut head = String::new();
     while answer.read_line(&mut head)? > 2 {}
     let named = |name: &str| {
-        let line = head.lines().find_map(|line| {
+        head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
             key.trim().eq_ignore_ascii_case(name).then(|| value.trim().to_ascii_lowercase())
-        });
-        line
+        })
     };
     let mut body = Vec::new();
     if named("transfer-encoding").is_some_and(|how| how.contains("chunked")) {
