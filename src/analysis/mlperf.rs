@@ -3,7 +3,6 @@
 //! The rules are those of <https://github.com/mlcommons/training_policies>, `power_measurement.adoc`, which has no version number and is
 //! named by its commit. What a record cannot show is not taken to be so: a rule without evidence fails, and says what is missing.
 
-use super::comparison::olympic_mean;
 use super::statistic::{number, seconds};
 use crate::record::{Quantity, Sealed, Series, Source, Value};
 use std::collections::BTreeSet;
@@ -14,6 +13,8 @@ pub const MLPERF_POWER_RULES: &str =
 
 /// The rules ask for so many samples.
 const SAMPLES: usize = 60;
+/// A result leaves out the fastest and the slowest run: it takes so many.
+const RUNS: usize = 3;
 /// And for one in every second at least.
 const SECOND_NS: u64 = 1_000_000_000;
 /// Looks that are due each second come some milliseconds late.
@@ -52,15 +53,24 @@ pub struct Rule {
     pub why: String,
 }
 
+/// Attempts of the same runs that are not among those that are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unchecked {
+    /// Those that finished.
+    pub finished: usize,
+    /// Those that did not.
+    pub unfinished: usize,
+}
+
 /// Applies the rules to finished attempts of one benchmark on one system.
-pub fn mlperf_power(attempts: &[Sealed]) -> Vec<Rule> {
+pub fn mlperf_power(attempts: &[Sealed], unchecked: Unchecked) -> Vec<Rule> {
     let rule = |rule: &'static str, (ruling, why): (Ruling, String)| Rule { rule, ruling, why };
     vec![
         rule("Measure at Node Level", node(attempts)),
         rule("Measure All Nodes", all_nodes(attempts)),
         rule("Measure or Estimate Interconnects", interconnects(attempts)),
         rule("Measure at the PSUs", psus(attempts)),
-        rule("Measure all Runs", all_runs(attempts)),
+        rule("Measure all Runs", all_runs(attempts, unchecked)),
         rule("Report 1 Measurement per Second", each_second(attempts)),
         rule("Measure max(a run, 60 power samples)", enough(attempts)),
         rule("Target 5% Accuracy", accuracy()),
@@ -134,17 +144,29 @@ fn psus(_attempts: &[Sealed]) -> (Ruling, String) {
     (Ruling::Fail, "power was read from the sensors of the boards (NVML); power supplies and power distribution units are not read".to_owned())
 }
 
-fn all_runs(attempts: &[Sealed]) -> (Ruling, String) {
+fn all_runs(attempts: &[Sealed], unchecked: Unchecked) -> (Ruling, String) {
     let fault = |sealed: &Sealed| {
         let powers = powers(sealed);
         let silent =
             powers.is_empty() || powers.iter().any(|series| series.is_none_or(|series| series.values.is_empty()));
         silent.then(|| "no power was read of its GPUs".to_owned())
     };
-    match first_fault(attempts, fault) {
-        Some(fault) => (Ruling::Fail, fault),
-        None => (Ruling::Pass, "power was read in every attempt".to_owned()),
+    if let Some(fault) = first_fault(attempts, fault) {
+        return (Ruling::Fail, fault);
     }
+    let left_out = match unchecked.unfinished {
+        0 => String::new(),
+        unfinished => format!("; {unfinished} of these runs' attempts did not finish and are left out"),
+    };
+    if unchecked.finished > 0 {
+        let text = format!("{} finished attempts of these runs are not among the checked ones", unchecked.finished);
+        return (Ruling::Fail, format!("{text}{left_out}"));
+    }
+    if attempts.len() < RUNS {
+        let text = format!("{} of {RUNS} runs or more, of which a result is made", attempts.len());
+        return (Ruling::Fail, format!("{text}{left_out}"));
+    }
+    (Ruling::Pass, format!("power was read in every attempt{left_out}"))
 }
 
 fn each_second(attempts: &[Sealed]) -> (Ruling, String) {
@@ -237,23 +259,50 @@ fn score(attempts: &[Sealed]) -> (Ruling, String) {
 }
 
 fn olympic(attempts: &[Sealed]) -> (Ruling, String) {
-    let all: Option<Vec<f64>> = attempts.iter().map(joules).collect();
-    match all.as_deref().and_then(olympic_mean) {
+    let of_run = |sealed: &Sealed| {
+        let (start, stop) = timed(sealed);
+        Some((stop.saturating_sub(start), joules(sealed)?))
+    };
+    let all: Option<Vec<(u64, f64)>> = attempts.iter().map(of_run).collect();
+    match all.and_then(of_middle) {
         Some(mean) => {
             let kept = number(attempts.len().saturating_sub(2));
             (
                 Ruling::Pass,
                 format!(
-                    "{mean:.1} J, the mean of {kept} without the least and the greatest; how many runs a benchmark needs is in the training rules"
+                    "{mean:.1} J, the mean of {kept} without the fastest and the slowest; how many runs a benchmark needs is in the training rules"
                 ),
             )
         }
         None => (
             Ruling::Fail,
             format!(
-                "of {} attempts: leaving out the least and the greatest takes 3 or more (repeats = 3)",
+                "of {} attempts: leaving out the fastest and the slowest takes {RUNS} or more (repeats = {RUNS})",
                 attempts.len()
             ),
         ),
+    }
+}
+
+/// The mean energy without the fastest and the slowest run; none of fewer than three.
+fn of_middle(mut runs: Vec<(u64, f64)>) -> Option<f64> {
+    runs.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+    match runs.as_slice() {
+        [_, middle @ .., _] if !middle.is_empty() => {
+            Some(middle.iter().map(|(_, joules)| joules).sum::<f64>() / number(middle.len()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_and_the_slowest_are_left_out_whatever_they_took() {
+        let runs = vec![(30, 500.0), (10, 700.0), (20, 900.0), (25, 100.0)];
+        assert_eq!(of_middle(runs), Some(500.0), "of 900 J and 100 J");
+        assert_eq!(of_middle(vec![(1, 1.0), (2, 2.0)]), None);
     }
 }

@@ -55,7 +55,7 @@ pub use fields::differing;
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
-pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, mlperf_power};
+pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
 pub use pareto::dominators;
 pub use portions::{Portion, Portions, portions, quartiles};
 pub use select::{Unmatched, select};

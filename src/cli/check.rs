@@ -2,8 +2,8 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use crate::analysis::{MLPERF_POWER_RULES, Rule, Ruling, mlperf_power};
-use crate::record::{AttemptId, Sealed, Target, Value};
+use crate::analysis::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
+use crate::record::{AttemptId, RunId, Sealed, Target, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
@@ -20,13 +20,13 @@ pub(super) struct Args {
     #[arg(value_parser = ["mlperf-power"])]
     rules: String,
 
-    /// Runs (all their finished attempts) or attempts of one benchmark: prefixes of ids, tags, `latest`, `latest~1`
+    /// Runs (all their finished attempts) or attempts of one benchmark that differ in their seeds alone: prefixes of ids, tags, `latest`, `latest~1`
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let attempts = context.store().read(|reader| {
+    let (attempts, unchecked) = context.store().read(|reader| {
         let mut wanted = BTreeSet::new();
         for text in &args.ids {
             match context::resolve(reader, text)? {
@@ -35,11 +35,19 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
         }
         let mut found: Vec<(AttemptId, Sealed)> = Vec::new();
-        for id in wanted {
+        for id in wanted.iter().copied() {
             found.extend(reader.sealed(id)?.map(|sealed| (id, sealed)));
         }
         found.sort_by_key(|(id, sealed)| (sealed.attempt.started_unix_ms, *id));
-        Ok(Ok(found))
+        let runs: BTreeSet<RunId> = found.iter().map(|(_, sealed)| sealed.run.id).collect();
+        let mut unchecked = Unchecked::default();
+        for run in runs {
+            for (id, finished) in reader.attempts_of(run)? {
+                unchecked.finished += usize::from(finished && !wanted.contains(&id));
+                unchecked.unfinished += usize::from(!finished);
+            }
+        }
+        Ok(Ok((found, unchecked)))
     })??;
     if attempts.is_empty() {
         return Err(Failure::new(exit::NO, format!("`{}` has no finished attempt to check", args.ids.join("`, `"))));
@@ -52,9 +60,19 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             format!("the attempts are of several models: {models} (check one at a time)"),
         ));
     }
+    let alike: BTreeSet<_> = attempts.iter().map(|(_, sealed)| sealed.run.parts.group_id()).collect();
+    if alike.len() > 1 {
+        return Err(Failure::new(
+            exit::USAGE,
+            format!(
+                "the attempts are of {} that differ in more than their seeds, and a result is of one (check one at a time; `ledger diff` says how they differ)",
+                count(alike.len(), "configuration")
+            ),
+        ));
+    }
     let ids: Vec<String> = attempts.iter().map(|(id, _)| id.to_string()).collect();
     let sealed: Vec<Sealed> = attempts.into_iter().map(|(_, sealed)| sealed).collect();
-    let rules = mlperf_power(&sealed);
+    let rules = mlperf_power(&sealed, unchecked);
     let failed = rules.iter().filter(|rule| rule.ruling == Ruling::Fail).count();
     context.answer(
         || {
@@ -81,6 +99,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("rules", args.rules.as_str().into()),
                 ("text", MLPERF_POWER_RULES.into()),
                 ("attempts", ids.clone().into()),
+                ("left_out_finished", unchecked.finished.into()),
+                ("left_out_unfinished", unchecked.unfinished.into()),
                 ("failed", failed.into()),
                 ("results", Value::List(rules.iter().map(of).collect())),
             ])

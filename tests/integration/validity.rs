@@ -100,6 +100,27 @@ fn a_locked_clock_is_where_it_was_locked() {
 }
 
 #[test]
+fn a_result_is_of_all_attempts_of_one_configuration() {
+    let machine = machine(CARD, "");
+    machine.run(&["run", "m.toml", "--repeat", "3"], &[]).expect(0);
+    let run = |at: usize| machine.sandbox.json(&["ls", "--all"], 0)["attempts"][at]["run"].as_str().unwrap().to_owned();
+    let first = run(0);
+    let document = machine.sandbox.json(&["check", "mlperf-power", &first], 1);
+    let rulings = document["results"].as_array().unwrap().iter();
+    let passed: Vec<&str> =
+        rulings.filter(|rule| rule["ruling"] == "pass").map(|rule| rule["rule"].as_str().unwrap()).collect();
+    assert!(
+        passed.contains(&"Measure all Runs") && passed.contains(&"Scoring: Olympic mean of the runs"),
+        "{passed:?}"
+    );
+    machine.manifest(&format!("{WORKER}# another program"), "");
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    let second = (0..4).map(run).find(|id| *id != first).unwrap();
+    let said = machine.run(&["check", "mlperf-power", &first, &second], &[]).complaint(2);
+    assert!(said.contains("2 configurations that differ in more than their seeds"), "{said}");
+}
+
+#[test]
 fn mlperfs_rules_are_told_one_by_one() {
     let machine = machine(CARD, "");
     machine.run(&["run", "m.toml"], &[]).expect(0);
@@ -114,7 +135,7 @@ fn mlperfs_rules_are_told_one_by_one() {
     pass | Measure All Nodes
     not applicable | Measure or Estimate Interconnects
     fail | Measure at the PSUs
-    pass | Measure all Runs
+    fail | Measure all Runs
     pass | Report 1 Measurement per Second
     fail | Measure max(a run, 60 power samples)
     fail | Target 5% Accuracy
