@@ -123,6 +123,8 @@ impl Observed {
             facts: &seen_facts,
             telemetry: &self.telemetry,
             measured: if training.measured.is_empty() { &whole } else { &training.measured },
+            trained: !training.measured.is_empty(),
+            wall_ns: self.wall_ns,
             gpus: self.gpus,
             unsteady: training.unsteady(),
             speaks: hardware.speaks(),

@@ -25,6 +25,11 @@ const BUSY: f64 = 90.0;
 const OTHERS: f64 = 10.0;
 /// Fewer readings of the host than this say nothing.
 const HOST_READINGS: usize = 5;
+/// The bit of a card that is at its power limit, whatever clock was asked for.
+const POWER_CAPPED: i32 = 2;
+/// Pages that came back from swap are counted for the whole host: so many in all, and so many a second, are no other process's trifle.
+const SWAPPED: f64 = 1024.0;
+const SWAPPED_EACH_SECOND: f64 = 100.0;
 
 /// What an attempt is held against: what its cell asks of the hardware, and the bounds of its protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,6 +79,10 @@ pub(super) struct Evidence<'a> {
     pub(super) telemetry: &'a BTreeMap<String, Series>,
     /// When it was measured; the whole attempt where it told of no training.
     pub(super) measured: &'a Windows,
+    /// Whether that is training, and not the whole attempt.
+    pub(super) trained: bool,
+    /// How long the attempt took.
+    pub(super) wall_ns: u64,
     pub(super) gpus: u32,
     /// Why nobody knows when the warm-up was over, where a protocol asks for that.
     pub(super) unsteady: Option<&'a str>,
@@ -104,6 +113,7 @@ impl Evidence<'_> {
             reasons.extend(self.clock_moved(rank, Quantity::ClockMemory, "memory", self.bounds.memory_clock_mhz));
             reasons.extend(self.ecc(rank));
         }
+        reasons.extend(self.left_set());
         reasons.extend(self.foreign());
         reasons.extend(self.unsteady.map(str::to_owned));
         reasons.extend(self.hot_start());
@@ -125,12 +135,32 @@ impl Evidence<'_> {
         self.telemetry.get(&source.series(quantity))
     }
 
+    /// The finite values that were read while it was measured, and when.
+    fn readings(&self, source: Source, quantity: Quantity) -> Vec<(u64, f64)> {
+        let Some(series) = self.series(source, quantity) else { return Vec::new() };
+        let readings = series.positions.iter().copied().zip(series.values.iter().copied());
+        readings.filter(|(position, value)| value.is_finite() && self.measured.holds(*position)).collect()
+    }
+
     /// The finite values that were read while it was measured.
     fn values(&self, source: Source, quantity: Quantity) -> Vec<f64> {
-        let Some(series) = self.series(source, quantity) else { return Vec::new() };
-        let readings = series.positions.iter().zip(&series.values);
-        let within = readings.filter(|(position, value)| value.is_finite() && self.measured.holds(**position));
-        within.map(|(_, value)| *value).collect()
+        self.readings(source, quantity).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The clocks that were read while a card was free to run them: one that is at the power limit that its cell asks for is as it was
+    /// set, with whatever clock that gives. Whether it was is told by the readings of that just before and after.
+    fn clocks(&self, rank: u32, quantity: Quantity) -> Vec<f64> {
+        let readings = self.readings(Source::Gpu(rank), quantity);
+        let limited = self.bounds.power_limit_w.and_then(|_| self.series(Source::Gpu(rank), Quantity::ThrottleReasons));
+        let Some(reasons) = limited else { return readings.into_iter().map(|(_, value)| value).collect() };
+        let is_capped = |at: u64| {
+            // Both are read one after the other, and one of them maybe at fewer looks.
+            let next = reasons.positions.partition_point(|position| *position < at);
+            let around = [next.checked_sub(1), Some(next)];
+            let around = around.into_iter().flatten().filter_map(|place| reasons.values.get(place));
+            around.copied().any(|value| has_bit(value, POWER_CAPPED))
+        };
+        readings.into_iter().filter(|(at, _)| !is_capped(*at)).map(|(_, value)| value).collect()
     }
 
     fn power_limit(&self, rank: u32) -> Option<String> {
@@ -155,23 +185,30 @@ impl Evidence<'_> {
     }
 
     fn clock_moved(&self, rank: u32, quantity: Quantity, what: &str, asked: Option<f64>) -> Option<String> {
-        let values = self.values(Source::Gpu(rank), quantity);
+        let values = self.clocks(rank, quantity);
         if let Some(asked) = asked {
             if values.is_empty() {
+                if !self.values(Source::Gpu(rank), quantity).is_empty() {
+                    // At its power limit all the time.
+                    return None;
+                }
                 let was_set = self.facts.contains_key("hardware.set");
                 return (!was_set)
                     .then(|| format!("clocks moved: whether GPU {rank}'s {what} ran at {asked} MHz was not read"));
             }
-            let off = values.iter().filter(|value| (**value - asked).abs() > CLOCK_OFF * asked).count();
-            let off = number(off) / number(values.len());
+            let is_off = |value: f64| (value - asked).abs() > CLOCK_OFF * asked;
+            let off = number(values.iter().filter(|value| is_off(**value)).count()) / number(values.len());
             let usual = median_real(&values)?;
-            return (off > CLOCK_OFF_SHARE).then(|| {
+            // Of an attempt that told of no training, what it did before and after its work was read too.
+            let moved = if self.trained { off > CLOCK_OFF_SHARE } else { is_off(usual) };
+            return moved.then(|| {
                 let percent = 100.0 * off;
                 format!("clocks moved: GPU {rank}'s {what} were to run at {asked} MHz, and {percent:.0}% of the readings differ (median {usual} MHz)")
             });
         }
         let (first, second) = values.split_at(values.len() / 2);
-        if first.len() < DRIFT_READINGS {
+        // A card that begins or ends idle has other clocks there, and nobody knows when an attempt without training worked.
+        if first.len() < DRIFT_READINGS || !self.trained {
             return None;
         }
         let (first, second) = (median_real(first)?, median_real(second)?);
@@ -191,6 +228,11 @@ impl Evidence<'_> {
         (!told.is_empty()).then(|| format!("ECC event: {} errors in GPU {rank}'s memory", told.join(" and ")))
     }
 
+    fn left_set(&self) -> Option<String> {
+        let file = self.facts.get("hardware.left_set").and_then(Value::as_str)?;
+        Some(format!("settings of others: `{file}` says that another attempt has set a GPU of this one"))
+    }
+
     fn foreign(&self) -> Option<String> {
         let count = self.facts.get("telemetry.foreign_processes").and_then(Value::as_int).filter(|count| *count > 0)?;
         let verb = if count == 1 { "process computes" } else { "processes compute" };
@@ -203,11 +245,15 @@ impl Evidence<'_> {
             let values = &self.series(Source::Gpu(rank), Quantity::Temperature)?.values;
             values.iter().copied().find(|value| value.is_finite())
         };
-        let (rank, hottest) =
-            (0..self.gpus).filter_map(|rank| Some((rank, first(rank)?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (hottest > bound).then(|| {
-            format!("hot start: GPU {rank} began at {hottest} °C, and the protocol asks for {bound} °C at most")
-        })
+        let all: Vec<(u32, Option<f64>)> = (0..self.gpus).map(|rank| (rank, first(rank))).collect();
+        let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
+        if let Some((rank, hottest)) = told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound) {
+            return Some(format!(
+                "hot start: GPU {rank} began at {hottest} °C, and the protocol asks for {bound} °C at most"
+            ));
+        }
+        let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
+        Some(format!("hot start: how hot GPU {rank} began was not read, and the protocol asks for {bound} °C at most"))
     }
 
     fn too_little(&self) -> Option<String> {
@@ -252,8 +298,9 @@ impl Evidence<'_> {
     }
 
     fn swapped(&self) -> Option<String> {
-        let pages = self.facts.get("host.swapped_in_pages").and_then(Value::as_int).filter(|pages| *pages > 0)?;
-        Some(format!("page faults to swap: {pages} pages came back from swap meanwhile"))
+        let pages = self.facts.get("host.swapped_in_pages").and_then(Value::as_float)?;
+        let most = SWAPPED.max(SWAPPED_EACH_SECOND * seconds(self.wall_ns));
+        (pages > most).then(|| format!("page faults to swap: {pages} pages came back from swap meanwhile"))
     }
 }
 
@@ -272,10 +319,22 @@ mod tests {
     }
 
     fn reasons(settings: &[(&str, Value)], facts: &[(&str, Value)], telemetry: Vec<(String, Series)>) -> Vec<String> {
+        of_cell(&[], true, settings, facts, telemetry)
+    }
+
+    /// As [`reasons`], of a cell that asks for something, and of an attempt that may have told of no training.
+    fn of_cell(
+        config: &[(&str, i64)],
+        trained: bool,
+        settings: &[(&str, Value)],
+        facts: &[(&str, Value)],
+        telemetry: Vec<(String, Series)>,
+    ) -> Vec<String> {
         let table = |pairs: &[(&str, Value)]| -> Table {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
         };
-        let bounds = Bounds::of(&Table::new(), &table(settings));
+        let config = config.iter().map(|(key, value)| (format!("hardware.{key}"), Value::Int(*value))).collect();
+        let bounds = Bounds::of(&config, &table(settings));
         let measured = Windows::new([(20 * TICK, 100 * TICK)]);
         let telemetry = telemetry.into_iter().collect();
         let evidence = Evidence {
@@ -283,6 +342,8 @@ mod tests {
             facts: &table(facts),
             telemetry: &telemetry,
             measured: &measured,
+            trained,
+            wall_ns: 100 * TICK,
             gpus: 1,
             unsteady: None,
             speaks: true,
@@ -318,12 +379,51 @@ mod tests {
     }
 
     #[test]
+    fn without_training_nobody_knows_when_a_card_was_to_be_busy() {
+        let clock = |value: fn(u32) -> f64| vec![series(GPU, Quantity::ClockSm, value)];
+        let told = |config: &[(&str, i64)], value| of_cell(config, false, &[], &[], clock(value));
+        assert_eq!(told(&[], |tick| if tick < 60 { 1980.0 } else { 345.0 }), [""; 0]);
+        let asked = [("sm_clock_mhz", 1500)];
+        assert_eq!(told(&asked, |tick| if tick < 80 { 1500.0 } else { 345.0 }), [""; 0]);
+        assert_eq!(told(&asked, |_| 1980.0).len(), 1, "it never ran as asked");
+        assert_eq!(of_cell(&asked, true, &[], &[], clock(|tick| if tick < 80 { 1500.0 } else { 345.0 })).len(), 1);
+    }
+
+    #[test]
+    fn a_card_at_the_limit_that_was_asked_for_may_miss_its_clock() {
+        let told = |config: &[(&str, i64)], capped: fn(u32) -> f64| {
+            let clock = series(GPU, Quantity::ClockSm, |tick| if tick < 60 { 1980.0 } else { 1400.0 });
+            let facts = [("gpu.0.power_limit_w", 300.0.into()), ("hardware.set", true.into())];
+            of_cell(config, true, &[], &facts, vec![clock, series(GPU, Quantity::ThrottleReasons, capped)])
+        };
+        let both = [("power_limit_w", 300), ("sm_clock_mhz", 1980)];
+        assert_eq!(told(&both, |tick| if tick < 60 { 0.0 } else { 4.0 }), [""; 0]);
+        assert_eq!(told(&both, |_| 4.0), [""; 0], "at its limit all the time");
+        assert_eq!(told(&both, |_| 0.0).len(), 1, "something else keeps it from its clock");
+        assert_eq!(
+            told(&[("sm_clock_mhz", 1980)], |tick| if tick < 60 { 0.0 } else { 4.0 }).len(),
+            1,
+            "no limit was asked for"
+        );
+    }
+
+    #[test]
+    fn what_another_attempt_has_set_is_a_reason() {
+        let told = reasons(&[], &[("hardware.left_set", "/r/a.json".into())], vec![]);
+        assert_eq!(told, ["settings of others: `/r/a.json` says that another attempt has set a GPU of this one"]);
+    }
+
+    #[test]
     fn a_protocol_asks_for_readings_and_for_a_cool_start() {
         let temperature =
             |first: f64| series(GPU, Quantity::Temperature, move |tick| if tick == 0 { first } else { 70.0 });
         let power = || series(GPU, Quantity::PowerInstant, |_| 400.0);
         let cool: &[(&str, Value)] = &[("protocol.cool_to_c", 45.0.into())];
         assert_eq!(reasons(cool, &[], vec![temperature(45.0)]), [""; 0]);
+        assert_eq!(
+            reasons(cool, &[], vec![]),
+            ["hot start: how hot GPU 0 began was not read, and the protocol asks for 45 °C at most"]
+        );
         assert_eq!(
             reasons(cool, &[], vec![temperature(46.0)]),
             ["hot start: GPU 0 began at 46 °C, and the protocol asks for 45 °C at most"]
@@ -358,10 +458,13 @@ mod tests {
 
     #[test]
     fn pages_that_came_back_from_swap_are_told() {
-        assert_eq!(reasons(&[], &[("host.swapped_in_pages", Value::Int(0))], vec![]), [""; 0]);
+        // Ten seconds: a thousand pages are a hundred a second.
+        for few in [0, 3, 1024] {
+            assert_eq!(reasons(&[], &[("host.swapped_in_pages", Value::Int(few))], vec![]), [""; 0]);
+        }
         assert_eq!(
-            reasons(&[], &[("host.swapped_in_pages", Value::Int(3))], vec![]),
-            ["page faults to swap: 3 pages came back from swap meanwhile"]
+            reasons(&[], &[("host.swapped_in_pages", Value::Int(1025))], vec![]),
+            ["page faults to swap: 1025 pages came back from swap meanwhile"]
         );
     }
 }

@@ -130,8 +130,8 @@ struct Looking<'a> {
     has_worker: bool,
     /// Processes on a GPU before the worker was there, and later those that are not the worker's.
     foreign: BTreeSet<(u32, u32)>,
-    /// Processes that NVML names by a number that means nothing here.
-    hidden: BTreeSet<(u32, u32)>,
+    /// GPUs of which was said that somebody else may compute there.
+    suspected: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     processes_ns: u64,
     /// Errors of each GPU's memory before the attempt.
@@ -173,7 +173,7 @@ impl<'a> Looking<'a> {
             host: HostMeter::default(),
             has_worker: false,
             foreign: BTreeSet::new(),
-            hidden: BTreeSet::new(),
+            suspected: BTreeSet::new(),
             lost: BTreeSet::new(),
             processes_ns: 0,
             errors: Vec::new(),
@@ -294,12 +294,14 @@ impl<'a> Looking<'a> {
         let mut entries = Vec::new();
         let Some(meter) = &mut self.meter else { return entries };
         for rank in 0..self.ranks {
+            // Of this look alone: the worker's own processes may come and go.
+            let mut hidden = 0;
             for process in meter.processes(rank).unwrap_or_default() {
                 let known = (rank, process.pid);
                 // In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them.
                 let visible = process_is_visible(process.pid);
                 if self.has_worker && !visible {
-                    self.hidden.insert(known);
+                    hidden += usize::from(!self.foreign.contains(&known));
                 } else if (!self.has_worker || !self.host.is_of_worker(process.pid)) && self.foreign.insert(known) {
                     let memory = process.memory_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
                     entries.push(Entry::Warning(format!(
@@ -308,10 +310,10 @@ impl<'a> Looking<'a> {
                     )));
                 }
             }
-            let hidden = self.hidden.iter().filter(|known| known.0 == rank && !self.foreign.contains(*known)).count();
-            if hidden > 1 && self.foreign.insert((rank, 0)) {
+            // They may all be the worker's: that is worth a word, and no taint.
+            if hidden > 1 && self.suspected.insert(rank) {
                 entries.push(Entry::Warning(format!(
-                    "{hidden} processes that are not visible from here use GPU {rank}: one of them may be foreign"
+                    "{hidden} processes that are not visible from here use GPU {rank} at once: one of them may be foreign"
                 )));
             }
         }
