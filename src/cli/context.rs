@@ -26,7 +26,7 @@ impl Context {
 
     /// The ledger, after every attempt whose supervisor died has been sealed.
     pub(super) fn store(&self) -> &Store {
-        self.restore();
+        restore();
         match engine::recover(&self.store) {
             Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
             // A ledger that can only be read still answers.
@@ -41,34 +41,6 @@ impl Context {
             }
         }
         &self.store
-    }
-
-    /// Undoes what supervisors that are gone have set on GPUs, and says so. What could not be undone is given back.
-    pub(super) fn restore(&self) -> Vec<Restored> {
-        let found = match engine::restore(&Place::usual(), Machine::default().nvml().as_deref()) {
-            Ok(found) => found,
-            Err(error) => {
-                say(&format!("warning: what was set on GPUs could not be undone: {error}"));
-                return Vec::new();
-            }
-        };
-        for one in &found {
-            match one {
-                Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
-                Restored::Forgotten(_) | Restored::Held(_) => {}
-                Restored::Elsewhere(path) => {
-                    let path = path.display();
-                    say(&format!(
-                        "note: `{path}` names GPUs of another machine (a command there undoes what is set on them)"
-                    ));
-                }
-                Restored::Failed(path, why) => say(&format!(
-                    "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",
-                    path.display()
-                )),
-            }
-        }
-        found
     }
 
     /// The ledger as it is.
@@ -92,6 +64,34 @@ impl Context {
         let answer = if self.json { document(members()) } else { text() };
         print(&answer)
     }
+}
+
+/// Undoes what supervisors that are gone have set on GPUs, and says so. What could not be undone is given back.
+pub(super) fn restore() -> Vec<Restored> {
+    let found = match engine::restore(&Place::usual(), Machine::default().nvml().as_deref()) {
+        Ok(found) => found,
+        Err(error) => {
+            say(&format!("warning: what was set on GPUs could not be undone: {error}"));
+            return Vec::new();
+        }
+    };
+    for one in &found {
+        match one {
+            Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
+            Restored::Forgotten(_) | Restored::Held(_) => {}
+            Restored::Elsewhere(path) => {
+                let path = path.display();
+                say(&format!(
+                    "note: `{path}` names GPUs of another machine (a command there undoes what is set on them)"
+                ));
+            }
+            Restored::Failed(path, why) => say(&format!(
+                "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",
+                path.display()
+            )),
+        }
+    }
+    found
 }
 
 /// Writes to standard output. A reader that went away ends the command quietly.

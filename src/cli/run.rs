@@ -6,7 +6,8 @@ use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{
-    self, BindError, Bound, Cause, Drift, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind, plan,
+    self, BindError, Bound, Cause, Drift, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport,
+    bind_anchored, plan,
 };
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
@@ -52,10 +53,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let mut bounds = bound(&manifests, args.repeat, args.only.as_deref())?;
-    if args.observe_only {
-        bounds.iter_mut().for_each(|(bound, _)| bound.observe_only());
-    }
+    let bounds = bound(&manifests, args.repeat, args.only.as_deref(), args.observe_only)?;
     if args.jobs > 1 && bounds.iter().any(|(bound, _)| bound.settings_to_make().is_some()) {
         let text = "runs that set a power limit or clocks are executed one after the other (remove --jobs)";
         return Err(Failure::new(exit::USAGE, text));
@@ -100,11 +98,12 @@ pub(super) fn shim() -> Result<Shim, Failure> {
     Ok(Shim { executable, restore: Place::usual() })
 }
 
-/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted.
+/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted. `observe_only` sets nothing on GPUs.
 pub(super) fn bound(
     manifests: &[Manifest],
     repeat: Option<u32>,
     only: Option<&str>,
+    observe_only: bool,
 ) -> Result<Vec<(Bound, Cause)>, Failure> {
     let trainer = trainer();
     let machine = Machine::default();
@@ -115,7 +114,12 @@ pub(super) fn bound(
                 Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
                 None => Cause::Complete(usize::try_from(manifest.repeats).unwrap_or(usize::MAX)),
             };
-            bounds.push((cell, bind(cell, manifest, trainer.as_ref(), &machine), cause));
+            let mut anchored = engine::anchor(cell, manifest);
+            if observe_only {
+                engine::observe_only(&mut anchored);
+            }
+            let bound = bind_anchored(anchored, manifest.program.as_ref(), trainer.as_ref(), &machine);
+            bounds.push((cell, bound, cause));
         }
     }
     if let Some(text) = only {

@@ -3,7 +3,7 @@
 //! Executes the cells of one task of an array, one after the other, in a ledger of its own on the node's scratch space. What comes
 //! of them goes into the submission's folder; the ledger that it was submitted from is never opened.
 
-use super::context::say;
+use super::context::{self, say};
 use super::failure::{Failure, exit};
 use super::run::{facts, shim};
 use super::trainer::trainer;
@@ -42,6 +42,8 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     })?;
     // Before all else: the script sends it on from now on.
     let stop = Stopping::install()?;
+    // An earlier task of this user's may have been killed on this node, with all that would have undone its settings.
+    context::restore();
     let folder = Folder::at(&args.folder);
     let number = place.task.unwrap_or(0);
     let task = folder.task(args.array, number)?;

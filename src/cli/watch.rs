@@ -108,7 +108,8 @@ impl Watch for Watcher {
             }
             Seen::Elsewhere(bound) => {
                 let id = bound.run.id.0.prefix(8);
-                self.progress.say(&format!("{id} {}: another process executes it; waiting", label(bound)));
+                self.progress
+                    .say(&format!("{id} {}: another process executes it, or has set its GPU; waiting", label(bound)));
             }
             Seen::Cooling(bound, hottest) => {
                 let id = bound.run.id.0.prefix(8);

@@ -6,7 +6,7 @@ use super::{
     Array, ClusterError, Folder, Limits, Listed, Member, ProgramText, Request, RequestError, Script, Slurm, Spool,
     Standing, Submission, Submitted, TaskFile,
 };
-use crate::engine::{Cause, Expected};
+use crate::engine::{Cause, Expected, filled};
 use crate::host::clock;
 use crate::record::{Digest, RunId, Table};
 use crate::store::{Store, StoreError};
@@ -42,7 +42,7 @@ pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)])
             for at in index.get(&(Expected::of_run(&run), run.parts.seed)).into_iter().flatten().copied() {
                 let (expected, _, kind) = &cells[at];
                 if expected.agrees(&run) {
-                    let finished = reader.finished_count(run.id)?;
+                    let finished = filled(reader, &run)?;
                     sealed[at].insert(run.id, finished);
                     if remembered.contains(&surroundings(kind, &run)) {
                         best[at] = finished.max(best[at]);

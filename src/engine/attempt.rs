@@ -3,10 +3,10 @@
 use super::bind::{Bound, Launch};
 use super::container;
 use super::fold::Fold;
-use super::hold::{Hold, Taken, left_on};
+use super::hold::{Hold, Taken, is_busy, left_on};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
-use super::protocol::cool_down;
+use super::protocol::{cool_down, finished_count};
 use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::worker::{self, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
@@ -82,35 +82,29 @@ pub fn execute(
         return Ok(Attempted::Stopped);
     }
     let asked = bound.settings_to_make();
-    let start = || {
-        let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
-        Sampler::start(watched, stop)
+    if asked.is_some()
+        && let Some(came) = unneeded(store, bound, wanted, shim)?
+    {
+        return Ok(came);
+    }
+    // Set before it is watched, and watched before it is claimed: the windows of an attempt begin with its claim.
+    let hold = match asked.map(|asked| Hold::take(bound, asked, shim)).transpose()? {
+        None => None,
+        Some(Taken::Held(hold)) => Some(*hold),
+        Some(Taken::Elsewhere) => return Ok(Attempted::Elsewhere),
     };
-    // Where cards are set, they are set before they are watched, and after the claim: nothing is set for what others execute.
-    let early = if asked.is_none() { start() } else { None };
+    let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
+    let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
+    if let Some(sampler) = &sampler {
+        sampler.look();
+    }
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
     if let Some(wanted) = wanted
-        && finished(store, bound.run.id)? >= wanted
+        && finished(store, bound)? >= wanted
     {
         supervision.journal.remove()?;
         return Ok(Attempted::Complete);
-    }
-    let hold = match asked.map(|asked| Hold::take(bound, asked, shim)) {
-        None => None,
-        Some(Ok(Taken::Held(hold))) => Some(*hold),
-        Some(Ok(Taken::Elsewhere)) => {
-            supervision.journal.remove()?;
-            return Ok(Attempted::Elsewhere);
-        }
-        Some(Err(error)) => {
-            supervision.journal.remove()?;
-            return Err(error);
-        }
-    };
-    let sampler = if asked.is_some() { start() } else { early };
-    if let Some(sampler) = &sampler {
-        sampler.look();
     }
     supervision.keep(kernels.as_ref().map(|kernels| facts_of(kernels.before.clone())).unwrap_or_default());
     supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());
@@ -128,9 +122,26 @@ pub fn execute(
     supervision.seal(store)
 }
 
-/// How many attempts of a run have finished; a ledger that does not exist yet holds none.
-fn finished(store: &Store, run: RunId) -> Result<usize, StoreError> {
-    match store.read(|reader| reader.finished_count(run)) {
+/// Why an attempt that sets cards would not be executed, as far as that is seen before it is claimed: nothing is set for such a one.
+/// While a card cooled, others may have gone on.
+fn unneeded(
+    store: &Store,
+    bound: &Bound,
+    wanted: Option<usize>,
+    shim: &Shim,
+) -> Result<Option<Attempted>, EngineError> {
+    if is_claimed(&store.journals(), bound)? || is_busy(&shim.restore, &bound.gpus)? {
+        return Ok(Some(Attempted::Elsewhere));
+    }
+    match wanted {
+        Some(wanted) if finished(store, bound)? >= wanted => Ok(Some(Attempted::Complete)),
+        _ => Ok(None),
+    }
+}
+
+/// How many attempts of a run that are wanted have finished; a ledger that does not exist yet holds none.
+fn finished(store: &Store, bound: &Bound) -> Result<usize, StoreError> {
+    match store.read(|reader| finished_count(reader, bound)) {
         Err(StoreError::Missing(_)) => Ok(0),
         result => result,
     }

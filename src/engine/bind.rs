@@ -81,7 +81,7 @@ fn are(count: usize) -> String {
 }
 
 /// The setting that says that nothing is set on the GPUs.
-const OBSERVE_ONLY: &str = "hardware.observe_only";
+pub(super) const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// What the built-in trainer is, as far as a run's identity goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,13 +137,6 @@ impl Bound {
         Settings::of(&self.cell.config).filter(|_| !observed && !self.gpus.is_empty())
     }
 
-    /// From now on nothing is set on its GPUs, and their own settings are held against what the cell asks for.
-    pub fn observe_only(&mut self) {
-        if Settings::of(&self.cell.config).is_some() {
-            self.cell.settings.insert(OBSERVE_ONLY.to_owned(), true.into());
-        }
-    }
-
     /// How often the hardware is looked at, in looks a second.
     pub fn telemetry_hz(&self) -> u32 {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
@@ -155,6 +148,13 @@ impl Bound {
         let named = self.run.parts.program.as_table().and_then(|program| program.get("named_files"));
         let Some(Value::List(files)) = named else { return Vec::new() };
         files.iter().filter_map(Value::as_str).map(|file| directory.join(file)).collect()
+    }
+}
+
+/// Nothing is to be set on the cell's GPUs: their own settings are held against what it asks for.
+pub fn observe_only(cell: &mut Cell) {
+    if Settings::of(&cell.config).is_some() {
+        cell.settings.insert(OBSERVE_ONLY.to_owned(), true.into());
     }
 }
 
@@ -246,7 +246,10 @@ pub fn bind_anchored(
         if used.is_empty() {
             return Err(Refusal::NothingToSet.into());
         }
-        used.iter().try_for_each(|gpu| machine.allowed(gpu).check(asked, gpu)).map_err(Refusal::NotAllowed)?;
+        // What is not set need not be allowed, nor known to be.
+        if cell.get(OBSERVE_ONLY).is_none() {
+            used.iter().try_for_each(|gpu| machine.allowed(gpu).check(asked, gpu)).map_err(Refusal::NotAllowed)?;
+        }
     }
     let device = gpu::device_part(&used, machine.cpu_name());
     let (cuda, driver) = if gpus == 0 {

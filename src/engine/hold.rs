@@ -189,7 +189,10 @@ impl Hold {
             for change in asked.changes() {
                 // Before it is tried: whoever finds the file may be all that is left.
                 hold.pending.cards[at].made.note(change);
-                hold.pending.write(&hold.file)?;
+                if let Err(error) = hold.pending.write(&hold.file) {
+                    hold.pending.cards[at].made.forget(change);
+                    return Err(error.into());
+                }
                 if let Err(Unmade { why, for_certain }) = hold.pending.make(&hold.gpus, at, change) {
                     if for_certain {
                         hold.pending.cards[at].made.forget(change);
@@ -349,6 +352,11 @@ pub fn held(place: &Place) -> Result<Vec<PathBuf>, EngineError> {
     Ok(place.files()?)
 }
 
+/// Whether another living process has set one of these cards.
+pub(super) fn is_busy(place: &Place, gpus: &[GpuInfo]) -> Result<bool, HoldError> {
+    Ok(place.folder().is_dir() && place.lock(gpus.iter().map(|gpu| gpu.uuid.as_str()))?.is_none())
+}
+
 /// The file that says that one of these cards is set, by another attempt or by one that left it so.
 pub(super) fn left_on(place: &Place, gpus: &[GpuInfo]) -> Option<PathBuf> {
     let names = |path: &PathBuf| {
@@ -375,10 +383,10 @@ fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Option<Restored
             return Ok(Some(Restored::Elsewhere(path.to_owned())));
         }
     }
-    let undone = match gpus {
-        _ if forgotten => Ok(()),
-        Ok(gpus) => found.undo(gpus).1,
-        Err(why) => Err(why),
+    let (told, undone) = match gpus {
+        _ if forgotten => (Vec::new(), Ok(())),
+        Ok(gpus) => found.undo(gpus),
+        Err(why) => (Vec::new(), Err(why)),
     };
     let done = undone.and_then(|()| std::fs::remove_file(path).map_err(|error| error.to_string()));
     Ok(Some(match done {
@@ -389,7 +397,8 @@ fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Option<Restored
         Ok(()) if forgotten => Restored::Forgotten(path.to_owned()),
         Ok(()) => {
             let cards: Vec<String> = found.cards.iter().map(|card| format!("GPU {}", card.gpu.index)).collect();
-            Restored::Undone(format!("{}, set by process {}", cards.join(", "), found.pid))
+            let told: String = told.iter().map(|told| format!("; {told}")).collect();
+            Restored::Undone(format!("{}, set by process {}{told}", cards.join(", "), found.pid))
         }
     }))
 }

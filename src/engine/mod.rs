@@ -23,7 +23,7 @@ mod worker;
 mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
-pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, rebind};
+pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind};
 pub use container::{ContainerError, Image};
 pub use expect::Expected;
 pub use fold::fold;
@@ -31,7 +31,7 @@ pub use hold::{HoldError, Restored, held, restore, watch_settings};
 pub use kernels::{KernelCache, KernelCacheError};
 pub use machine::Machine;
 pub use place::Place;
-pub use protocol::{CANARY, Drift, Order, Until};
+pub use protocol::{CANARY, Drift, Order, Until, filled};
 pub use recover::{Recovered, recover};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use worker::Shim;

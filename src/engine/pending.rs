@@ -240,7 +240,7 @@ mod tests {
         let file = dir.path().join("a.json");
         pending.write(&file).unwrap();
         assert_eq!(Pending::read(&file).unwrap(), pending);
-        std::fs::write(&file, to_json_text(&pending.to_value()).replace("\"format\":1", "\"format\":2")).unwrap();
+        std::fs::write(&file, to_json_text(&pending.to_value()).replace("\"format\": 1", "\"format\": 2")).unwrap();
         assert!(Pending::read(&file).unwrap_err().contains("of a newer ledger"));
     }
 }

@@ -6,7 +6,7 @@
 //! of processes are needed for that, which containers have of their own.
 
 use super::HoldError;
-use crate::host::{environment, files};
+use crate::host::{environment, files, process};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -27,7 +27,9 @@ impl Place {
     /// `$LEDGER_RESTORE`, else a folder of this user's in `/var/tmp`, which outlives jobs.
     pub fn usual() -> Self {
         let named = environment::var("LEDGER_RESTORE").map(PathBuf::from);
-        Self { folder: named.unwrap_or_else(|| format!("/var/tmp/ledger-restore-{}", me()).into()) }
+        Self {
+            folder: named.unwrap_or_else(|| format!("/var/tmp/ledger-restore-{}", process::effective_user()).into()),
+        }
     }
 
     /// The one in that folder.
@@ -96,12 +98,8 @@ impl Place {
     }
 }
 
-fn me() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
 fn is_ours(found: &Metadata) -> bool {
-    [me(), 0].contains(&found.uid())
+    [process::effective_user(), 0].contains(&found.uid())
 }
 
 #[cfg(test)]

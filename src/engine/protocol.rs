@@ -3,13 +3,13 @@
 //! Everything is read from the settings of the cells, so that it is recorded with each attempt. What is measured of an attempt, and what
 //! taints it, is decided in `analysis`.
 
-use super::bind::Bound;
+use super::bind::{Bound, OBSERVE_ONLY};
 use super::{Seen, Stop, Watch};
 use crate::analysis::{Correlation, Summary};
-use crate::gpu::Gpus;
+use crate::gpu::{Gpus, Settings};
 use crate::manifest::percent;
-use crate::record::{RunId, Sealed, Table, Value};
-use crate::store::{Store, StoreError};
+use crate::record::{Attempt, Run, RunId, Sealed, Table, Value};
+use crate::store::{Reader, Store, StoreError};
 use std::time::{Duration, Instant};
 
 /// The setting that marks an attempt as one of the canary's.
@@ -67,6 +67,34 @@ fn metric(bound: &Bound) -> String {
     let named = |key: &str| bound.cell.settings.get(key).and_then(Value::as_str).map(str::to_owned);
     let usual = if bound.gpus.is_empty() { "train_time" } else { "energy" };
     named("repeats.metric").or_else(|| named("objective.metric")).unwrap_or_else(|| usual.to_owned())
+}
+
+/// How many finished attempts of a run the ledger holds, of those that the run wants.
+pub(super) fn finished_count(reader: &Reader<'_>, bound: &Bound) -> Result<usize, StoreError> {
+    // Where nothing is set, though it is asked for, all are alike.
+    if bound.settings_to_make().is_none() { reader.finished_count(bound.run.id) } else { filled(reader, &bound.run) }
+}
+
+/// How many finished attempts of a run the ledger holds that were made as the run asks.
+///
+/// # Errors
+/// If the ledger cannot be read.
+pub fn filled(reader: &Reader<'_>, run: &Run) -> Result<usize, StoreError> {
+    if Settings::of(run.config()).is_none() {
+        return reader.finished_count(run.id);
+    }
+    let mut count = 0;
+    for (id, finished) in reader.attempts_of(run.id)? {
+        let attempt = if finished { reader.attempt(id)? } else { None };
+        count += usize::from(attempt.is_some_and(|attempt| fills(&attempt)));
+    }
+    Ok(count)
+}
+
+/// Whether a finished attempt is one of those that its cell wants. One that only watched, on a card that was not set as the cell asks,
+/// was made of something else.
+fn fills(attempt: &Attempt) -> bool {
+    !attempt.settings.contains_key(OBSERVE_ONLY) || attempt.disturbances().is_empty()
 }
 
 /// In which order a sweep executes its runs.

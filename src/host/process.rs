@@ -23,6 +23,11 @@ pub fn leave_session() -> io::Result<()> {
     process::setsid().map(drop).map_err(io::Error::from)
 }
 
+/// The number of the user with whose rights this process acts.
+pub fn effective_user() -> u32 {
+    process::geteuid().as_raw()
+}
+
 /// The signals that the house sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {

@@ -4,7 +4,7 @@
 use crate::fake::Fake;
 use crate::machine::Machine;
 use crate::sandbox::signal;
-use ledger::engine::{Launch, Place, Seen, Shim, Stop, Watch, execute};
+use ledger::engine::{Attempted, Bound, Launch, Place, Seen, Shim, Stop, Watch, execute};
 use ledger::gpu::{GpuInfo, Gpus};
 use ledger::record::{Cell, Parts, Run, Table, Value};
 use ledger::store::Store;
@@ -172,6 +172,60 @@ fn observing_sets_nothing() {
 }
 
 #[test]
+fn observing_asks_nobody_what_is_allowed() {
+    let script = format!("{CARD}fail nvmlDeviceGetPowerManagementLimitConstraints 3\n");
+    let machine = machine(&script, QUICK, "power_limit_w = 300\n");
+    machine.run(&["run", "m.toml"], &[]).complaint(2);
+    machine.run(&["run", "m.toml", "--observe-only"], &[]).expect(0);
+    assert_eq!(machine.fake.log(), "");
+}
+
+#[test]
+fn attempts_that_only_watched_do_not_stand_for_those_that_are_wanted() {
+    let machine = machine(CARD, QUICK, "power_limit_w = 300\n");
+    machine.run(&["run", "m.toml", "--observe-only"], &[]).expect(0);
+    assert_eq!(machine.fake.log(), "");
+    for _ in 0..2 {
+        machine.run(&["run", "m.toml"], &[]).expect(0);
+        assert_eq!(machine.sandbox.outcomes().len(), 2, "one more, and then enough");
+    }
+}
+
+#[test]
+fn an_attempt_on_a_card_that_another_one_has_set_is_tainted() {
+    let machine = machine(CARD, QUICK, "");
+    let restore = place(&machine);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    fs::write(restore.join("a.json"), left(boot.trim(), "GPU-aa11")).unwrap();
+    // Its supervisor lives.
+    let lock = fs::File::create(restore.join("GPU-aa11.lock")).unwrap();
+    lock.lock().unwrap();
+    let attempt = machine.attempt(0, &[]);
+    let reasons = attempt["facts"]["validity.reasons"].to_string();
+    assert!(reasons.contains("settings of others: `"), "{reasons}");
+    assert_eq!(machine.fake.log(), "");
+    assert_eq!(pending(&machine).len(), 1);
+}
+
+#[test]
+fn whoever_wants_a_card_that_is_set_waits_for_it() {
+    let machine = machine(CARD, QUICK, ALL);
+    let lock = fs::File::create(place(&machine).join("GPU-aa11.lock")).unwrap();
+    lock.lock().unwrap();
+    let mut child = machine.command(&["run", "m.toml"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    // It says that it waits; the ledger that has set the card may be any.
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert_eq!(machine.fake.log(), "", "{line}");
+    assert!(machine.sandbox.outcomes().is_empty() && child.try_wait().unwrap().is_none(), "{line}");
+    lock.unlock().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(lines(&machine), set_and_undone());
+    drop(said);
+}
+
+#[test]
 fn a_worker_that_fails_leaves_the_card_as_it_was() {
     let machine = machine(CARD, "exit 3", ALL);
     machine.run(&["run", "m.toml"], &[]).complaint(4);
@@ -314,7 +368,8 @@ fn a_limit_that_somebody_else_has_set_since_is_kept() {
         fs::write(place(&machine).join("a.json"), left(boot.trim(), "GPU-aa11")).unwrap();
         let set = format!("0 nvmlDeviceSetPowerManagementLimit {now} = 0\n");
         fs::write(log_path(&machine), &set).unwrap();
-        machine.run(&["ls"], &[]);
+        let said = machine.run(&["ls"], &[]);
+        assert_eq!(said.err.contains("keeps its power limit of 500 W"), now == 500_000, "{said:?}");
         assert_eq!(lines(&machine).len(), 1 + expected, "{:?}", lines(&machine));
         assert!(pending(&machine).is_empty());
     }
@@ -384,9 +439,8 @@ impl Watch for Panicking {
     }
 }
 
-#[test]
-fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
-    let machine = machine(CARD, "", "");
+/// A run that says hello and asks for everything, and what executes it.
+fn asking(machine: &Machine) -> (Store, Bound, Shim) {
     let gpus: Vec<GpuInfo> = Gpus::load(Some(&machine.fake.path())).unwrap().devices().unwrap();
     let hardware = [("power_limit_w", 300), ("sm_clock_mhz", 990), ("memory_clock_mhz", 2619)];
     let config: Table = hardware.map(|(key, value)| (format!("hardware.{key}"), Value::Int(value))).into();
@@ -400,7 +454,7 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
         seed: 1,
     });
     let argv = ["sh", "-c", "echo hello; sleep 600"].map(str::to_owned).into();
-    let bound = ledger::engine::Bound {
+    let bound = Bound {
         run,
         cell: Cell { config, ..Cell::default() },
         launch: Launch::Program { argv, directory: machine.sandbox.path("") },
@@ -410,6 +464,23 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
     let store = Store::at(machine.sandbox.ledger_dir());
     let shim =
         Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(machine.sandbox.path("restore")) };
+    (store, bound, shim)
+}
+
+#[test]
+fn nothing_is_set_for_an_attempt_that_nobody_wants_any_more() {
+    let machine = machine(CARD, "", "");
+    let (store, bound, shim) = asking(&machine);
+    let came = execute(&store, &bound, Some(0), &Table::new(), &shim, &Panicking, &Nobody);
+    assert!(matches!(came, Ok(Attempted::Complete)), "{came:?}");
+    assert_eq!(machine.fake.log(), "");
+    assert!(pending(&machine).is_empty());
+}
+
+#[test]
+fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
+    let machine = machine(CARD, "", "");
+    let (store, bound, shim) = asking(&machine);
     let panicked = std::panic::catch_unwind(|| {
         let _ = execute(&store, &bound, None, &Table::new(), &shim, &Panicking, &Nobody);
     });
@@ -418,8 +489,9 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
     assert!(pending(&machine).is_empty());
 }
 
-/// Serves as zeusd does, until the end of the test; says what it was asked for after `/discover`.
-fn zeusd(socket: PathBuf, group: &'static str, log: PathBuf) -> std::sync::mpsc::Receiver<String> {
+/// Serves as zeusd does, until the end of the test; says what it was asked for after `/discover`. One that does not answer has done
+/// what it was asked for all the same.
+fn zeusd(socket: PathBuf, group: &'static str, log: PathBuf, answers: bool) -> std::sync::mpsc::Receiver<String> {
     let listener = UnixListener::bind(&socket).unwrap();
     let (to, asked) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -437,6 +509,10 @@ fn zeusd(socket: PathBuf, group: &'static str, log: PathBuf) -> std::sync::mpsc:
                 writeln!(log, "0 nvmlDeviceSetPowerManagementLimit {mw} = 0").unwrap();
             }
             let body = if lines[0].starts_with("GET /discover ") { discover.as_str() } else { "" };
+            if body.is_empty() && !answers {
+                let _ = to.send(lines[0].clone());
+                continue;
+            }
             write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
             if body.is_empty() && to.send(lines[0].clone()).is_err() {
                 return;
@@ -459,7 +535,7 @@ fn zeusd_sets_and_undoes_for_who_may_not() {
     .concat();
     let machine = machine(&format!("{CARD}{denied}"), QUICK, ALL);
     let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-control", log_path(&machine));
+    let asked = zeusd(socket.clone(), "gpu-control", log_path(&machine), true);
     let attempt = machine.attempt(0, &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]);
     assert_eq!(attempt["warnings"].to_string(), "[]");
     let call = |call: &str, more: &str| format!("POST /gpu/{call}?gpu_ids=5&block=true{more} HTTP/1.1");
@@ -477,10 +553,23 @@ fn zeusd_sets_and_undoes_for_who_may_not() {
 }
 
 #[test]
+fn a_change_whose_answer_was_lost_is_undone() {
+    let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
+    let socket = machine.sandbox.path("zeusd.sock");
+    let _asked = zeusd(socket.clone(), "gpu-control", log_path(&machine), false);
+    let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
+    assert!(said.contains("zeusd.sock`: "), "{said}");
+    let done: Vec<String> = lines(&machine).into_iter().filter(|line| line.ends_with("= 0")).collect();
+    let call = "0 nvmlDeviceSetPowerManagementLimit";
+    assert_eq!(done, [format!("{call} 300000 = 0"), format!("{call} 650000 = 0")], "and undone once");
+    assert!(pending(&machine).is_empty() && machine.sandbox.outcomes().is_empty());
+}
+
+#[test]
 fn a_zeusd_that_may_not_is_named_in_the_refusal() {
     let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
     let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-read", log_path(&machine));
+    let asked = zeusd(socket.clone(), "gpu-read", log_path(&machine), true);
     let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
     assert!(said.contains("zeusd.sock`: its API group gpu-control is off"), "{said}");
     assert_eq!(asked.try_iter().count(), 0);
