@@ -3,7 +3,7 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::{self, Machine, Place, Restored};
+use crate::engine::{self, Held, Machine, Place, Restored};
 use crate::gpu::{self, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
@@ -61,13 +61,17 @@ fn settings_check(place: &Place) -> Option<Check> {
             return Some(Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix));
         }
     };
-    let first = held.first()?;
-    Some(Check::warning(
-        NAME,
-        format!("{} of attempts that live or were killed: `{}`", report::count(held.len(), "file"), first.display()),
-        "power limits or clocks may be set that nobody undoes",
-        "`ledger doctor --restore` undoes those whose supervisor is gone; every command that opens a ledger does so too",
-    ))
+    let (live, left): (Vec<Held>, Vec<Held>) = held.into_iter().partition(|held| held.lives);
+    if let Some(first) = left.first() {
+        return Some(Check::warning(
+            NAME,
+            format!("{} of attempts that are gone: `{}`", report::count(left.len(), "file"), first.file.display()),
+            "GPUs may have power limits or clocks that nobody undoes",
+            "`ledger doctor --restore`; every command that opens a ledger tries it too",
+        ));
+    }
+    (!live.is_empty())
+        .then(|| Check::ok(NAME, format!("{} of attempts that run now", report::count(live.len(), "file"))))
 }
 
 fn trainer_check() -> Check {

@@ -3,6 +3,7 @@
 use super::bind::{Bound, Launch};
 use super::container;
 use super::fold::Fold;
+use super::halt::Halt;
 use super::hold::{Hold, Taken, is_busy, left_on};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
@@ -21,10 +22,6 @@ use std::time::{Duration, Instant};
 const SYNC_EVERY: Duration = Duration::from_millis(50);
 /// How long to wait for news before looking after the worker, the clock and the signals.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a worker may take to stop when whoever asks will kill us soon.
-const URGENT_GRACE: Duration = Duration::from_secs(20);
-/// How long a request to stop may take to arrive here after it has ended the worker.
-const LATE_REQUEST: Duration = Duration::from_millis(500);
 /// How long a worker may live on after it has said that it failed: a device that died leaves its threads waiting for ever.
 const FAILURE_GRACE: Duration = Duration::from_secs(5);
 /// How long the last readings may take.
@@ -414,46 +411,6 @@ fn clock_jump(by_host_ms: i64, by_monotonic_ns: u64) -> Option<String> {
     (jump_ms.unsigned_abs() > JUMP_MS).then(|| {
         format!("the host's clock jumped by {jump_ms} ms meanwhile (durations are of the monotonic clock, and right)")
     })
-}
-
-/// Why and how far a worker has been asked to stop.
-#[derive(Default)]
-struct Halt {
-    asked: u32,
-    killed: bool,
-    failure: Option<String>,
-    since: Option<Instant>,
-}
-
-impl Halt {
-    fn failed(&mut self, reason: String) {
-        self.failure.get_or_insert(reason);
-    }
-
-    /// A scheduler that ends a job signals each of its processes: the worker may be gone before we have been told ourselves.
-    fn hear_late(&mut self, stop: &dyn Stop, exit: Exit) {
-        let asks = [process::Signal::Interrupt, process::Signal::Terminate].map(process::Signal::number);
-        let by_request = matches!(exit, Exit::Signal(signal) if asks.contains(&signal));
-        let since = Instant::now();
-        while self.asked == 0 && by_request && stop.asked() == 0 && since.elapsed() < LATE_REQUEST {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        self.asked = self.asked.max(stop.asked());
-    }
-
-    fn heed(&mut self, stop: &dyn Stop, worker: &Worker) {
-        let asked = stop.asked();
-        if asked > 0 && self.since.is_none() {
-            self.since = Some(Instant::now());
-            worker.signal(process::Signal::Interrupt);
-        }
-        self.asked = asked;
-        let late = stop.urgent() && self.since.is_some_and(|since| since.elapsed() > URGENT_GRACE);
-        if !self.killed && (self.failure.is_some() || asked > 1 || late) {
-            self.killed = true;
-            worker.signal(process::Signal::Kill);
-        }
-    }
 }
 
 #[cfg(test)]

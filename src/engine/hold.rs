@@ -15,19 +15,12 @@ use super::EngineError;
 use super::bind::Bound;
 use super::pending::{Pending, Unmade};
 use super::place::{Locks, Place};
+use super::restore::{Restored, start_watcher, undo_left};
 use super::worker::Shim;
 use crate::gpu::{GpuInfo, Gpus, Settings};
-use crate::host::owner;
 use crate::record::{Entry, Table};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// The word that a watcher says once it is ready.
-const READY: &[u8] = b"ready\n";
-/// How often a watcher looks whether whoever has locked its cards is done.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+use std::path::PathBuf;
+use std::process::Child;
 
 /// What a cell asks for cannot be set.
 #[derive(Debug, thiserror::Error)]
@@ -100,21 +93,6 @@ pub enum HoldError {
         /// Why it could not be undone.
         why: String,
     },
-}
-
-/// What became of a file of settings that somebody left behind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Restored {
-    /// The cards are as they were before.
-    Undone(String),
-    /// Its machine was started anew since: there is nothing to undo.
-    Forgotten(PathBuf),
-    /// Its cards are on another machine.
-    Elsewhere(PathBuf),
-    /// Its supervisor lives.
-    Held(PathBuf),
-    /// It could not be undone, and why.
-    Failed(PathBuf, String),
 }
 
 /// The settings of an attempt, held until it is over.
@@ -258,100 +236,6 @@ impl Drop for Hold {
     }
 }
 
-fn start_watcher(shim: &Shim, nvml: Option<&Path>, file: &Path) -> std::io::Result<Child> {
-    let mut command = Command::new(&shim.executable);
-    command.arg("restorer").arg(file);
-    if let Some(nvml) = nvml {
-        command.arg("--nvml").arg(nvml);
-    }
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut said = [0; READY.len()];
-    let read = child.stdout.take().map_or(Ok(()), |mut stdout| stdout.read_exact(&mut said));
-    if read.is_ok() && said == READY {
-        return Ok(child);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    Err(read.err().unwrap_or_else(|| std::io::Error::other("it said something else")))
-}
-
-/// What a watcher does: says that it is ready, waits for the end of its standard input, and undoes what the file names if that is
-/// still there. The signals that end a process are to be caught by the caller.
-///
-/// # Errors
-/// If the file cannot be read, or what it names cannot be undone; it stays then.
-pub fn watch_settings(
-    file: &Path,
-    nvml: Option<&Path>,
-    mut ended: impl Read,
-    mut ready: impl Write,
-) -> Result<(), EngineError> {
-    let pending = Pending::read(file).map_err(HoldError::Silent)?;
-    // Loaded while all is well: what is needed later is here by then.
-    let gpus = Gpus::load(nvml).map_err(|error| HoldError::Silent(error.to_string()))?;
-    let deaf = |error: std::io::Error| HoldError::Silent(error.to_string());
-    ready.write_all(READY).and_then(|()| ready.flush()).map_err(deaf)?;
-    let mut bytes = [0; 64];
-    loop {
-        match ended.read(&mut bytes) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    let Some(place) = file.parent().map(Place::at) else { return Ok(()) };
-    let uuids = pending.uuids();
-    while file.exists() {
-        if let Some(_locks) = place.lock(uuids.iter().map(String::as_str))? {
-            return match undo_left(file, Ok(&gpus))? {
-                Some(Restored::Failed(_, why)) => Err(HoldError::Silent(why).into()),
-                _ => Ok(()),
-            };
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
-}
-
-/// Undoes what supervisors that are gone have set on this machine's GPUs.
-///
-/// # Errors
-/// If the folder cannot be read or locked.
-pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, EngineError> {
-    let paths = place.files()?;
-    if paths.is_empty() {
-        return Ok(Vec::new());
-    }
-    // Always this process's own library: what a file names is not to be executed.
-    let gpus = Gpus::load(nvml).map_err(|error| error.to_string());
-    let mut all = Vec::new();
-    for path in paths {
-        let found = match Pending::read(&path) {
-            Ok(found) => found,
-            Err(_) if !path.exists() => continue,
-            Err(why) => {
-                all.push(Restored::Failed(path, why));
-                continue;
-            }
-        };
-        let uuids = found.uuids();
-        match place.lock(uuids.iter().map(String::as_str))? {
-            None => all.push(Restored::Held(path)),
-            Some(_locks) => all.extend(undo_left(&path, gpus.as_ref().map_err(String::clone))?),
-        }
-    }
-    Ok(all)
-}
-
-/// The files of settings that somebody holds or has left behind.
-///
-/// # Errors
-/// If the folder cannot be read.
-pub fn held(place: &Place) -> Result<Vec<PathBuf>, EngineError> {
-    Ok(place.files()?)
-}
-
 /// Whether another living process has set one of these cards.
 pub(super) fn is_busy(place: &Place, gpus: &[GpuInfo]) -> Result<bool, HoldError> {
     Ok(place.folder().is_dir() && place.lock(gpus.iter().map(|gpu| gpu.uuid.as_str()))?.is_none())
@@ -364,41 +248,4 @@ pub(super) fn left_on(place: &Place, gpus: &[GpuInfo]) -> Option<PathBuf> {
         found.is_ok_and(|found| found.cards.iter().any(|card| gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid)))
     };
     place.files().unwrap_or_default().into_iter().find(names)
-}
-
-/// Undoes what a file names whose cards are locked by this process; none if it is gone.
-fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Option<Restored>, EngineError> {
-    let here = owner::this_owner()?;
-    let mut found = match Pending::read(path) {
-        Ok(found) => found,
-        Err(_) if !path.exists() => return Ok(None),
-        Err(why) => return Ok(Some(Restored::Failed(path.to_owned(), why))),
-    };
-    let forgotten = found.boot_id != here.boot_id;
-    if forgotten {
-        // Either this machine was started anew since, or the folder is shared and the cards are another machine's.
-        let devices = gpus.as_ref().ok().and_then(|gpus| gpus.devices().ok()).unwrap_or_default();
-        let is_here = |uuid: &String| devices.iter().any(|gpu| gpu.uuid == *uuid);
-        if !found.uuids().iter().any(is_here) {
-            return Ok(Some(Restored::Elsewhere(path.to_owned())));
-        }
-    }
-    let (told, undone) = match gpus {
-        _ if forgotten => (Vec::new(), Ok(())),
-        Ok(gpus) => found.undo(gpus),
-        Err(why) => (Vec::new(), Err(why)),
-    };
-    let done = undone.and_then(|()| std::fs::remove_file(path).map_err(|error| error.to_string()));
-    Ok(Some(match done {
-        Err(why) => {
-            let _ = found.write(path);
-            Restored::Failed(path.to_owned(), why)
-        }
-        Ok(()) if forgotten => Restored::Forgotten(path.to_owned()),
-        Ok(()) => {
-            let cards: Vec<String> = found.cards.iter().map(|card| format!("GPU {}", card.gpu.index)).collect();
-            let told: String = told.iter().map(|told| format!("; {told}")).collect();
-            Restored::Undone(format!("{}, set by process {}{told}", cards.join(", "), found.pid))
-        }
-    }))
 }

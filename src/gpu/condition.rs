@@ -27,12 +27,18 @@ fn each(chosen: &[GpuInfo], said: impl Fn(&GpuInfo) -> Option<String>) -> String
     all.collect::<Vec<_>>().join("; ")
 }
 
+/// The cards that did not tell it.
+fn silent(chosen: &[GpuInfo], tells: impl Fn(&GpuInfo) -> bool) -> Option<String> {
+    let silent = each(chosen, |gpu| (!tells(gpu)).then(|| "not told".to_owned()));
+    (!silent.is_empty()).then_some(silent)
+}
+
 fn persistence(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
     const NAME: &str = "persistence";
     let is_on = |gpu: &GpuInfo| gpus.by_uuid(&gpu.uuid).and_then(|device| device.is_in_persistent_mode()).ok();
     let off = each(chosen, |gpu| (is_on(gpu) == Some(false)).then(|| "off".to_owned()));
     if off.is_empty() {
-        return Check::ok(NAME, "on, or not told");
+        return Check::ok(NAME, silent(chosen, |gpu| is_on(gpu).is_some()).unwrap_or_else(|| "on".to_owned()));
     }
     Check::warning(
         NAME,
@@ -59,7 +65,8 @@ fn throttling(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
         (!names.is_empty()).then(|| names.join(", "))
     });
     if throttled.is_empty() {
-        return Check::ok("throttling", "none now");
+        let none = silent(chosen, |gpu| bits(gpu).is_some()).unwrap_or_else(|| "none now".to_owned());
+        return Check::ok("throttling", none);
     }
     Check::warning(
         "throttling",
@@ -76,7 +83,11 @@ fn processes(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
         Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
     });
     if busy.is_empty() {
-        return Check::ok(NAME, "none computes on the GPUs");
+        let Some(silent) = silent(chosen, |gpu| gpus.compute_processes(&gpu.uuid).is_ok()) else {
+            return Check::ok(NAME, "none computes on the GPUs");
+        };
+        let consequence = "others that disturb an attempt are not seen, and nothing is set on such a card";
+        return Check::warning(NAME, silent, consequence, "look at `nvidia-smi`, on the machine itself");
     }
     Check::warning(
         NAME,

@@ -240,6 +240,8 @@ fn an_interruption_leaves_the_card_as_it_was() {
         machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
         assert_eq!(lines(&machine), SET);
         assert_eq!(pending(&machine).len(), 1);
+        let doctor = machine.run(&["doctor"], &[]).expect(0);
+        assert!(doctor.contains("1 file of attempts that run now"), "{doctor}");
         signal(child.id(), name);
         assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
         assert_eq!(lines(&machine), set_and_undone(), "SIG{name}");

@@ -288,7 +288,7 @@ fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
         format!("{} {}", check["state"].as_str().unwrap(), check["found"].as_str().unwrap())
     };
     for (name, expected) in [
-        ("persistence", "ok on, or not told"),
+        ("persistence", "ok on"),
         ("MIG", "ok off"),
         ("throttling", "ok none now"),
         ("other processes", "ok none computes on the GPUs"),
@@ -305,6 +305,17 @@ fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
         ("power limits", "ok GPU 0: 350 W of 100 to 400"),
     ] {
         assert_eq!(found(&ill, name), expected);
+    }
+    let calls = ["nvmlDeviceGetPersistenceMode", "nvmlDeviceGetCurrentClocksThrottleReasons"]
+        .map(|call| format!("fail {call} 3\n"));
+    let processes = ["", "_v2", "_v3"].map(|form| format!("fail nvmlDeviceGetComputeRunningProcesses{form} 3\n"));
+    let silent = Machine::new(Fake::new(&format!("gpu NVIDIA A100\n{}{}", calls.concat(), processes.concat())));
+    for (name, expected) in [
+        ("persistence", "ok GPU 0: not told"),
+        ("throttling", "ok GPU 0: not told"),
+        ("other processes", "warning GPU 0: not told"),
+    ] {
+        assert_eq!(found(&silent, name), expected);
     }
     for name in ["driver", "libcuda", "privileges", "control group", "disk", "clock", "containers", "slurm"] {
         found(&well, name);
