@@ -212,6 +212,22 @@ fn a_foreign_process_on_the_gpu_is_named() {
 }
 
 #[test]
+fn processes_that_may_be_the_workers_own_are_a_warning_and_no_taint() {
+    // As in a container, where NVML tells numbers of the host; they are there once the worker is.
+    let hidden = "uuid GPU-aa11\nprocess 4194301 5\nprocess 4194302 5\nfail nvmlDeviceGetComputeRunningProcesses_v3 3 for 1 calls";
+    let machine = Machine::new(Fake::new(&TWO.replace("uuid GPU-aa11", hidden)));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    assert!(
+        warnings(&attempt).contains("2 processes that are not visible from here use GPU 0"),
+        "{}",
+        warnings(&attempt)
+    );
+    assert_eq!(attempt["facts"]["telemetry.foreign_processes"], 0);
+    assert!(!attempt["facts"]["validity.reasons"].to_string().contains("foreign"), "{attempt}");
+}
+
+#[test]
 fn a_slow_library_costs_looks_and_not_the_worker() {
     let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nslow nvmlDeviceGetFieldValues 150");
     let machine = Machine::new(Fake::new(&script));
