@@ -40,6 +40,7 @@ pub struct Bounds {
     min_window_s: Option<f64>,
     min_readings: Option<f64>,
     start_c: Option<f64>,
+    /// Whether the supervisor has to be in a container: one is asked for, and the worker is started in none.
     container: bool,
     /// The coefficient of variation at which steps are steady, and over how many of them.
     pub(super) steady: Option<(f64, usize)>,
@@ -63,7 +64,8 @@ impl Bounds {
                     .and_then(Value::as_int)
                     .and_then(|over| usize::try_from(over).ok()),
             ),
-            container: settings.get("protocol.container") == Some(&"required".into()),
+            container: settings.get("protocol.container") == Some(&"required".into())
+                && settings.get("container.image").is_none_or(|image| *image == "host".into()),
         }
     }
 

@@ -462,6 +462,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         launch: Launch::Program { argv, directory: machine.sandbox.path("") },
         gpus,
         nvml: Some(machine.fake.path()),
+        image: None,
     };
     let store = Store::at(machine.sandbox.ledger_dir());
     let shim =

@@ -128,6 +128,9 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     assert_eq!(protocol(10.0, 60), [format!("{text} 10 s and 60")]);
     assert_eq!(protocol(5.0, 81), [format!("{text} 5 s and 81")]);
     assert_eq!(reasons(&[("protocol.container", "required".into())], &[], vec![]).len(), 1);
+    let image = |image: &str| [("protocol.container", "required".into()), ("container.image", image.into())];
+    assert_eq!(reasons(&image("train.sif"), &[], vec![]), [""; 0], "the worker is started in it");
+    assert_eq!(reasons(&image("host"), &[], vec![]).len(), 1);
     let inside = [("container.kind", "apptainer".into())];
     assert_eq!(reasons(&[("protocol.container", "required".into())], &inside, vec![]), [""; 0]);
 }
