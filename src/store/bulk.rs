@@ -15,13 +15,15 @@ use super::{StoreError, index};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run, Sealed};
 use crate::wire::{encode_attempt, encode_phases, encode_row, encode_run, encode_series};
 use redb::ReadableTable;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::resume_unwind;
 
 /// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
-pub(super) struct Checked {
+pub(super) struct Checked<'a> {
     pub(super) id: Id,
-    pub(super) attempt: Attempt,
-    pub(super) run: Run,
+    pub(super) attempt: Cow<'a, Attempt>,
+    pub(super) run: Cow<'a, Run>,
     pub(super) attempt_bytes: Vec<u8>,
     pub(super) run_bytes: Vec<u8>,
     /// By name; the empty name has the phases.
@@ -30,9 +32,9 @@ pub(super) struct Checked {
     pub(super) brief: Kept,
 }
 
-impl Checked {
+impl<'a> Checked<'a> {
     /// What is kept of an attempt that was made here.
-    fn of(sealed: &Sealed, id: Id) -> Result<Self, StoreError> {
+    fn of(sealed: &'a Sealed, id: Id) -> Result<Self, StoreError> {
         sealed.check()?;
         let Sealed { run, attempt, series, phases } = sealed;
         let mut chunks = vec![(String::new(), encode_phases(phases)?)];
@@ -44,19 +46,37 @@ impl Checked {
             attempt_bytes: encode_attempt(attempt)?,
             run_bytes: encode_run(run)?,
             brief: Kept::of(run, attempt)?,
-            attempt: attempt.clone(),
-            run: run.clone(),
+            attempt: Cow::Borrowed(attempt),
+            run: Cow::Borrowed(run),
             chunks,
         })
     }
 }
 
+/// Does the same to each, by as many threads as there are processors, up to four; the results are in the order of the items.
+pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    let share = items.len().div_ceil(threads).max(1);
+    let mut shares: Vec<Vec<T>> = Vec::new();
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        shares.push(items.by_ref().take(share).collect());
+    }
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = shares
+            .into_iter()
+            .map(|share| scope.spawn(move || share.into_iter().map(work).collect::<Vec<_>>()))
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
 /// Group and attempt, all of it, and its metrics.
-type New<'a> = (Id, Id, &'a Checked, Vec<(&'a str, f64)>);
+type New<'a> = (Id, Id, &'a Checked<'a>, Vec<(&'a str, f64)>);
 
 impl Writer<'_> {
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
-    pub(super) fn import_all(&mut self, mut batch: Vec<Checked>, unix_ms: i64) -> Result<u64, StoreError> {
+    pub(super) fn import_all(&mut self, mut batch: Vec<Checked<'_>>, unix_ms: i64) -> Result<u64, StoreError> {
         batch.sort_unstable_by_key(|one| one.id);
         batch.dedup_by_key(|one| one.id);
         {
@@ -76,13 +96,13 @@ impl Writer<'_> {
     /// Brings home many attempts that were executed for this ledger elsewhere, as [`import`](Self::import) does of one after the other.
     pub fn import_many(&mut self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
         let mut added = Vec::with_capacity(all.len());
-        let mut batch: Vec<Checked> = Vec::new();
+        let mut new: Vec<(&Sealed, Id)> = Vec::new();
         {
             let attempts = self.txn.open_table(ATTEMPTS)?;
             let nonces = self.txn.open_table(NONCES)?;
             let mut executed: HashMap<[u8; 16], Id> = HashMap::new();
-            for one in all {
-                let (id, nonce) = (one.attempt.id(), one.attempt.nonce.0);
+            for (one, id) in all.iter().zip(in_parallel(all.iter().collect(), &|one| one.attempt.id())) {
+                let nonce = one.attempt.nonce.0;
                 let known = match attempts.get(id.0.0)? {
                     Some(_) => Some(id.0.0),
                     None => match executed.get(&nonce) {
@@ -94,19 +114,21 @@ impl Writer<'_> {
                     Some(known) => Added::Known(AttemptId(Digest(known))),
                     None => {
                         executed.insert(nonce, id.0.0);
-                        batch.push(Checked::of(one, id.0.0)?);
+                        new.push((one, id.0.0));
                         Added::New(id)
                     }
                 });
             }
         }
+        let checked = in_parallel(new, &|(one, id)| Checked::of(one, id));
+        let mut batch = checked.into_iter().collect::<Result<Vec<_>, _>>()?;
         batch.sort_unstable_by_key(|one| one.id);
         self.put_all(&batch, unix_ms)?;
         Ok(added)
     }
 
     /// Writes attempts that are not there yet, in the order of their ids.
-    fn put_all(&mut self, batch: &[Checked], unix_ms: i64) -> Result<(), StoreError> {
+    fn put_all(&mut self, batch: &[Checked<'_>], unix_ms: i64) -> Result<(), StoreError> {
         self.put_records(batch)?;
         self.put_indexes(batch)?;
         self.put_briefs(batch)?;
@@ -114,16 +136,16 @@ impl Writer<'_> {
             let table = self.txn.open_table(HIDDEN)?;
             table.iter()?.map(|item| item.map(|(key, _)| key.value())).collect::<Result<_, _>>()?
         };
-        let is_hidden = |one: &Checked| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
+        let is_hidden = |one: &Checked<'_>| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
         self.put_census(batch, &is_hidden)?;
-        let visible: Vec<&Checked> =
+        let visible: Vec<&Checked<'_>> =
             batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok()).collect();
         self.put_ranking(&visible)?;
         let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
         self.log_all(entries)
     }
 
-    fn put_records(&self, batch: &[Checked]) -> Result<(), StoreError> {
+    fn put_records(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         let mut runs: Vec<(Id, &[u8])> = batch.iter().map(|one| (one.run.id.0.0, one.run_bytes.as_slice())).collect();
         runs.sort_unstable_by_key(|(id, _)| *id);
         runs.dedup_by_key(|(id, _)| *id);
@@ -146,7 +168,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn put_indexes(&self, batch: &[Checked]) -> Result<(), StoreError> {
+    fn put_indexes(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         let mut keys: Vec<((Id, Id), u8)> =
             batch.iter().map(|one| ((one.run.id.0.0, one.id), outcome_code(&one.attempt.outcome))).collect();
         keys.sort_unstable();
@@ -163,7 +185,7 @@ impl Writer<'_> {
                 nonces.insert(nonce, id)?;
             }
         }
-        let mut keys: Vec<(i64, Id, &Checked)> =
+        let mut keys: Vec<(i64, Id, &Checked<'_>)> =
             batch.iter().map(|one| (one.attempt.started_unix_ms, one.id, one)).collect();
         keys.sort_unstable_by_key(|(started, id, _)| (*started, *id));
         let mut recent = self.txn.open_table(RECENT)?;
@@ -174,7 +196,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn put_briefs(&self, batch: &[Checked]) -> Result<(), StoreError> {
+    fn put_briefs(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         let shapes: BTreeMap<Id, &[u8]> =
             batch.iter().map(|one| (one.brief.shape, one.brief.shape_bytes.as_slice())).collect();
         let mut table = self.txn.open_table(SHAPES)?;
@@ -193,7 +215,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn put_census(&self, batch: &[Checked], is_hidden: &dyn Fn(&Checked) -> bool) -> Result<(), StoreError> {
+    fn put_census(&self, batch: &[Checked<'_>], is_hidden: &dyn Fn(&Checked<'_>) -> bool) -> Result<(), StoreError> {
         let mut by_model: BTreeMap<(&str, u8, Id), String> = BTreeMap::new();
         let mut unmeasured: BTreeMap<(&str, &str, Id), (u8, String)> = BTreeMap::new();
         let mut totals: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -224,7 +246,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn put_ranking(&self, visible: &[&Checked]) -> Result<(), StoreError> {
+    fn put_ranking(&self, visible: &[&Checked<'_>]) -> Result<(), StoreError> {
         let mut groups = self.txn.open_table(GROUPS)?;
         let mut values = self.txn.open_table(VALUES)?;
         let mut ranking = self.txn.open_table(RANKING)?;

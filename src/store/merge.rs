@@ -5,7 +5,7 @@
 //! again changes nothing. It goes in batches, each one transaction; one that was cut off goes on where it stopped.
 
 use super::brief::Kept;
-use super::bulk::Checked;
+use super::bulk::{Checked, in_parallel};
 use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
 use super::verify::Fault;
@@ -15,9 +15,10 @@ use crate::wire::{
     decode_attempt, decode_phases, decode_run, decode_series, decode_source, phases_memory, series_memory,
 };
 use redb::ReadableTable;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -195,7 +196,7 @@ fn held(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
 }
 
 struct Batch {
-    checked: Vec<Checked>,
+    checked: Vec<Checked<'static>>,
     faults: Vec<Fault>,
 }
 
@@ -241,34 +242,21 @@ fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), S
     Ok((batch, used))
 }
 
-/// Recomputes ids and digests, by as many threads as there are processors, up to four.
+/// Recomputes ids and digests.
 fn check(batch: Vec<Raw>) -> Batch {
     let alone = Mutex::new(());
     check_by(batch, &|raw| check_one(raw, &alone))
 }
 
-fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked, Fault> + Sync)) -> Batch {
+fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked<'static>, Fault> + Sync)) -> Batch {
     // An attempt on which a decoder fails is a fault of that one: none is left out without a word.
     let check_one = |raw: Raw| {
         let owner = format!("attempt {}", Digest(raw.id));
         let fault = |_| Err(Fault { owner, fault: "its content makes no sense".to_owned() });
         catch_unwind(AssertUnwindSafe(|| check_one(raw))).unwrap_or_else(fault)
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-    let share = batch.len().div_ceil(threads).max(1);
-    let mut shares: Vec<Vec<Raw>> = Vec::new();
-    let mut batch = batch.into_iter().peekable();
-    while batch.peek().is_some() {
-        shares.push(batch.by_ref().take(share).collect());
-    }
     let mut found = Batch { checked: Vec::new(), faults: Vec::new() };
-    let results: Vec<Result<Checked, Fault>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = shares
-            .into_iter()
-            .map(|share| scope.spawn(|| share.into_iter().map(&check_one).collect::<Vec<_>>()))
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    });
+    let results = in_parallel(batch, &check_one);
     for result in results {
         match result {
             Ok(checked) => found.checked.push(checked),
@@ -279,7 +267,7 @@ fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked, Fault> 
 }
 
 /// What takes much memory once it is decoded is decoded while nobody else holds `alone`.
-fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked, Fault> {
+fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked<'static>, Fault> {
     let id = Digest(raw.id);
     let fault = |fault: String| Fault { owner: format!("attempt {id}"), fault };
     let attempt_bytes = raw.attempt.ok_or_else(|| fault("it is missing".to_owned()))?;
@@ -318,6 +306,7 @@ fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked, Fault> {
         kept.push((name.clone(), chunk));
     }
     let brief = Kept::of(&run, &attempt).map_err(|error| fault(error.to_string()))?;
+    let (attempt, run) = (Cow::Owned(attempt), Cow::Owned(run));
     Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept, brief })
 }
 
