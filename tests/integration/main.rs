@@ -4,8 +4,8 @@
 mod answers;
 mod architecture;
 mod browser;
-mod container;
 mod campaign;
+mod container;
 mod crash;
 mod fake;
 mod faults;
