@@ -49,6 +49,11 @@ impl Counter {
         Self { readings, period_ns }
     }
 
+    /// The same counter as of so many seconds before. None if fewer than two readings are left.
+    pub(super) fn earlier(self, by_s: f64) -> Option<Self> {
+        Some(Self { readings: self.readings.earlier(by_s)?, period_ns: self.period_ns })
+    }
+
     /// Its readings.
     pub(super) fn readings(&self) -> &Readings {
         &self.readings

@@ -5,9 +5,15 @@
 
 use super::counter::{Counter, CounterFault};
 use super::readings::Readings;
-use super::statistic::{CONFIDENCE, median_ns, nearest_rank, number, quadrature, real, seconds, share, span};
+use super::sensor::{Calibration, Sensor};
+use super::statistic::{
+    CONFIDENCE, median_ns, nanoseconds, nearest_rank, number, quadrature, real, seconds, share, span,
+};
 use super::window::Windows;
 use crate::record::{Table, Value};
+use timing::{counted_edge, integrated_edge, missed, missed_by_counter, unknown};
+
+mod timing;
 
 /// What the sensors are good for at best, as a share of the energy.
 const SENSOR: f64 = 0.05;
@@ -91,6 +97,9 @@ pub struct Energy {
     pub readings: usize,
     /// How far it may be off, and why.
     pub uncertainty: Uncertainty,
+    /// The digest of the calibration by which the sensor's delay was taken away; none where the usual one was assumed, and of
+    /// devices whose calibrations differ.
+    pub calibration: Option<String>,
 }
 
 impl Energy {
@@ -126,6 +135,7 @@ impl Energy {
                 gaps: gaps * factor,
                 breaks: breaks * factor,
             },
+            calibration: self.calibration.clone(),
             ..*self
         }
     }
@@ -143,6 +153,7 @@ impl Energy {
             sum.fault = sum.fault.or(device.fault);
             sum.coverage = sum.coverage.min(device.coverage);
             sum.readings += device.readings;
+            sum.calibration = sum.calibration.filter(|digest| Some(digest) == device.calibration.as_ref());
             sum.method = if sum.method == device.method { sum.method } else { Method::Several };
             sum.uncertainty = Uncertainty {
                 sensor: a.sensor + b.sensor,
@@ -173,6 +184,7 @@ impl Energy {
         put("counter_fault", self.fault.map(|fault| fault.name().into()));
         put("coverage", Some(self.coverage.into()));
         put("readings", Some(self.readings.into()));
+        put("calibration", self.calibration.as_deref().map(Value::from));
         for (name, part) in self.uncertainty.parts() {
             put(name, Some(part.into()));
         }
@@ -187,6 +199,16 @@ pub(super) struct Meter {
     counter: Option<Counter>,
     /// How old a reading of power may be, or how far apart they are.
     power_age_ns: u64,
+    /// What is known of the sensors; their delays have been taken from the times of the readings.
+    known: Known,
+}
+
+/// What is known of the sensors that a meter reads.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    digest: Option<String>,
+    power: Option<Sensor>,
+    counter: Option<Sensor>,
 }
 
 /// The windows over which a phase can be measured, in place of its own.
@@ -242,7 +264,37 @@ impl Meter {
             let averaged = if *method == Method::PowerAverage { AVERAGED_NS } else { 0 };
             renewed.min(SENSOR_PERIOD_NS).max(power.interval_ns()).max(averaged)
         });
-        (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns })
+        let known = Known::default();
+        (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns, known })
+    }
+
+    /// The same of a device whose sensors are known: what a reading shows is moved to when it was.
+    pub(super) fn calibrated(
+        power: Option<(Method, Readings)>,
+        counter: Option<Counter>,
+        calibration: &Calibration,
+    ) -> Option<Self> {
+        let of_power = power.as_ref().and_then(|(method, _)| match method {
+            Method::PowerInstant => calibration.instant,
+            Method::PowerAverage => calibration.average,
+            Method::Counter | Method::Several => None,
+        });
+        let power = power.and_then(|(method, readings)| {
+            let delay_s = of_power.map_or(0.0, |sensor| sensor.delay.seconds);
+            Some((method, readings.earlier(delay_s)?))
+        });
+        let of_counter = calibration.counter.filter(|_| counter.is_some());
+        let counter =
+            counter.and_then(|counter| counter.earlier(of_counter.map_or(0.0, |sensor| sensor.delay.seconds)));
+        let mut meter = Self::new(power, counter)?;
+        if let (Some(sensor), Some((_, readings))) = (&of_power, &meter.power) {
+            let longest_s = sensor.period.seconds.max(sensor.window_s()).max(seconds(readings.interval_ns()));
+            meter.power_age_ns = nanoseconds(longest_s);
+        }
+        let used = of_power.is_some() || of_counter.is_some();
+        let digest = used.then(|| calibration.digest.clone());
+        meter.known = Known { digest, power: of_power, counter: of_counter };
+        Some(meter)
     }
 
     /// Every series of readings that it has.
@@ -284,6 +336,7 @@ impl Meter {
             fault,
             coverage: figure.covered,
             readings: figure.readings,
+            calibration: self.known.digest.clone(),
             uncertainty: Uncertainty {
                 sensor: SENSOR * joules.abs(),
                 edges: figure.edges * length_s / figure.seen_s,
@@ -312,17 +365,23 @@ impl Meter {
     fn integrated(&self, power: &Readings, resolved: &Resolved) -> Estimate {
         let integral = power.integral(&resolved.windows);
         let known = power.known(&resolved.windows);
-        // Where the power changes at an edge, the change may have come up to a reading's age away from where it is seen.
-        let edges = known.iter().flat_map(|(start, stop)| [start, stop]).map(|edge| {
-            let (low, high) = self.around(edge).unwrap_or_default();
-            (high - low) * seconds(self.power_age_ns)
-        });
+        let changes = || known.iter().flat_map(|(start, stop)| [start, stop]).map(|edge| self.change(edge));
+        let roughness = CONFIDENCE * power.roughness(&resolved.windows);
+        let (edges, sampling) = match &self.known.power {
+            Some(sensor) => {
+                let interval_s = seconds(power.interval_ns());
+                let edges = changes().map(|change| integrated_edge(sensor, interval_s, change));
+                (unknown(edges, CONFIDENCE), missed(sensor, power))
+            }
+            // Where the power changes at an edge, the change may have come up to a reading's age away from where it is seen.
+            None => (changes().map(|change| change * seconds(self.power_age_ns)).sum(), 1.0),
+        };
         Estimate {
             watts: integral.area / seconds(integral.covered_ns),
             covered: resolved.kept * share(integral.covered_ns, resolved.windows.length()),
             readings: integral.readings,
-            edges: edges.sum(),
-            sampling: CONFIDENCE * power.roughness(&resolved.windows),
+            edges,
+            sampling: sampling * roughness,
             seen_s: seconds(integral.covered_ns),
         }
     }
@@ -334,9 +393,15 @@ impl Meter {
         let watts = growth.area / seen_s;
         let mut chance = Vec::new();
         let mut displaced = 0.0;
+        let mut found = Vec::new();
         for (start, stop) in counter.readings().graspable(&resolved.windows).iter() {
             for edge in [start, stop] {
                 let (low, high) = self.around(edge).unwrap_or((watts, watts));
+                if let Some(sensor) = &self.known.counter {
+                    let interval_s = seconds(counter.readings().interval_ns());
+                    found.push(counted_edge(sensor, interval_s, high.max(watts), high - low));
+                    continue;
+                }
                 chance.push(counter.edge(high.max(watts)));
                 // The lag of both edges is alike, so it cancels where the power is; where that differs, energy moves across the edge.
                 displaced += (high - low) * counter.lag() / 2.0;
@@ -346,10 +411,19 @@ impl Meter {
             watts,
             covered: resolved.kept * share(growth.covered_ns, resolved.windows.length()),
             readings: growth.readings,
-            edges: quadrature(chance) + displaced,
-            sampling: 0.0,
+            edges: quadrature(chance) + displaced + unknown(found, CONFIDENCE),
+            sampling: self.known.counter.as_ref().map_or(0.0, |sensor| {
+                let roughness = power.map_or(0.0, |power| power.roughness(&resolved.windows));
+                CONFIDENCE * roughness * missed_by_counter(sensor)
+            }),
             seen_s,
         })
+    }
+
+    /// By how much the powers around a moment differ.
+    fn change(&self, moment: u64) -> f64 {
+        let (low, high) = self.around(moment).unwrap_or_default();
+        high - low
     }
 
     /// The lowest and the highest power around a moment.

@@ -5,6 +5,7 @@
 use super::counter::Counter;
 use super::energy::{Energy, Meter, Method};
 use super::readings::Readings;
+use super::sensor::Calibration;
 use super::window::Windows;
 use crate::record::{Axis, Quantity, Series, Source, Table, Value};
 use std::collections::BTreeMap;
@@ -74,11 +75,20 @@ impl<'a> Hardware<'a> {
         let mut power = power.into_iter();
         let power = power.find_map(|(quantity, method)| Some((method, self.read(&source.series(quantity))?)));
         let counter = self.read(&source.series(Quantity::Energy)).map(Counter::new);
-        Meter::new(power, counter).ok_or_else(|| {
+        let meter = match self.calibration(source) {
+            Some(calibration) => Meter::calibrated(power, counter, &calibration),
+            None => Meter::new(power, counter),
+        };
+        meter.ok_or_else(|| {
             let names = [Quantity::PowerInstant, Quantity::PowerAverage, Quantity::Energy];
             let reason = self.unread(&names.map(|quantity| source.series(quantity)));
             reason.map_or_else(|| format!("the power of {} was not read", device(source)), str::to_owned)
         })
+    }
+
+    /// What is recorded of the device's sensors.
+    fn calibration(&self, source: Source) -> Option<Calibration> {
+        Calibration::of(self.facts.get(&format!("{source}.calibration"))?.as_table()?)
     }
 
     /// The readings of a quantity, or why there are none.

@@ -3,7 +3,7 @@
 //! Knows nothing of what is measured. Between two readings the value is taken to go straight from one to the other; before the
 //! first and after the last, and where a reading failed to come for long, nothing is said.
 
-use super::statistic::{median_ns, seconds};
+use super::statistic::{median_ns, nanoseconds, seconds};
 use super::window::Windows;
 use crate::record::Series;
 
@@ -44,6 +44,15 @@ impl Readings {
         let pairs = points.windows(2).map(|pair| (pair[0].0, pair[1].0));
         let gaps = Windows::new(pairs.filter(|(before, after)| after - before > gap_ns));
         Some(Self { points, interval_ns, gaps })
+    }
+
+    /// The same readings as of so many seconds before; those that were of before the origin go. None if fewer than two are left.
+    pub(super) fn earlier(mut self, by_s: f64) -> Option<Self> {
+        let by_ns = nanoseconds(by_s);
+        self.points.retain_mut(|(at, _)| at.checked_sub(by_ns).map(|moved| *at = moved).is_some());
+        let moved = self.gaps.iter().map(|(start, stop)| (start.saturating_sub(by_ns), stop.saturating_sub(by_ns)));
+        self.gaps = Windows::new(moved);
+        (self.points.len() > 1).then_some(self)
     }
 
     /// The usual time between two readings.

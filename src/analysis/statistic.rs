@@ -18,6 +18,12 @@ pub(super) fn seconds(ns: u64) -> f64 {
     real(ns) / 1e9
 }
 
+/// Seconds as whole nanoseconds; none are fewer than 0 or more than there can be.
+pub(super) fn nanoseconds(seconds: f64) -> u64 {
+    let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// One number as a share of another; 0 where there is nothing to share.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { real(part) / real(whole) }

@@ -235,6 +235,7 @@ mod tests {
             coverage: 1.0,
             readings: 3,
             uncertainty: Uncertainty::default(),
+            calibration: None,
         };
         let row = PhaseRow {
             name: "epoch".to_owned(),

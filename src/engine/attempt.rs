@@ -90,7 +90,12 @@ pub fn execute(
         Some(Taken::Held(hold)) => Some(*hold),
         Some(Taken::Elsewhere) => return Ok(Attempted::Elsewhere),
     };
-    let watched = Watched { hz: bound.telemetry_hz(), gpus: bound.gpus.clone(), library: bound.nvml.clone() };
+    let watched = Watched {
+        hz: bound.telemetry_hz(),
+        gpus: bound.gpus.clone(),
+        library: bound.nvml.clone(),
+        ledger: Some(store.dir().to_owned()),
+    };
     let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
     if let Some(sampler) = &sampler {

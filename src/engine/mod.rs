@@ -5,6 +5,8 @@
 
 mod attempt;
 mod bind;
+mod calibrate;
+mod calibrations;
 mod container;
 mod data;
 mod expect;
@@ -26,6 +28,8 @@ mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind};
+pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
+pub use calibrations::{CalibrationError, KeptCalibration};
 pub use container::{ContainerError, Image};
 pub use expect::Expected;
 pub use fold::fold;

@@ -3,13 +3,14 @@
 //! Knows when to look and what the looking cost. What is read, and how, belongs to `gpu` and `host`.
 
 use super::Stop;
+use super::calibrations::KeptCalibration;
 use crate::gpu::{GpuInfo, Gpus, Meter};
 use crate::host::clock::{monotonic_ns, thread_cpu_ns};
 use crate::host::machine;
 use crate::host::meter::{HostMeter, process_is_visible};
 use crate::record::{Entry, Quantity, Source, Table, Value};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ pub(super) struct Watched {
     pub(super) gpus: Vec<GpuInfo>,
     /// NVML's path, where it is not the usual one.
     pub(super) library: Option<PathBuf>,
+    /// The ledger, beside which calibrations of the GPUs' sensors may lie.
+    pub(super) ledger: Option<PathBuf>,
 }
 
 /// What the thread is told.
@@ -60,7 +63,8 @@ impl Sampler {
         let thread = std::thread::spawn(move || {
             let gpus = if watched.gpus.is_empty() { None } else { Some(Gpus::load(watched.library.as_deref())) };
             let mut looking = Looking::new(&watched, gpus.as_ref(), sender);
-            looking.first();
+            let driver = gpus.as_ref().and_then(|gpus| gpus.as_ref().ok()?.driver_version().ok());
+            looking.first(watched.ledger.as_deref(), driver.as_deref());
             let _ = first.send(());
             looking.go_on(&ordered);
         });
@@ -183,10 +187,14 @@ impl<'a> Looking<'a> {
         }
     }
 
-    fn first(&mut self) {
+    fn first(&mut self, ledger: Option<&Path>, driver: Option<&str>) {
         let mut entries = Vec::new();
         if let Some(meter) = &mut self.meter {
-            entries.extend(facts(meter.facts()));
+            let found = meter.facts();
+            if let (Some(ledger), Some(driver)) = (ledger, driver) {
+                entries.extend(calibrations(ledger, driver, &found, self.ranks));
+            }
+            entries.extend(facts(found));
         }
         self.errors = self.memory_errors();
         self.swapped = machine::swapped_in_pages();
@@ -337,6 +345,16 @@ impl<'a> Looking<'a> {
     }
 }
 
+/// What is known of the sensors of each GPU, as facts; a file that cannot be read is warned of, and the usual is assumed.
+fn calibrations(ledger: &Path, driver: &str, facts: &Table, ranks: u32) -> Vec<Entry> {
+    let text = |rank: u32, name: &str| facts.get(&format!("gpu.{rank}.{name}")).and_then(Value::as_str);
+    let of_rank = |rank: u32| match KeptCalibration::find(ledger, text(rank, "name")?, text(rank, "vbios"), driver) {
+        Ok(kept) => Some(fact(&format!("gpu.{rank}.calibration"), kept?.table.into())),
+        Err(error) => Some(Entry::Warning(format!("{error}; energies assume the usual of the sensors of GPU {rank}"))),
+    };
+    (0..ranks).filter_map(of_rank).collect()
+}
+
 /// How many looks were missed when one that was due comes this late, and when the next is due: the beat is kept.
 fn next_due(due_ns: u64, now_ns: u64, period_ns: u64) -> (u64, u64) {
     let period_ns = period_ns.max(1);
@@ -423,7 +441,7 @@ mod tests {
             pci_bus_id: "0".into(),
         };
         let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
-        let sampler = Sampler::start(Watched { hz: 10, gpus: vec![gpu], library }, &Never).unwrap();
+        let sampler = Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ledger: None }, &Never).unwrap();
         let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
         let reason = all.iter().find_map(|entry| match entry {
             Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),

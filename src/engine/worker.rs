@@ -56,13 +56,8 @@ impl Worker {
         contained: Option<&Contained>,
         fifo: &Path,
     ) -> io::Result<Self> {
-        files::fifo(fifo).map_err(io::Error::other)?;
-        // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
-        let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
         let mut command = Command::new(&shim.executable);
-        command.arg("worker").env("LEDGER_SUPERVISOR_PID", std::process::id().to_string());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        command.stdin(if bound.launch == Launch::Trainer { Stdio::piped() } else { Stdio::null() });
+        command.arg("worker");
         match (contained, &bound.launch) {
             (Some(contained), _) => {
                 command.args(["--guard", "--"]).args(&contained.argv);
@@ -80,12 +75,24 @@ impl Worker {
                 }
             }
         }
+        Self::launch(command, (bound.launch == Launch::Trainer).then(|| cell_json(bound)).as_deref(), fifo)
+    }
+
+    /// Starts a command that becomes a worker and finds the input on its standard input. Its events come through a named pipe of that
+    /// path, of which it has been told.
+    pub(super) fn launch(mut command: Command, input: Option<&str>, fifo: &Path) -> io::Result<Self> {
+        files::fifo(fifo).map_err(io::Error::other)?;
+        // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
+        let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
+        command.env("LEDGER_SUPERVISOR_PID", std::process::id().to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         // What can fail is done before there is a process that would be left alone.
         let events = gate.try_clone()?;
         let mut child = command.spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
+        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
             // A worker that died at once says why by its exit code.
-            let _ = stdin.write_all(cell_json(bound).as_bytes());
+            let _ = stdin.write_all(input.as_bytes());
         }
         let end_mark = format!("#end {}", std::process::id());
         let (sender, entries) = channel();

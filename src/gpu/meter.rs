@@ -79,8 +79,16 @@ impl<'a> Meter<'a> {
     /// chip, that function gives the power of the moment, and is read as such. The counters of PCIe have no other source that is
     /// worth its price: `nvmlDeviceGetPcieThroughput` watches the bus for 20 ms at each call.
     pub fn look(&mut self, rank: u32) -> Look {
+        self.see(rank, Some(self.secondary_every()))
+    }
+
+    /// A look at nothing but the power of a GPU and its counter of energy, which is as fast as NVML gives them.
+    pub fn glance(&mut self, rank: u32) -> Look {
+        self.see(rank, None)
+    }
+
+    fn see(&mut self, rank: u32, every: Option<u64>) -> Look {
         let t_ns = self.timer.now();
-        let every = self.secondary_every();
         let position = usize::try_from(rank).unwrap_or(usize::MAX);
         let seen = match self.cards.get_mut(position) {
             Some(card) => card.look(self.gpus, every, &mut self.timer, &mut self.secondary),

@@ -155,6 +155,7 @@ mod tests {
             coverage: 0.998,
             readings: 310,
             uncertainty: Uncertainty { sensor, ..Uncertainty::default() },
+            calibration: None,
         });
         let utilization = if energy.is_ok() { Ok(93.4) } else { Err("it is short".to_owned()) };
         PhaseRow {

@@ -279,3 +279,5 @@ fn a_sensor_that_is_older_than_the_readings_resolves_by_its_age() {
         assert_eq!(meter.interval_ns(), interval, "few changes tell nothing, and no sensor is slower than a second");
     }
 }
+
+mod calibrated;

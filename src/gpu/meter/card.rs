@@ -48,6 +48,9 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
+/// What the power and the energy of a card are read from.
+const POWER: [Quantity; 3] = [PowerInstant, PowerAverage, Energy];
+
 /// A call that reads one or two quantities.
 struct Call {
     kind: &'static str,
@@ -173,7 +176,8 @@ impl<'a> Card<'a> {
         self.device.as_ref().map_err(|error| reason(BY_UUID, error))
     }
 
-    pub(super) fn look(&mut self, gpus: &'a Gpus, every: u64, timer: &mut Timer, secondary: &mut Mean) -> Seen {
+    /// Without `every` only power and energy are read; with it all, and what is not part of the batched call at one look in so many.
+    pub(super) fn look(&mut self, gpus: &'a Gpus, every: Option<u64>, timer: &mut Timer, secondary: &mut Mean) -> Seen {
         let mut seen = Seen::default();
         if let Err(reason) = self.device(gpus, timer) {
             seen = Seen::nothing(&reason);
@@ -184,9 +188,9 @@ impl<'a> Card<'a> {
         // Nothing below ends early, so that the handle comes back.
         let device = std::mem::replace(&mut self.device, Err(NvmlError::NotFound));
         if let Ok(device) = &device {
-            self.fields(device, timer, &mut seen);
-            self.looks_since = self.looks_since.saturating_add(1);
-            if self.looks_since >= every {
+            self.fields(device, every.is_some(), timer, &mut seen);
+            self.looks_since = self.looks_since.saturating_add(u64::from(every.is_some()));
+            if every.is_some_and(|every| self.looks_since >= every) {
                 self.looks_since = 0;
                 let begin = timer.now();
                 SECONDARY.iter().for_each(|call| self.ask(call, device, timer, &mut seen));
@@ -208,8 +212,10 @@ impl<'a> Card<'a> {
     }
 
     /// The batched call, and the calls that stand in for fields.
-    fn fields(&mut self, device: &Device<'_>, timer: &mut Timer, seen: &mut Seen) {
-        let asked: Vec<&Field> = FIELDS.iter().filter(|field| self.way(field.quantity) == Way::Usual).collect();
+    fn fields(&mut self, device: &Device<'_>, all: bool, timer: &mut Timer, seen: &mut Seen) {
+        let wanted = |field: &&Field| all || POWER.contains(&field.quantity);
+        let asked: Vec<&Field> =
+            FIELDS.iter().filter(wanted).filter(|field| self.way(field.quantity) == Way::Usual).collect();
         if !asked.is_empty() {
             let ids: Vec<FieldId> = asked.iter().map(|field| FieldId(field.id)).collect();
             let (answer, t_ns) = timer.time("fields", || device.field_values_for(&ids));

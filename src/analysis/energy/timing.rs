@@ -1,0 +1,70 @@
+//! What a calibrated sensor leaves unknown at the edges of windows and between readings.
+//!
+//! `docs/energy.md` has the formulas and where they come from.
+
+use crate::analysis::readings::Readings;
+use crate::analysis::sensor::Sensor;
+use crate::analysis::statistic::{quadrature, seconds};
+
+/// The variance of what is spread evenly over a length is its square by this; of a line between two readings by half of it.
+const EVEN: f64 = 12.0;
+const LINE: f64 = 6.0;
+
+/// What is unknown at one edge of a window, in joules: as what always goes the same way and one standard deviation of the rest.
+pub(super) struct Edge {
+    always: f64,
+    deviation: f64,
+}
+
+impl Edge {
+    /// A step in power by `change` watts at the edge that is seen `deviation_s` seconds early or late: energy crosses the edge only one
+    /// way, so that it is the positive part of a normal displacement.
+    fn crossed(change: f64, deviation_s: f64) -> Self {
+        let mean = 1.0 / (2.0 * std::f64::consts::PI).sqrt();
+        let deviation = (0.5 - mean * mean).sqrt();
+        Self { always: change * deviation_s * mean, deviation: change * deviation_s * deviation }
+    }
+}
+
+/// What is unknown at several edges, as half the width of an interval whose normal quantile is given.
+pub(super) fn unknown(edges: impl IntoIterator<Item = Edge>, quantile: f64) -> f64 {
+    let edges: Vec<Edge> = edges.into_iter().collect();
+    let always: f64 = edges.iter().map(|edge| edge.always).sum();
+    always + quantile * quadrature(edges.iter().map(|edge| edge.deviation))
+}
+
+/// An edge of an integral over readings that have been moved by the sensor's delay.
+pub(super) fn integrated_edge(sensor: &Sensor, interval_s: f64, change: f64) -> Edge {
+    let spread = [sensor.period.seconds / EVEN.sqrt(), sensor.window_s() / EVEN.sqrt(), interval_s / LINE.sqrt()];
+    let deviation_s = quadrature(spread.into_iter().chain([sensor.spread_s / 2.0, sensor.delay_deviation_s()]));
+    Edge::crossed(change, deviation_s)
+}
+
+/// An edge of a counter whose readings have been moved by its delay. A tick is up to half a period early or late, at whatever power is
+/// drawn, and the line between two readings does not know where between them the power changed.
+pub(super) fn counted_edge(sensor: &Sensor, interval_s: f64, watts: f64, change: f64) -> Edge {
+    let period_s = sensor.period.seconds;
+    let tick_s = quadrature([period_s / EVEN.sqrt(), sensor.spread_s / 2.0]);
+    // What it grows by from tick to tick is of one period, or else of less or more.
+    let window_s = (sensor.window_s() - period_s).abs();
+    let moved_s = quadrature([window_s / EVEN.sqrt(), interval_s / LINE.sqrt(), sensor.delay_deviation_s()]);
+    let crossed = Edge::crossed(change, quadrature([tick_s, moved_s]));
+    Edge { deviation: quadrature([watts.abs() * tick_s, change * moved_s]), ..crossed }
+}
+
+/// By what the scatter of readings is multiplied to be what they miss: nothing where the sensor sees all of the time. The
+/// correction for a finite population (Cochran, Sampling Techniques, 3rd ed., section 2.6), for a share of the time that is seen.
+pub(super) fn missed(sensor: &Sensor, readings: &Readings) -> f64 {
+    let interval_s = seconds(readings.interval_ns());
+    let renewed_s = interval_s.max(sensor.period.seconds);
+    let seen = (sensor.window_s() / renewed_s).clamp(0.0, 1.0);
+    // Readings that come faster than updates show each of them several times: they are no more draws than these are.
+    let repeated = if interval_s > 0.0 { (renewed_s / interval_s).max(1.0) } else { 1.0 };
+    (1.0 - seen).sqrt() * repeated
+}
+
+/// The same for a counter that does not see all of the time between two ticks.
+pub(super) fn missed_by_counter(sensor: &Sensor) -> f64 {
+    let seen = (sensor.window_s() + sensor.window.half_width) / sensor.period.seconds;
+    (1.0 - seen.clamp(0.0, 1.0)).sqrt()
+}

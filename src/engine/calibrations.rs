@@ -1,0 +1,220 @@
+//! What is known of the sensors of GPUs, kept beside the ledger by product, firmware and driver.
+//!
+//! Each is one file of JSON that people can read, and ends with the digest of all else in it. Whoever measures takes it along into the
+//! record, so that a file that goes or changes leaves no record without its ground.
+
+use crate::host::{HostError, files};
+use crate::record::{Digest, Table, Value};
+use crate::wire::{from_json, to_json_text};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+const FOLDER: &str = "calibrations";
+const FORMAT: i64 = 1;
+/// Where the firmware's version cannot be read.
+const UNKNOWN: &str = "unknown";
+
+/// A calibration cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationError {
+    /// The file system refused.
+    #[error("cannot {action} `{path}`", path = .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It cannot be written.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// It is not what was written.
+    #[error("the calibration `{path}` is not used: {why} (`ledger calibrate` makes a new one)", path = .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The calibration of one product, firmware and driver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptCalibration {
+    /// Names it: the beginning of the hash of product, firmware and driver.
+    pub key: String,
+    /// All of it.
+    pub table: Table,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+impl KeptCalibration {
+    /// Where calibrations lie.
+    pub(super) fn folder(ledger: &Path) -> PathBuf {
+        ledger.join(FOLDER)
+    }
+
+    /// One of a product, firmware and driver that is not written yet. `found` are the sensors by their names and how they were found.
+    pub(super) fn new(ledger: &Path, device: &str, vbios: Option<&str>, driver: &str, found: Table) -> Self {
+        let key = key(device, vbios, driver);
+        let mut table = found;
+        for (name, value) in [("device", device), ("vbios", vbios.unwrap_or(UNKNOWN)), ("driver", driver)] {
+            table.insert(name.to_owned(), value.into());
+        }
+        table.insert("format".to_owned(), FORMAT.into());
+        table.remove("digest");
+        let digest = Value::Table(table.clone()).digest();
+        table.insert("digest".to_owned(), digest.to_string().into());
+        Self { path: Self::folder(ledger).join(format!("{key}.json")), key, table }
+    }
+
+    /// Writes it in the place of an older one, whole or not at all.
+    pub(super) fn write(&self) -> Result<(), CalibrationError> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let failed = |source| CalibrationError::Io { action: "make the folder", path: folder.to_owned(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        Ok(files::write_whole(&self.path, to_json_text(&self.table.clone().into()).as_bytes())?)
+    }
+
+    /// The one of that product, firmware and driver; none if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not as it was written.
+    pub fn find(
+        ledger: &Path,
+        device: &str,
+        vbios: Option<&str>,
+        driver: &str,
+    ) -> Result<Option<Self>, CalibrationError> {
+        let key = key(device, vbios, driver);
+        let path = Self::folder(ledger).join(format!("{key}.json"));
+        let kept = Self::read(&path)?;
+        let same = |kept: &Self| kept.text("device") == device && kept.text("driver") == driver;
+        if let Some(kept) = kept.as_ref().filter(|kept| !same(kept)) {
+            let why = format!("it is of {} with driver {}", kept.text("device"), kept.text("driver"));
+            return Err(CalibrationError::Damaged { path, why });
+        }
+        Ok(kept)
+    }
+
+    /// Every one that is kept, by key, and those that cannot be read.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub fn list(ledger: &Path) -> Result<(Vec<Self>, Vec<CalibrationError>), CalibrationError> {
+        let folder = Self::folder(ledger);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
+            Err(source) => return Err(CalibrationError::Io { action: "list", path: folder, source }),
+            Ok(entries) => entries,
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        paths.sort();
+        let (mut found, mut faults) = (Vec::new(), Vec::new());
+        for path in paths {
+            match Self::read(&path) {
+                Ok(kept) => found.extend(kept),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        Ok((found, faults))
+    }
+
+    /// A text of it; empty where it has none.
+    pub fn text(&self, name: &str) -> &str {
+        self.table.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, CalibrationError> {
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CalibrationError::Io { action: "read", path: path.to_owned(), source }),
+            Ok(text) => text,
+        };
+        let damaged = |why: String| CalibrationError::Damaged { path: path.to_owned(), why };
+        let Ok(Value::Table(mut table)) = from_json(&text) else {
+            return Err(damaged("it is no JSON object".to_owned()));
+        };
+        let format = table.get("format").and_then(Value::as_int);
+        if let Some(newer) = format.filter(|format| *format > FORMAT) {
+            return Err(damaged(format!("it has format {newer}, and this ledger reads up to {FORMAT}")));
+        }
+        let stated = table.remove("digest").and_then(|digest| digest.as_str()?.parse::<Digest>().ok());
+        let digest = Value::Table(table.clone()).digest();
+        if stated != Some(digest) {
+            return Err(damaged("its digest is not that of what it holds".to_owned()));
+        }
+        table.insert("digest".to_owned(), digest.to_string().into());
+        let key = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        Ok(Some(Self { key, table, path: path.to_owned() }))
+    }
+}
+
+fn key(device: &str, vbios: Option<&str>, driver: &str) -> String {
+    let pieces = [device, vbios.unwrap_or(UNKNOWN), driver].map(str::as_bytes);
+    Digest::of_pieces("ledger calibration v1", &pieces).prefix(16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(ledger: &Path, driver: &str) -> KeptCalibration {
+        let found = Table::from([("energy".to_owned(), Table::from([("quantum_j".to_owned(), 0.001.into())]).into())]);
+        KeptCalibration::new(ledger, "NVIDIA H200", Some("96.00"), driver, found)
+    }
+
+    #[test]
+    fn each_product_firmware_and_driver_has_its_own() {
+        let ledger = tempfile::tempdir().unwrap();
+        let find = |device: &str, vbios: Option<&str>, driver: &str| {
+            KeptCalibration::find(ledger.path(), device, vbios, driver).unwrap()
+        };
+        assert_eq!(find("NVIDIA H200", Some("96.00"), "580.1"), None);
+        assert_eq!(KeptCalibration::list(ledger.path()).unwrap().0, []);
+        let [one, other] = ["580.1", "580.2"].map(|driver| kept(ledger.path(), driver));
+        one.write().unwrap();
+        other.write().unwrap();
+        one.write().unwrap();
+        assert_eq!(find("NVIDIA H200", Some("96.00"), "580.1"), Some(one.clone()));
+        assert_eq!(find("NVIDIA H200", Some("96.01"), "580.1"), None);
+        assert_eq!(find("NVIDIA H200", None, "580.1"), None);
+        assert_eq!(find("NVIDIA H100", Some("96.00"), "580.1"), None);
+        let (mut all, faults) = KeptCalibration::list(ledger.path()).unwrap();
+        all.sort_by_key(|kept| kept.text("driver").to_owned());
+        assert_eq!((all, faults.len()), (vec![one, other], 0));
+    }
+
+    #[test]
+    fn what_was_changed_by_hand_is_not_used() {
+        let ledger = tempfile::tempdir().unwrap();
+        let one = kept(ledger.path(), "580.1");
+        one.write().unwrap();
+        let text = fs::read_to_string(&one.path).unwrap();
+        let newer = text.replace("\"format\": 1", "\"format\": 2");
+        let other = kept(ledger.path(), "580.2");
+        let cases = [
+            (text.replace("0.001", "0.002"), "its digest is not that of what it holds"),
+            (newer, "it has format 2, and this ledger reads up to 1"),
+            (text[..text.len() / 2].to_owned(), "it is no JSON object"),
+            ("[]".to_owned(), "it is no JSON object"),
+            (String::new(), "it is no JSON object"),
+            (to_json_text(&other.table.clone().into()), "it is of NVIDIA H200 with driver 580.2"),
+        ];
+        for (text, why) in cases {
+            fs::write(&one.path, text).unwrap();
+            let error = KeptCalibration::find(ledger.path(), "NVIDIA H200", Some("96.00"), "580.1").unwrap_err();
+            let expected = format!(
+                "the calibration `{}` is not used: {why} (`ledger calibrate` makes a new one)",
+                one.path.display()
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}
