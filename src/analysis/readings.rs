@@ -46,9 +46,16 @@ impl Readings {
         Some(Self { points, interval_ns, gaps })
     }
 
-    /// The same readings as of so many seconds before; those that were of before the origin go. None if fewer than two are left.
+    /// The same readings as of so many seconds before; of those that come to lie before the origin, what they say of it is kept. None if
+    /// fewer than two are left.
     pub(super) fn earlier(mut self, by_s: f64) -> Option<Self> {
         let by_ns = nanoseconds(by_s);
+        if let Some(origin) = self.at(by_ns) {
+            let next = self.points.partition_point(|(at, _)| *at < by_ns);
+            if self.points.get(next).is_some_and(|(at, _)| *at > by_ns) {
+                self.points.insert(next, (by_ns, origin));
+            }
+        }
         self.points.retain_mut(|(at, _)| at.checked_sub(by_ns).map(|moved| *at = moved).is_some());
         let moved = self.gaps.iter().map(|(start, stop)| (start.saturating_sub(by_ns), stop.saturating_sub(by_ns)));
         self.gaps = Windows::new(moved);
@@ -237,6 +244,19 @@ mod tests {
         assert_eq!(some.growth(&ms(0, 10_000)).covered_ns, 4900 * MS);
         assert_eq!(some.growth(&ms(3000, 5000)).covered_ns, 1000 * MS);
         assert_eq!(some.growth(&ms(3000, 3500)).covered_ns, 0);
+    }
+
+    #[test]
+    fn readings_are_moved_and_the_origin_keeps_what_was_known_of_it() {
+        let some = readings(&[(0, 10.0), (100, 20.0), (200, 40.0), (900, 40.0), (1000, 50.0)]);
+        assert_eq!(some.clone().earlier(0.0).unwrap().points, some.points);
+        let moved = some.clone().earlier(0.15).unwrap();
+        assert_eq!(moved.points, [(0, 30.0), (50 * MS, 40.0), (750 * MS, 40.0), (850 * MS, 50.0)]);
+        assert_eq!(moved.gaps(), &ms(50, 750));
+        let whole = some.clone().earlier(0.1).unwrap();
+        assert_eq!(whole.points[0], (0, 20.0));
+        assert_eq!(whole.points.len(), 4, "one at the origin itself is not made twice");
+        assert!(some.earlier(1.0).is_none());
     }
 
     #[test]

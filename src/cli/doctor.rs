@@ -3,8 +3,8 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::{self, Held, Machine, Place, Restored};
-use crate::gpu::{self, LibraryEnv};
+use crate::engine::{self, Held, Machine, Place, Restored, calibration_check};
+use crate::gpu::{self, Gpus, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
 use crate::report;
@@ -31,8 +31,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut checks = vec![trainer_check()];
     checks.extend(settings_check(&Place::usual()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
-    checks.extend(gpu::checks(Machine::default().nvml().as_deref(), &env, visible.as_deref()));
+    let nvml = Machine::default().nvml();
+    checks.extend(gpu::checks(nvml.as_deref(), &env, visible.as_deref()));
     checks.push(privileges(host::machine::has_sys_admin(), engine::zeusd_socket().as_deref()));
+    checks.extend(calibrated(context, nvml.as_deref(), visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
     Ok(if failed { exit::NO } else { exit::YES })
 }
@@ -72,6 +74,13 @@ fn settings_check(place: &Place) -> Option<Check> {
     }
     (!live.is_empty())
         .then(|| Check::ok(NAME, format!("{} of attempts that run now", report::count(live.len(), "file"))))
+}
+
+/// Whether the sensors of the visible GPUs are known; nothing where there are none.
+fn calibrated(context: &Context, nvml: Option<&Path>, visible: Option<&str>) -> Option<Check> {
+    let gpus = Gpus::load(nvml).ok()?;
+    let used = gpu::visible(&gpus.devices().ok()?, visible).ok()?;
+    (!used.is_empty()).then(|| calibration_check(context.store_as_it_is().dir(), &gpus, &used))
 }
 
 fn trainer_check() -> Check {

@@ -1,7 +1,7 @@
 //! What ends a command early: a kind, a cause and hints.
 
 use crate::cluster::ClusterError;
-use crate::engine::{BindError, EngineError, KernelCacheError};
+use crate::engine::{BindError, CalibrateError, CalibrationError, EngineError, KernelCacheError};
 use crate::manifest::ManifestError;
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
@@ -98,6 +98,24 @@ impl From<KernelCacheError> for Failure {
             KernelCacheError::Unknown(_) => exit::NO,
             KernelCacheError::Ambiguous(..) | KernelCacheError::There(_) | KernelCacheError::Damaged(_) => exit::USAGE,
             KernelCacheError::Io { .. } => exit::LEDGER,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<CalibrationError> for Failure {
+    fn from(error: CalibrationError) -> Self {
+        Self::new(exit::LEDGER, error)
+    }
+}
+
+impl From<CalibrateError> for Failure {
+    fn from(error: CalibrateError) -> Self {
+        let code = match error {
+            CalibrateError::Kept(error) => return error.into(),
+            CalibrateError::Gpu(_) => exit::USAGE,
+            CalibrateError::Stopped => exit::INTERRUPTED,
+            CalibrateError::Start(_) | CalibrateError::Load(_) | CalibrateError::Lost(_) => exit::FAILED,
         };
         Self::new(code, error)
     }

@@ -6,6 +6,7 @@ mod attest;
 mod best;
 mod cache;
 mod check;
+mod calibrate;
 mod cluster;
 mod collect;
 mod compare;
@@ -115,6 +116,7 @@ enum Command {
     Hide(hide::Args),
     Rm(rm::Args),
     Cache(cache::Args),
+    Calibrate(calibrate::Args),
     Doctor(doctor::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -180,6 +182,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Hide(args) => hide::run(args, context),
         Command::Rm(args) => rm::run(args, context),
         Command::Cache(args) => cache::run(args, context),
+        Command::Calibrate(args) => calibrate::run(args, context),
         Command::Doctor(args) => doctor::run(args, context),
         Command::Schema(args) => schema::run(args, context),
         Command::Completions(args) => completions::run(args, context, &mut Cli::command()),

@@ -17,3 +17,11 @@ pub(super) fn trainer() -> Option<Trainer> {
 pub(super) fn trainer() -> Option<Trainer> {
     None
 }
+
+/// Whether this binary can put a load on a GPU by itself.
+pub(super) fn has_load() -> bool {
+    #[cfg(feature = "train")]
+    return crate::train::has_load();
+    #[cfg(not(feature = "train"))]
+    return false;
+}

@@ -14,6 +14,10 @@ pub(super) struct Args {
     #[arg(long, requires = "program")]
     guard: bool,
 
+    /// Put a load on the GPU instead: standard input has a line for each pulse, the seconds that it is on and then off
+    #[arg(long, conflicts_with = "program")]
+    load: bool,
+
     /// The program to become, with its arguments
     #[arg(last = true)]
     program: Vec<OsString>,
@@ -38,7 +42,17 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         let text = format!("cannot start `{}`: {error} (is it on the PATH?)", name.to_string_lossy());
         return Err(Failure::new(exit::FAILED, text));
     }
+    if args.load { load() } else { train() }
+}
+
+#[cfg(not(feature = "train"))]
+fn load() -> Result<u8, Failure> {
     train()
+}
+
+#[cfg(feature = "train")]
+fn load() -> Result<u8, Failure> {
+    trained::load()
 }
 
 #[cfg(not(feature = "train"))]
@@ -130,11 +144,19 @@ mod trained {
         }
     }
 
-    pub(super) fn train() -> Result<u8, Failure> {
-        let failed = |text: String| Failure::new(exit::FAILED, text);
+    fn failed(text: String) -> Failure {
+        Failure::new(exit::FAILED, text)
+    }
+
+    fn input() -> Result<String, Failure> {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(|error| failed(format!("cannot read the cell: {error}")))?;
-        let cell = read_cell(&text).ok_or_else(|| failed("standard input holds no cell".to_owned()))?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|error| failed(format!("cannot read standard input: {error}")))?;
+        Ok(text)
+    }
+
+    fn pipe() -> Result<Arc<Pipe>, Failure> {
         let file = match environment::var("LEDGER_EVENTS") {
             None => None,
             Some(path) => Some(
@@ -144,7 +166,41 @@ mod trained {
                     .map_err(|error| failed(format!("cannot open `{}`: {error}", path.to_string_lossy())))?,
             ),
         };
-        let pipe = Arc::new(Pipe { file, buffer: Mutex::default() });
+        Ok(Arc::new(Pipe { file, buffer: Mutex::default() }))
+    }
+
+    /// Puts a load on the GPU, and is ended from outside where it is to stop.
+    pub(super) fn load() -> Result<u8, Failure> {
+        let pulses = read_pulses(&input()?).ok_or_else(|| {
+            failed("standard input holds no pulses: `SECONDS_ON SECONDS_OFF` on each line".to_owned())
+        })?;
+        if !train::has_load() {
+            return Err(failed("this ledger was built without a load for GPUs".to_owned()));
+        }
+        let pipe = pipe()?;
+        let ended = train::load(&pulses, pipe.as_ref(), &AtomicBool::new(false));
+        if let Err(error) = &ended {
+            pipe.emit(EventKind::Failure { message: error.to_string() });
+        }
+        pipe.flush();
+        ended.map(|_| exit::YES).map_err(|error| Failure::new(exit::FAILED, error))
+    }
+
+    fn read_pulses(text: &str) -> Option<Vec<(u64, u64)>> {
+        let time = |word: &str| {
+            let time = Duration::try_from_secs_f64(word.parse().ok()?).ok()?;
+            u64::try_from(time.as_nanos()).ok()
+        };
+        let pulse = |line: &str| {
+            let (on, off) = line.split_once(' ')?;
+            Some((time(on)?, time(off)?))
+        };
+        text.lines().map(pulse).collect()
+    }
+
+    pub(super) fn train() -> Result<u8, Failure> {
+        let cell = read_cell(&input()?).ok_or_else(|| failed("standard input holds no cell".to_owned()))?;
+        let pipe = pipe()?;
         let stop = Arc::new(AtomicBool::new(false));
         let interruption = Interruption::install()?;
         let (told, held) = (Arc::clone(&pipe), Arc::new(Held::default()));
@@ -213,6 +269,18 @@ mod trained {
     #[cfg(test)]
     mod tests {
         use super::*;
+
+        #[test]
+        fn pulses_are_seconds_on_and_off() {
+            let read = |text: &str| read_pulses(text);
+            assert_eq!(
+                read("2.500 0.020\n0.007 0.6\n"),
+                Some(vec![(2_500_000_000, 20_000_000), (7_000_000, 600_000_000)])
+            );
+            for wrong in ["1\n", "1 x\n", "-1 1\n", "1 1 1\n", "1 inf\n", "{}"] {
+                assert_eq!(read(wrong), None, "{wrong}");
+            }
+        }
 
         #[test]
         fn a_fault_of_a_device_waits_for_its_cause_and_the_first_counts() {

@@ -9,7 +9,7 @@ use crate::analysis::{Calibration, Sensor, Watched, calibrate as find};
 use crate::gpu::{GpuError, GpuInfo, Gpus, Meter};
 use crate::host::clock::{monotonic_ns, unix_ms};
 use crate::host::process::{self, Signal};
-use crate::record::{Entry, EventKind, Exit, PhaseEdge, Table, Value};
+use crate::record::{Entry, EventKind, Exit, PhaseEdge, Table};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ pub fn calibrate(
     let gpus = Gpus::load(library)?;
     let driver = gpus.driver_version()?;
     let mut meter = Meter::new(&gpus, std::slice::from_ref(gpu), monotonic_ns);
-    let facts = meter.facts();
+    let vbios = gpus.vbios(gpu);
     let foreign = meter.processes(0).map_or(0, |processes| processes.len());
     let mut run = Reading { meter, index: gpu.index, watched: Watched::default(), unread: BTreeMap::new() };
     let schedule = Watched::schedule(length_ms);
@@ -105,14 +105,13 @@ pub fn calibrate(
     run.load(ledger, gpu, load, &schedule, shim, stop)?;
     run.rest(stop)?;
     let Reading { watched, unread, .. } = run;
-    let found = find(&watched).map(|sensor| sensor.map_err(|reason| reason.clone()));
+    let found = find(&watched);
     let sensors: Vec<(&'static str, Result<Sensor, String>)> = Calibration::SENSORS
         .into_iter()
         .zip(found)
         .map(|(name, sensor)| (name, sensor.map_err(|reason| unread.get(name).cloned().unwrap_or(reason))))
         .collect();
     let kept = sensors.iter().any(|(_, sensor)| sensor.is_ok()).then(|| {
-        let vbios = facts.get("gpu.0.vbios").and_then(Value::as_str);
         let mut table = how(&watched, load, length_ms);
         let mut unknown = Table::new();
         for (name, sensor) in &sensors {
@@ -122,7 +121,7 @@ pub fn calibrate(
             };
         }
         table.insert("unknown".to_owned(), unknown.into());
-        KeptCalibration::new(ledger, &gpu.name, vbios, &driver, table)
+        KeptCalibration::new(ledger, &gpu.name, vbios.as_deref(), &driver, table)
     });
     let replaced = kept.as_ref().is_some_and(|kept| kept.path.exists());
     if let Some(kept) = &kept {

@@ -3,9 +3,11 @@
 //! Each is one file of JSON that people can read, and ends with the digest of all else in it. Whoever measures takes it along into the
 //! record, so that a file that goes or changes leaves no record without its ground.
 
+use crate::gpu::{GpuInfo, Gpus};
 use crate::host::{HostError, files};
-use crate::record::{Digest, Table, Value};
+use crate::record::{Check, Digest, Table, Value};
 use crate::wire::{from_json, to_json_text};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -153,6 +155,31 @@ impl KeptCalibration {
         table.insert("digest".to_owned(), digest.to_string().into());
         let key = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Ok(Some(Self { key, table, path: path.to_owned() }))
+    }
+}
+
+/// What `doctor` says of the calibrations of these GPUs.
+pub fn calibration_check(ledger: &Path, gpus: &Gpus, used: &[GpuInfo]) -> Check {
+    const NAME: &str = "calibration";
+    const CONSEQUENCE: &str = "energies assume the usual delay of a power sensor, with wider intervals";
+    const FIX: &str = "`ledger calibrate`, while nothing else uses the GPUs";
+    let driver = match gpus.driver_version() {
+        Ok(driver) => driver,
+        Err(error) => return Check::missing(NAME, error.to_string(), CONSEQUENCE, FIX),
+    };
+    let (mut there, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    for gpu in used {
+        match KeptCalibration::find(ledger, &gpu.name, gpus.vbios(gpu).as_deref(), &driver) {
+            Ok(Some(kept)) => there.insert(format!("{} ({})", gpu.name, kept.key)),
+            Ok(None) => missing.insert(format!("none of {} with driver {driver}", gpu.name)),
+            Err(error) => missing.insert(error.to_string()),
+        };
+    }
+    let list = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
+    if missing.is_empty() {
+        Check::ok(NAME, list(there))
+    } else {
+        Check::missing(NAME, list(missing), CONSEQUENCE, FIX)
     }
 }
 

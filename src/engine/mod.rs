@@ -29,7 +29,7 @@ mod zeusd;
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind};
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
-pub use calibrations::{CalibrationError, KeptCalibration};
+pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
 pub use container::{ContainerError, Image};
 pub use expect::Expected;
 pub use fold::fold;

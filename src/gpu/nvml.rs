@@ -117,6 +117,11 @@ impl Gpus {
         (0..count).map(|index| self.device(index)).collect()
     }
 
+    /// The version of a GPU's firmware; none where it does not tell.
+    pub fn vbios(&self, gpu: &GpuInfo) -> Option<String> {
+        self.by_uuid(&gpu.uuid).and_then(|device| device.vbios_version()).ok()
+    }
+
     /// NVML's handle of the GPU of that name.
     pub(super) fn by_uuid(&self, uuid: &str) -> Result<Device<'_>, NvmlError> {
         self.nvml.device_by_uuid(uuid)

@@ -2,6 +2,7 @@
 //!
 //! Knows how things look. Must not know where they come from: every function takes plain records and returns text.
 
+mod calibration;
 mod cluster;
 mod comparison;
 mod correlation;
@@ -27,6 +28,7 @@ mod telemetry;
 mod units;
 mod verdict;
 
+pub use calibration::{sensors_text, sensors_value};
 pub use cluster::{
     CellLine, StatusView, SubmittedArray, resume_text, status_text, status_value, submit_text, submit_value,
 };

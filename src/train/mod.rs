@@ -21,6 +21,7 @@ mod idle;
 mod idx;
 mod images;
 mod layers;
+mod load;
 mod models;
 #[cfg(feature = "cuda")]
 mod native;
@@ -49,6 +50,7 @@ mod sample;
 pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
 pub use idx::IdxError;
+pub use load::{Kernel, has_load, load};
 pub use parallel::{Fault, FaultError};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};

@@ -33,6 +33,8 @@
 //! limits MIN MAX DEFAULT        of the power, in watts
 //! process PID BYTES|none        a compute process
 //! power 0 126; 1000 700         watts from that millisecond on
+//! busy FILE 600                watts from when that file begins with `1` until it does not
+//! sensor 100 25 10              power is renewed every 100 ms: the mean of 25 ms, or of a second, 10 ms ago
 //! energy_base 1000000           what the counter (mJ) had counted before
 //! energy_tick_ms 100            the counter moves only at multiples of that
 //! energy_frozen_after 500       and no more from that millisecond on

@@ -59,6 +59,10 @@ pub struct Gpu {
     pub pcie: Option<(u64, u64)>,
     pub fields: BTreeMap<u32, (u32, u64)>,
     pub lost_after: u64,
+    /// While that file begins with `1`, so many milliwatts are drawn.
+    pub busy: Option<(String, i64)>,
+    /// The sensor of power: milliseconds between its updates, of its window, and of its lag.
+    pub sensor: Option<(i64, i64, i64)>,
     pub faults: Faults,
 }
 
@@ -93,6 +97,8 @@ impl Gpu {
             pcie: None,
             fields: BTreeMap::new(),
             lost_after: u64::MAX,
+            busy: None,
+            sensor: None,
             faults: Faults::default(),
         }
     }
@@ -107,12 +113,35 @@ impl Gpu {
         self.power.iter().zip(ends).map(|(&(from, mw), end)| mw * (end.min(until_ms) - from).max(0)).sum()
     }
 
+    /// Takes note of whether it is busy from now on; whether that is news.
+    pub fn is_news(&self, now: u64) -> Option<(i64, i64)> {
+        let (file, busy) = self.busy.as_ref()?;
+        let is_busy = std::fs::read(file).is_ok_and(|bytes| bytes.first() == Some(&b'1'));
+        let draws = if is_busy { *busy } else { self.power[0].1 };
+        (self.power[self.power.len() - 1].1 != draws).then_some((now as i64, draws))
+    }
+
+    /// What a sensor shows that looks at the last so many milliseconds of those that it has seen.
+    fn seen(&self, now: u64, window: i64, (period, _, lag): (i64, i64, i64)) -> u32 {
+        let update = now as i64 / period * period;
+        let newest = update - lag;
+        // No two updates are the same.
+        let noise = update / period * 7919 % 997;
+        ((self.work(newest) - self.work(newest - window)) / window + noise) as u32
+    }
+
     pub fn power_now(&self, now: u64) -> u32 {
+        if let Some(sensor) = self.sensor {
+            return self.seen(now, sensor.1, sensor);
+        }
         let step = self.power.iter().rev().find(|step| step.0 <= now as i64);
         step.unwrap_or(&self.power[0]).1 as u32
     }
 
     pub fn power_average(&self, now: u64) -> u32 {
+        if let Some(sensor) = self.sensor {
+            return self.seen(now, 1000, sensor);
+        }
         ((self.work(now as i64) - self.work(now as i64 - 1000)) / 1000) as u32
     }
 
@@ -185,6 +214,8 @@ impl Gpu {
                 };
                 self.power = rest.split(';').map(step).collect::<Option<_>>()?;
             }
+            "busy" => self.busy = Some((words.first()?.to_string(), milli(words.get(1)?)?.into())),
+            "sensor" => self.sensor = Some((number(&words, 0)?, number(&words, 1)?, number(&words, 2)?)),
             "energy_base" => self.energy_base = number(&words, 0)?,
             "energy_tick_ms" => self.energy_tick_ms = number(&words, 0)?,
             "energy_frozen_after" => self.energy_frozen_after = number(&words, 0)?,

@@ -86,6 +86,10 @@ pub fn device(function: &str, handle: usize, answer: impl FnOnce(&Moment) -> c_i
             let Some(index) = handle.checked_sub(1).filter(|index| *index < state.script.gpus.len()) else {
                 return INVALID;
             };
+            let now = state.now(index);
+            if let Some(step) = state.script.gpus[index].is_news(now) {
+                Arc::make_mut(&mut state.script.gpus[index]).power.push(step);
+            }
             let gpu = Arc::clone(&state.script.gpus[index]);
             let before = state.count(handle, function);
             if matches!(function, "nvmlDeviceGetFieldValues" | "nvmlDeviceGetPowerUsage") {

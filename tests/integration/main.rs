@@ -4,6 +4,8 @@
 mod answers;
 mod architecture;
 mod browser;
+mod calibrate;
+mod container;
 mod campaign;
 mod container;
 mod crash;

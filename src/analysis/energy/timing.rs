@@ -48,8 +48,8 @@ pub(super) fn counted_edge(sensor: &Sensor, interval_s: f64, watts: f64, change:
     // What it grows by from tick to tick is of one period, or else of less or more.
     let window_s = (sensor.window_s() - period_s).abs();
     let moved_s = quadrature([window_s / EVEN.sqrt(), interval_s / LINE.sqrt(), sensor.delay_deviation_s()]);
-    let crossed = Edge::crossed(change, quadrature([tick_s, moved_s]));
-    Edge { deviation: quadrature([watts.abs() * tick_s, change * moved_s]), ..crossed }
+    let (both, moved) = (Edge::crossed(change, quadrature([tick_s, moved_s])), Edge::crossed(change, moved_s));
+    Edge { always: both.always, deviation: quadrature([watts.abs() * tick_s, moved.deviation]) }
 }
 
 /// By what the scatter of readings is multiplied to be what they miss: nothing where the sensor sees all of the time. The

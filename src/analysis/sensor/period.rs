@@ -5,8 +5,8 @@ use crate::analysis::statistic::{CONFIDENCE, median_real, number, seconds};
 
 /// From fewer updates nothing follows.
 const ENOUGH_UPDATES: usize = 20;
-/// Where more of the readings than this are new, they do not see every update.
-const ALWAYS_NEW: f64 = 0.9;
+/// Where more of the readings than this are new, they do not see every update: power that rests is not new.
+const ALWAYS_NEW: f64 = 0.6;
 /// An update this far off the beat, as a share of the period, is off it.
 const OFF_BEAT: f64 = 0.25;
 /// So many of the updates may be.

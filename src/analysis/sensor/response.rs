@@ -148,7 +148,7 @@ fn refine(points: &[(f64, f64)], pulses: &Pulses, from: Fit, step: f64, least: f
         for (width, middle) in TURNS {
             let (width, middle) = (best.width + width * step, best.middle + middle * step);
             let tried = Fit { width, middle, ..best };
-            if width >= SHORTEST_S && width <= LONGEST_S && tried.lag() >= -EARLY_S {
+            if (SHORTEST_S..=LONGEST_S).contains(&width) && tried.lag() >= -EARLY_S {
                 best = better(best, fit(points, pulses, best.shape, width, middle));
             }
         }

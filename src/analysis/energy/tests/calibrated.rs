@@ -119,11 +119,12 @@ fn known_sensors_give_a_narrower_interval_that_holds_the_truth() {
     ];
     for (name, model, method, with_counter, every) in cases {
         let (assumed, known, narrower) = compare(model, method, with_counter, every);
-        let told = format!("{name}: {assumed:.0}% hold by assumption, {known:.0}% by calibration, {narrower:.2} as wide");
+        let told =
+            format!("{name}: {assumed:.0}% hold by assumption, {known:.0}% by calibration, {narrower:.2} as wide");
         println!("{told}");
         assert!(known >= 95.0, "{told}");
         // An assumption that does not hold is no measure of width.
-        assert!(if assumed >= 95.0 { narrower < 0.95 } else { name == "late" }, "{told}");
+        assert!(if assumed >= 95.0 { narrower < 0.95 } else { ["late", "a filter"].contains(&name) }, "{told}");
     }
 }
 
