@@ -86,7 +86,12 @@ mod tests {
             ("power_average", Err("it changed 2 times in 33 s, and 20 are needed".to_owned())),
             ("energy", Ok(counter)),
         ];
-        insta::assert_snapshot!(sensors_text(&sensors), @"");
+        insta::assert_snapshot!(sensors_text(&sensors), @r"
+        SENSOR                    EVERY                  SEES            LAG  A READING IS OLD  EXPLAINED  UPDATES  COUNTS IN
+        power_instant  100.00 ± 0.04 ms         25.2 ± 3.1 ms  11.9 ± 2.4 ms     74.5 ± 1.3 ms      98.7%      318          -
+        energy         100.00 ± 0.04 ms  430 ± 12 ms (filter)  11.9 ± 2.4 ms     74.5 ± 1.3 ms      98.7%      318       1 mJ
+        power_average: cannot tell because it changed 2 times in 33 s, and 20 are needed
+        ");
         let value = sensors_value(&sensors);
         assert_eq!(value["unknown"].to_string(), "{power_average = it changed 2 times in 33 s, and 20 are needed}");
         assert_eq!(Sensor::of(value["energy"].as_table().unwrap()), Some(counter));
