@@ -5,7 +5,6 @@ mod answers;
 mod architecture;
 mod browser;
 mod calibrate;
-mod container;
 mod campaign;
 mod container;
 mod crash;
