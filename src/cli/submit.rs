@@ -300,6 +300,7 @@ fn wait(context: &Context, folder: &Folder) -> Result<u8, Failure> {
     let interruption = Interruption::install()?;
     let folders = std::slice::from_ref(folder);
     let mut pause = SHORTEST;
+    let mut was_over = false;
     let standing = loop {
         let tasks = ask(folders)?;
         let (collected, standing) = bring(context, folder, tasks.as_ref(), PATIENCE)?;
@@ -309,8 +310,13 @@ fn wait(context: &Context, folder: &Folder) -> Result<u8, Failure> {
             say(&format!("{run} {} ({done} of {})", brought.outcome, count(standing.cells.len(), "cell")));
         }
         if standing.is_over() && collected.waiting == 0 {
-            break standing;
+            // What came between the bringing and the looking is brought by one more round.
+            if std::mem::replace(&mut was_over, true) {
+                break standing;
+            }
+            continue;
         }
+        was_over = false;
         let until = clock::monotonic_ns() + u64::try_from(pause.as_nanos()).unwrap_or(0);
         while clock::monotonic_ns() < until {
             if interruption.asked() > 0 {

@@ -27,6 +27,9 @@ fn mode(path: &Path) -> u32 {
 /// All below a folder, the folder among them.
 fn all(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
+    if !folder.is_dir() {
+        return found;
+    }
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { found.extend(all(&path)) } else { found.push(path) }
