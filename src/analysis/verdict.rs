@@ -428,8 +428,19 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
 }
 
 /// Facts that say what surrounded an attempt, and not what became of it.
-const SURROUNDINGS: [&str; 9] =
-    ["host.", "cpu.", "memory.", "gpu.", "container.", "git.", "ledger.", "clock_source", "library."];
+const SURROUNDINGS: [&str; 11] = [
+    "host.",
+    "cpu.",
+    "memory.",
+    "gpu.",
+    "container.",
+    "git.",
+    "ledger.",
+    "clock_source",
+    "library.",
+    "limit.",
+    "numa.",
+];
 
 /// What has changed of the surroundings, of what enters no identity: kernel, memory, versions, environment variables.
 pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifference> {
