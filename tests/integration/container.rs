@@ -2,6 +2,7 @@
 
 use crate::fake::Fake;
 use crate::sandbox::{Said, Sandbox, WORKER, signal};
+use crate::slurm_local::Cluster;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
@@ -54,8 +55,8 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     if said.status.success() { Ok(image) } else { Err(format!("Apptainer builds no images here: {}", text())) }
 }
 
-/// A sandbox with an image; none where there is no Apptainer, and then it says so.
-fn sandbox() -> Option<Sandbox> {
+/// An image; none where there is no Apptainer, and then it says so.
+fn image() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build(&tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep()));
     match built {
@@ -64,12 +65,16 @@ fn sandbox() -> Option<Sandbox> {
             let _ = writeln!(io::stderr(), "skipped: {reason} (`apptainer-local install` installs it)");
             None
         }
-        Ok(image) => {
-            let sandbox = Sandbox::new();
-            fs::copy(image, sandbox.path("image.sif")).unwrap();
-            Some(sandbox)
-        }
+        Ok(image) => Some(image),
     }
+}
+
+/// A sandbox with an image.
+fn sandbox() -> Option<Sandbox> {
+    let image = image()?;
+    let sandbox = Sandbox::new();
+    fs::copy(image, sandbox.path("image.sif")).unwrap();
+    Some(sandbox)
 }
 
 fn command(sandbox: &Sandbox, args: &[&str]) -> Command {
@@ -179,6 +184,39 @@ fn nothing_is_left_of_a_container_whoever_ends() {
         assert_eq!(sandbox.outcomes()[0], outcome, "{name}");
         assert!(sandbox.journals().is_empty());
     }
+}
+
+#[test]
+fn tasks_of_a_cluster_run_in_the_image_that_they_were_submitted_with() {
+    let Some(image) = image() else { return };
+    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+    fs::copy(image, cluster.sandbox.path("image.sif")).unwrap();
+    cluster.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    let submit = |more: &[&str]| {
+        let mut command = cluster.command(&[&["submit", "m.toml", "--container", "image.sif"], more].concat());
+        // The job takes it along.
+        command.env("PATH", path());
+        without_capability(&mut command);
+        Said::new(command.output().unwrap())
+    };
+    submit(&["--wait"]).expect(0);
+    let shown = cluster.json(&["show", "latest"], 0);
+    let part = shown["parts"]["container"]["value"].as_str().unwrap().to_owned();
+    assert_eq!(part, format!("sha256:{}", shown["attempts"][0]["facts"]["image.sha256"].as_str().unwrap()));
+    assert_eq!(cluster.sandbox.outcomes(), ["finished"; 2]);
+    // Another image has come into its place when the task begins.
+    cluster.slurm("scontrol", &["update", "nodename=n1", "state=drain", "reason=test"]);
+    submit(&["--repeat", "1"]).expect(0);
+    let mut other = fs::read(image).unwrap();
+    other.push(0);
+    cluster.sandbox.write("image.sif", other);
+    cluster.slurm("scontrol", &["update", "nodename=n1", "state=resume"]);
+    cluster.await_states(&["refused"; 2]);
+    assert!(
+        cluster.states()[0].1.contains("its container is another than when it was submitted"),
+        "{:?}",
+        cluster.states()
+    );
 }
 
 #[test]
