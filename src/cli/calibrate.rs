@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use super::trainer::has_load;
 use super::watch::Interruption;
 use crate::analysis::{Calibration, Sensor};
-use crate::engine::{Calibrated, KeptCalibration, Load, Machine, Shim, calibrate};
+use crate::engine::{Calibrated, KeptCalibration, Load, Machine, calibrate};
 use crate::gpu::{self, GpuInfo, Gpus};
 use crate::host::environment;
 use crate::record::{Table, Value};
@@ -68,9 +68,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         program => Load::Program(program.to_vec()),
     };
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))?;
-    let (shim, interruption) = (Shim { executable }, Interruption::install()?);
+    let (shim, interruption) = (super::run::shim()?, Interruption::install()?);
     let mut all = Vec::new();
     for gpu in &chosen {
         let (index, name, seconds) = (gpu.index, &gpu.name, args.seconds);

@@ -5,8 +5,8 @@
 mod attest;
 mod best;
 mod cache;
-mod check;
 mod calibrate;
+mod check;
 mod cluster;
 mod collect;
 mod compare;

@@ -24,7 +24,37 @@ pub trait Kernel {
 type Open = fn() -> Result<Box<dyn Kernel>, TrainError>;
 
 /// The kernel; none in a build that has none.
+#[cfg(not(feature = "cuda"))]
 const KERNEL: Option<Open> = None;
+#[cfg(feature = "cuda")]
+const KERNEL: Option<Open> = Some(card::open);
+
+#[cfg(feature = "cuda")]
+mod card {
+    use super::Kernel;
+    use crate::train::native::load::Load;
+    use crate::train::{Sink, TrainError};
+    use std::time::Duration;
+
+    fn failed(fault: crate::train::native::Fault) -> TrainError {
+        TrainError::Load { reason: fault.to_string() }
+    }
+
+    /// The first card that is visible, ready to work: a first moment of it loads what there is to load.
+    pub(super) fn open() -> Result<Box<dyn Kernel>, TrainError> {
+        let load = Load::on(0).map_err(failed)?;
+        load.work(Duration::from_micros(1)).map_err(failed)?;
+        Ok(Box::new(load))
+    }
+
+    impl Kernel for Load {
+        fn run(&mut self, on_ns: u64, sink: &dyn Sink) -> Result<(u64, u64), TrainError> {
+            let start_ns = sink.now_ns();
+            self.work(Duration::from_nanos(on_ns)).map_err(failed)?;
+            Ok((start_ns, sink.now_ns()))
+        }
+    }
+}
 
 /// Whether this build can put a load on a GPU.
 pub fn has_load() -> bool {

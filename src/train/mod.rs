@@ -131,6 +131,12 @@ pub enum TrainError {
     /// What was found cannot be judged: a fault of the model's code.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
+    /// A GPU cannot be kept busy.
+    #[error("the load cannot run on the GPU: {reason} (`ledger doctor` says what is missing)")]
+    Load {
+        /// Why.
+        reason: String,
+    },
     /// Parameters do not take part in the loss: a fault of the model's code.
     #[error("{found} of {expected} parameters have a gradient (the model does not use the others)")]
     Gradients {

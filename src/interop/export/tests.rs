@@ -352,6 +352,6 @@ fn a_research_object_describes_all_that_it_refers_to() {
     );
     assert_eq!(named("perplexity")["value"], "inf".into());
     // Each can be taken in again.
-    let packs = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger"));
-    assert_eq!(packs.map(|(_, bytes)| decode_pack(bytes).unwrap()).count(), 2);
+    let packs: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger")).collect();
+    assert!(packs.len() == 2 && packs.iter().all(|(_, bytes)| decode_pack(bytes).is_ok()));
 }

@@ -112,6 +112,8 @@ functions! {
         stream = c"cuStreamCreate" (*mut Opaque, c_uint);
         /// `cuStreamCreateWithPriority(stream, flags, priority)`, lower numbers first.
         urgent = c"cuStreamCreateWithPriority" (*mut Opaque, c_uint, c_int);
+        /// `cuStreamSynchronize(stream)`.
+        await_all = c"cuStreamSynchronize" (Opaque);
         /// `cuStreamGetCtx(stream, context)`.
         context_of = c"cuStreamGetCtx" (Opaque, *mut Opaque);
         /// `cuStreamWaitEvent(stream, event, flags)`.

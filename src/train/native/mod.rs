@@ -9,6 +9,7 @@ pub mod event;
 pub mod kernels;
 mod layout;
 mod library;
+pub mod load;
 pub mod memory;
 pub mod nccl;
 mod operation;

@@ -99,12 +99,14 @@ pub enum Program {
     RoiAlign(Format),
     /// Images twice as large.
     Upsample,
+    /// Nothing but work.
+    Load,
 }
 
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
@@ -124,6 +126,7 @@ impl Program {
         Self::RoiAlign(Format::F16),
         Self::RoiAlign(Format::Bf16),
         Self::Upsample,
+        Self::Load,
     ];
 
     fn text(self) -> String {
@@ -150,6 +153,7 @@ impl Program {
             Self::Transpose => include_str!("transpose.cu"),
             Self::RoiAlign(_) => concat!(include_str!("roi_align.cu"), include_str!("roi_align_back.cu")),
             Self::Upsample => include_str!("upsample.cu"),
+            Self::Load => include_str!("load.cu"),
         };
         // For one format at a time: all three take three times as long to compile.
         let format = match self {
@@ -180,19 +184,23 @@ pub fn image(program: Program, device: usize) -> Option<&'static [u8]> {
 
 /// A card's compute capability.
 fn generation(device: usize) -> Result<[c_int; 2], Fault> {
+    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+    Ok([attribute(device, 75)?, attribute(device, 76)?])
+}
+
+/// What a card is, by the number of a `CUdevice_attribute`.
+pub fn attribute(card: usize, attribute: c_int) -> Result<c_int, Fault> {
     let driver = launching().ok_or(Fault::Absent)?;
-    let ordinal = c_int::try_from(device).map_err(|_| Fault::Absent)?;
-    let (mut device, mut generation) = (0, [0; 2]);
+    let ordinal = c_int::try_from(card).map_err(|_| Fault::Absent)?;
+    let (mut device, mut value) = (0, 0);
     // SAFETY: all can be written to; the driver may be initialised any number of times.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
         told("cuInit", (driver.init)(0))?;
         told("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
-        // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
-        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut generation[0], 75, device))?;
-        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut generation[1], 76, device))?;
+        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut value, attribute, device))?;
     }
-    Ok(generation)
+    Ok(value)
 }
 
 fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> {

@@ -56,9 +56,9 @@ use crate::train::number::single;
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
-pub(super) use compile::Program;
 use compile::image;
-pub(super) use run::Launcher;
+pub(super) use compile::{Program, attribute};
+pub(super) use run::{Argument, Launcher};
 use std::ffi::CStr;
 
 /// Whether tensors like this one are where the kernels of a program can be run.
