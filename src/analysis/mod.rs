@@ -16,6 +16,7 @@ mod events;
 pub mod expr;
 mod fields;
 mod forecast;
+mod halving;
 mod hardware;
 mod inference;
 mod join;
@@ -54,6 +55,7 @@ pub use events::{
 };
 pub use fields::differing;
 pub use forecast::{Basis, Forecast, History, history, total};
+pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};

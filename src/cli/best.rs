@@ -60,11 +60,11 @@ pub(super) struct Args {
 }
 
 /// The metrics that say how long a configuration takes; the first that both have is told.
-const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
+pub(super) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
 /// The tag of the run that a saving is told against.
 const DEFAULT: &str = "default";
 
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
     share.filter(|share| share.is_finite() && *share >= 0.0).ok_or_else(|| "a share is wanted, such as 2%".to_owned())

@@ -47,6 +47,7 @@ mod tag;
 mod task;
 mod telemetry;
 mod trainer;
+mod tune;
 mod unpack;
 mod verify;
 mod watch;
@@ -95,6 +96,7 @@ enum Command {
     Diff(diff::Args),
     Why(why::Args),
     Best(best::Args),
+    Tune(tune::Args),
     Compare(compare::Args),
     Pareto(pareto::Args),
     Effects(effects::Args),
@@ -161,6 +163,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Diff(args) => diff::run(args, context),
         Command::Why(args) => why::run(args, context),
         Command::Best(args) => best::run(args, context),
+        Command::Tune(args) => tune::run(args, context),
         Command::Compare(args) => compare::run(args, context),
         Command::Pareto(args) => pareto::run(args, context),
         Command::Effects(args) => effects::run(args, context),

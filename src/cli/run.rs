@@ -151,7 +151,12 @@ pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     axes
 }
 
-fn answer_plan(context: &Context, store: &Store, planned: &[Planned], axes: &[String]) -> Result<u8, Failure> {
+pub(super) fn answer_plan(
+    context: &Context,
+    store: &Store,
+    planned: &[Planned],
+    axes: &[String],
+) -> Result<u8, Failure> {
     let ids = short_ids(store, planned)?;
     let full = |planned: &Planned, short: &String| {
         if context.json { planned.bound.run.id.to_string() } else { short.clone() }

@@ -190,6 +190,17 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
 pub fn rebind(run: &Run, settings: &Table, trainer: Option<&Trainer>, machine: &Machine) -> Result<Bound, BindError> {
     let mut config = run.config().clone();
     config.remove("data.digest");
+    rebind_with(run, config, settings, trainer, machine)
+}
+
+/// The same with another configuration in place of the recorded one.
+pub fn rebind_with(
+    run: &Run,
+    config: Table,
+    settings: &Table,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Bound, BindError> {
     let cell = Cell { config, settings: settings.clone(), seed: run.parts.seed };
     let list = |name: &str| -> Vec<String> {
         let value = run.parts.program.as_table().and_then(|table| table.get(name));

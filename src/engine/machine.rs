@@ -104,7 +104,7 @@ impl Machine {
     }
 
     /// What a card allows to be set, asked once.
-    pub(super) fn allowed(&self, gpu: &GpuInfo) -> Allowed {
+    pub fn allowed(&self, gpu: &GpuInfo) -> Allowed {
         let mut known = self.allowed.borrow_mut();
         let ask = || match Gpus::load(self.nvml().as_deref()) {
             Ok(gpus) => gpus.allowed(gpu),

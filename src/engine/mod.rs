@@ -27,7 +27,9 @@ mod worker;
 mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
-pub use bind::{BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind};
+pub use bind::{
+    BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind, rebind_with,
+};
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
 pub use container::{ContainerError, Image};

@@ -143,6 +143,26 @@ impl Allowed {
         Self { power_limit_mw: Err(why.to_owned()), clocks_mhz: Err(why.to_owned()) }
     }
 
+    /// The least and the greatest power limit, in milliwatts.
+    ///
+    /// # Errors
+    /// If the card has none or does not tell: why.
+    pub fn power_limits_mw(&self) -> Result<(u32, u32), String> {
+        self.power_limit_mw.clone()
+    }
+
+    /// The clocks of the multiprocessors that go with the memory's highest, in MHz, lowest first.
+    ///
+    /// # Errors
+    /// If the card does not tell: why.
+    pub fn sm_clocks_mhz(&self) -> Result<Vec<u32>, String> {
+        let all = self.clocks_mhz.as_ref().map_err(String::clone)?;
+        let highest = all.iter().max_by_key(|(memory, _)| *memory);
+        let mut clocks = highest.map(|(_, sm)| sm.clone()).unwrap_or_default();
+        clocks.sort_unstable();
+        Ok(clocks)
+    }
+
     /// Whether the card can be set so.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ mod slurm;
 mod table;
 #[cfg(test)]
 mod tests;
+mod vary;
 
 pub use document::{Content, Key, Node, Span, parse as parse_document};
 pub use fault::{Fault, Faults, ManifestError};
@@ -28,6 +29,7 @@ pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;
 pub use schema::schema;
 pub use slurm::load_site;
+pub use vary::vary;
 
 use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};
 use draft::Draft;

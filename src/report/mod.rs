@@ -25,6 +25,7 @@ mod site;
 mod sparkline;
 mod table;
 mod telemetry;
+mod tuning;
 mod units;
 mod verdict;
 
@@ -56,4 +57,5 @@ pub use record::{Described, show_text, show_value};
 pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
+pub use tuning::{Gone, Round, Tuning, behind, drawn_text, searched_text, too_slow, tuning_text, tuning_value};
 pub use verdict::{verdict_text, verdict_value};

@@ -29,4 +29,5 @@ mod telemetry;
 #[cfg(feature = "train")]
 mod training;
 mod trust;
+mod tuning;
 mod validity;

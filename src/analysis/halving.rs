@@ -1,0 +1,146 @@
+//! Successive halving: which of many configurations go on into the next round.
+//!
+//! Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016): all start with little, the
+//! better half goes on with twice as much. Here "much" is the number of attempts, which is the sequential halving of Karnin, Koren and
+//! Somekh (ICML 2013). Knows means and a bound on time. Must not know what is executed.
+
+use super::comparison::Summary;
+use crate::record::Direction;
+
+/// So many times as many attempts has each round as the one before, and so many times fewer configurations.
+pub const HALVING: usize = 2;
+/// With so many configurations or fewer the last round begins.
+pub const FINALISTS: usize = 2;
+
+/// What is known of a configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Its values of the metric that count.
+    pub values: Vec<f64>,
+    /// The mean of its time.
+    pub time: Option<f64>,
+}
+
+impl Standing {
+    fn mean(&self) -> Option<f64> {
+        Summary::of(&self.values).map(|summary| summary.mean).filter(|mean| mean.is_finite())
+    }
+}
+
+/// Why a configuration does not go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Out {
+    /// It has no value that counts, or no time where there is a bound.
+    Unmeasured,
+    /// It is slower than the bound allows: its time as a share above the reference's.
+    Slower(f64),
+    /// So many of those that may go on are better.
+    Behind(usize),
+}
+
+/// The greatest time that is allowed: this share above a reference's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeBound {
+    /// The reference's time.
+    pub reference: f64,
+    /// The share.
+    pub slower_at_most: f64,
+}
+
+/// Which go on, best first, by their places; and which do not, and why. `keep` of those that are within the bound go on.
+pub fn halve(
+    standings: &[Standing],
+    bound: Option<TimeBound>,
+    direction: Direction,
+    keep: usize,
+) -> (Vec<usize>, Vec<(usize, Out)>) {
+    let mut out = Vec::new();
+    let mut within: Vec<(usize, f64)> = Vec::new();
+    for (at, standing) in standings.iter().enumerate() {
+        let excess = bound.map(|bound| standing.time.map(|time| (time - bound.reference) / bound.reference));
+        match (standing.mean(), excess, bound) {
+            (None, _, _) | (_, Some(None), _) => out.push((at, Out::Unmeasured)),
+            (_, Some(Some(excess)), Some(bound)) if excess > bound.slower_at_most => {
+                out.push((at, Out::Slower(excess)));
+            }
+            (Some(mean), _, _) => within.push((at, mean)),
+        }
+    }
+    // Equal ones stay in their order, so that the same attempts always give the same answer.
+    within.sort_by(|(_, a), (_, b)| match direction {
+        Direction::Minimize => a.total_cmp(b),
+        Direction::Maximize => b.total_cmp(a),
+    });
+    let behind = within.split_off(keep.min(within.len()));
+    out.extend((keep..).zip(behind).map(|(better, (at, _))| (at, Out::Behind(better))));
+    (within.into_iter().map(|(at, _)| at).collect(), out)
+}
+
+/// How many attempts each configuration has in a round, from 0, where the last one asks for so many at least.
+pub fn attempts_in(round: u32, is_last: bool, at_least: usize) -> usize {
+    let attempts = HALVING.saturating_pow(round);
+    if is_last { attempts.max(at_least) } else { attempts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn standing(values: &[f64], time: f64) -> Standing {
+        Standing { values: values.to_vec(), time: Some(time) }
+    }
+
+    #[test]
+    fn the_better_half_goes_on_if_it_is_fast_enough() {
+        let all = [
+            standing(&[30.0, 34.0], 10.0),
+            standing(&[20.0], 10.6),
+            standing(&[25.0], 10.5),
+            standing(&[], 9.0),
+            standing(&[28.0], 9.0),
+            standing(&[29.0], 9.0),
+        ];
+        let bound = Some(TimeBound { reference: 10.0, slower_at_most: 0.05 });
+        let (on, out) = halve(&all, bound, Direction::Minimize, 2);
+        assert_eq!(on, [2, 4], "5% slower is allowed");
+        let slower = out[0];
+        assert!(matches!(slower, (1, Out::Slower(share)) if (share - 0.06).abs() < 1e-12), "{slower:?}");
+        assert_eq!(out[1..], [(3, Out::Unmeasured), (5, Out::Behind(2)), (0, Out::Behind(3))]);
+        assert_eq!(halve(&all, None, Direction::Minimize, 2).0, [1, 2], "without a bound");
+        assert_eq!(halve(&all, bound, Direction::Maximize, 9).0, [0, 5, 4, 2]);
+        let timeless = [Standing { values: vec![1.0], time: None }];
+        assert_eq!(halve(&timeless, bound, Direction::Minimize, 1).1, [(0, Out::Unmeasured)]);
+        assert_eq!(halve(&timeless, None, Direction::Minimize, 1).0, [0]);
+    }
+
+    #[test]
+    fn each_round_has_twice_the_attempts() {
+        let attempts: Vec<usize> = (0..4).map(|round| attempts_in(round, false, 3)).collect();
+        assert_eq!(attempts, [1, 2, 4, 8]);
+        assert_eq!((attempts_in(1, true, 3), attempts_in(3, true, 3)), (3, 8));
+    }
+
+    proptest! {
+        #[test]
+        fn everyone_is_in_or_out_once_and_nobody_kept_is_worse(
+            values in prop::collection::vec((0i8..20, 1i8..20), 0..20),
+            keep in 0..9usize,
+            bounded: bool,
+        ) {
+            let all: Vec<Standing> =
+                values.iter().map(|(value, time)| standing(&[f64::from(*value)], f64::from(*time))).collect();
+            let bound = bounded.then_some(TimeBound { reference: 10.0, slower_at_most: 0.0 });
+            let (on, out) = halve(&all, bound, Direction::Minimize, keep);
+            let mut seen: Vec<usize> = on.iter().copied().chain(out.iter().map(|(at, _)| *at)).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..all.len()).collect::<Vec<_>>());
+            let allowed = |at: usize| !bounded || values[at].1 <= 10;
+            let worst_on = on.iter().map(|at| values[*at].0).max();
+            for (at, why) in out {
+                prop_assert_eq!(matches!(why, Out::Slower(_)), !allowed(at));
+                prop_assert!(!allowed(at) || (on.len() == keep && worst_on.is_none_or(|worst| values[at].0 >= worst)));
+            }
+        }
+    }
+}

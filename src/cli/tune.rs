@@ -1,0 +1,193 @@
+//! `ledger tune`
+
+mod axes;
+mod search;
+
+use super::context::{self, Context, say};
+use super::failure::{Failure, exit};
+use super::run::answer_plan;
+use super::selection::{direction_of, trials_of};
+use super::trainer::trainer;
+use crate::engine::{Bound, CANARY, Cause, Machine, plan, rebind_with};
+use crate::manifest::vary;
+use crate::record::{AttemptId, Sealed, Table, Target};
+use crate::report::{self, Gone};
+use search::{Arm, Search};
+use std::collections::BTreeSet;
+
+/// Search for the configuration of a model that is best by a metric and hardly slower
+///
+/// Begins with a run that the ledger holds, and tries what else its batch size and precision may be and, with --set-hardware, the power limit
+/// and the clock of its GPUs. Successive halving: every configuration is executed once, the better half twice, the better half of these four
+/// times and so on; those that are too slow go at once. The last ones are executed --attempts times or more, beside the base, and are told
+/// as `best` tells them.
+///
+/// Every attempt is one of an ordinary run in the ledger: what is there already is not executed again, so that a search that was
+/// interrupted goes on where it stopped.
+///
+/// Example: ledger tune --model resnet50 --metric energy --slower-at-most 5%
+///
+/// Example: ledger tune --model mnist_mlp --metric train_time --axis batch_size=32,64,128 --axis learning_rate=0.1,0.01
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The model
+    #[arg(long, value_name = "M")]
+    model: String,
+
+    /// The metric
+    #[arg(long, value_name = "X")]
+    metric: String,
+
+    /// Leave out configurations whose time is more than this share above the base's: `5%` or `0.05`
+    #[arg(long, value_name = "SHARE", value_parser = super::best::share)]
+    slower_at_most: Option<f64>,
+
+    /// For a metric of your own: which way it is better
+    #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
+    direction: Option<String>,
+
+    /// The run from which it begins [default: the one with the tag `default`, else the model's newest that no search has made]
+    #[arg(long, value_name = "ID")]
+    from: Option<String>,
+
+    /// Search this field, maybe with these values, instead of the usual ones: `precision`, `batch_size=32,64`
+    #[arg(long, value_name = "FIELD[=VALUES]")]
+    axis: Vec<String>,
+
+    /// Search the power limit and the clock too: they are set on the GPUs for as long as an attempt lasts
+    #[arg(long)]
+    set_hardware: bool,
+
+    /// Begin with that many configurations at most; of more, as many are drawn
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    candidates: u16,
+
+    /// Execute each configuration of the last round that often, or more
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    attempts: u16,
+
+    /// Print the runs of the first round, and execute nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The setting that marks an attempt of a search: the run from which it began.
+const BASE: &str = "tune.base";
+/// What settings say of the attempt that they were recorded with, and of no other.
+const OF_ANOTHER: [&str; 3] = [CANARY, "hardware.observe_only", "manifest.digest"];
+
+pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let direction = direction_of(&args.metric, args.direction.as_deref())?;
+    let (_, sealed) = base(args, context)?;
+    let machine = Machine::default();
+    let trainer = trainer();
+    let mut settings = sealed.attempt.settings.clone();
+    OF_ANOTHER.iter().for_each(|name| drop(settings.remove(*name)));
+    settings.insert(BASE.to_owned(), sealed.run.id.to_string().into());
+    let bind = |changes: &Table| -> Result<Bound, String> {
+        let config = vary(&sealed.run, &settings, changes)?;
+        rebind_with(&sealed.run, config, &settings, trainer.as_ref(), &machine).map_err(|error| error.to_string())
+    };
+    let base = bind(&Table::new()).map_err(|why| {
+        let id = sealed.run.id.0.prefix(8);
+        Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
+    })?;
+    let (axes, mut not_searched) = axes::find(&args.axis, args.set_hardware, &base, &machine)?;
+    let (candidates, all) = axes::candidates(&axes, usize::from(args.candidates))?;
+    if candidates.len() < all {
+        not_searched.push(report::drawn_text(candidates.len(), all));
+    }
+    let mut arms = vec![Arm { changes: Table::new(), bound: base }];
+    let (mut gone, mut seen) = (Vec::new(), BTreeSet::from([arms[0].bound.run.id]));
+    for changes in candidates {
+        match bind(&changes) {
+            Ok(bound) if seen.insert(bound.run.id) => arms.push(Arm { changes, bound }),
+            Ok(_) => {}
+            Err(why) => gone.push(Gone { run: None, changes, round: 0, why }),
+        }
+    }
+    if arms.len() < 2 {
+        let mut reasons: Vec<String> = gone.iter().map(|gone: &Gone| gone.why.clone()).chain(not_searched).collect();
+        reasons.dedup();
+        let text = format!("there is nothing to search: {} (--axis names fields and values)", reasons.join("; "));
+        return Err(Failure::new(exit::NO, text));
+    }
+    if args.dry_run {
+        let bounds = arms.iter().map(|arm| (arm.bound.clone(), Cause::Complete(1))).collect();
+        let planned = plan(context.store_as_it_is(), bounds)?;
+        let axes: Vec<String> = axes.into_iter().map(|axis| axis.field).collect();
+        return answer_plan(context, context.store_as_it_is(), &planned, &axes);
+    }
+    let searched = axes::searched(&axes, &arms[0].bound);
+    let search = Search { args, context, direction, searched, not_searched };
+    match search.run(arms, gone)? {
+        Some(found) => {
+            context.answer(|| report::tuning_text(&found), || report::tuning_value(&found))?;
+            Ok(exit::YES)
+        }
+        None => {
+            say("interrupted; the same command goes on where this one stopped");
+            Ok(exit::INTERRUPTED)
+        }
+    }
+}
+
+/// The attempt from whose run the search begins.
+fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> {
+    let (id, sealed, is_foreign) = context.store().read(|reader| {
+        let named = match &args.from {
+            Some(text) => Some(text.clone()),
+            None => match reader.tags()?.get("default") {
+                Some(Target::Run(id)) if is_of(args, reader.run(*id)?.map(|run| run.model().to_owned())) => {
+                    Some("default".to_owned())
+                }
+                _ => None,
+            },
+        };
+        let found = match named {
+            Some(text) => context::resolve_attempt(reader, &text)?,
+            None => {
+                let trials = trials_of(reader, Some(&args.model))?;
+                let counting = trials.iter().filter(|trial| {
+                    trial.counts(&BTreeSet::new()).is_ok() && !trial.attempt.settings.contains_key(BASE)
+                });
+                let newest =
+                    counting.max_by_key(|trial| (trial.attempt.started_unix_ms, trial.id)).map(|trial| trial.id);
+                match newest {
+                    Some(id) => Ok((id, reader.sealed(id)?))
+                        .and_then(|(id, sealed)| sealed.map(|sealed| (id, sealed)).ok_or_else(|| none_of(args))),
+                    None => Err(none_of(args)),
+                }
+            }
+        };
+        Ok(match found {
+            Err(failure) => Err(failure),
+            Ok((id, sealed)) => Ok((id, sealed, reader.was_imported(id)?)),
+        })
+    })??;
+    let shown = sealed.run.id.0.prefix(8);
+    if sealed.run.model() != args.model {
+        let text = format!("--from: run `{shown}` is of model `{}`, not `{}`", sealed.run.model(), args.model);
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    let has_command = sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+    if sealed.attempt.facts.contains_key("import") || is_foreign && has_command {
+        let text = format!(
+            "run `{shown}` came from elsewhere, and its command is not executed (`ledger rerun {shown} --trust` makes it one of this ledger)"
+        );
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    Ok((id, sealed))
+}
+
+fn is_of(args: &Args, model: Option<String>) -> bool {
+    model.is_some_and(|model| model == args.model)
+}
+
+fn none_of(args: &Args) -> Failure {
+    let text = format!(
+        "no finished attempt is of model `{}`, so that there is nothing to begin with (`ledger run MANIFEST` makes one)",
+        args.model
+    );
+    Failure::new(exit::NO, text)
+}

@@ -1,0 +1,287 @@
+//! The rounds of a search: ordinary sweeps, and after each what the ledger then says of the configurations.
+
+use super::Args;
+use crate::analysis::{
+    Configuration, FINALISTS, HALVING, Out, Standing, TimeBound, Trial, attempts_in, configurations, count_left_out,
+    halve, place, saving,
+};
+use crate::cli::best::TIMES;
+use crate::cli::context::Context;
+use crate::cli::failure::{Failure, exit};
+use crate::cli::run::{facts, shim};
+use crate::cli::selection::trials_of;
+use crate::cli::watch::{Interruption, Watcher};
+use crate::engine::{self, Bound, Cause, EngineError, Sweep, plan};
+use crate::record::{Direction, GroupId, RunId, Table, known_metric};
+use crate::report::{self, Baseline, Gone, Ranking, Round, Tuning};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A configuration that is tried.
+#[derive(Clone, Debug)]
+pub(super) struct Arm {
+    /// In what it differs from the base.
+    pub(super) changes: Table,
+    pub(super) bound: Bound,
+}
+
+/// What a search needs besides its configurations.
+pub(super) struct Search<'a> {
+    pub(super) args: &'a Args,
+    pub(super) context: &'a Context,
+    pub(super) direction: Direction,
+    pub(super) searched: Vec<String>,
+    pub(super) not_searched: Vec<String>,
+}
+
+/// What the ledger says of the configurations of a search.
+struct Seen {
+    trials: Vec<Trial>,
+}
+
+impl Seen {
+    fn of(&self, group: GroupId) -> Option<Configuration<'_>> {
+        let own = self.trials.iter().filter(|trial| trial.run.parts.group_id() == group);
+        configurations(own, &[]).pop()
+    }
+
+    fn standing(&self, arm: &Arm, metric: &str, time: Option<&str>) -> Standing {
+        let Some(found) = self.of(arm.bound.run.parts.group_id()) else { return Standing::default() };
+        let nothing = BTreeSet::new();
+        Standing { values: found.values(metric, &nothing), time: time.and_then(|time| found.mean(time, &nothing)) }
+    }
+
+    /// Why a configuration has no value that counts, or no time.
+    fn why_unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> String {
+        let found = self.of(arm.bound.run.parts.group_id());
+        let trials: Vec<&Trial> = found.map(|found| found.trials).unwrap_or_default();
+        let newest = trials.iter().max_by_key(|trial| (trial.attempt.started_unix_ms, trial.id));
+        let Some(newest) = newest else { return "it was not executed".to_owned() };
+        let why = |name: &str| Some((name.to_owned(), newest.measured(name, &BTreeSet::new()).err()?));
+        let Some((name, left)) = why(metric).or_else(|| why(time?)) else {
+            return "no value of all its attempts counts".to_owned();
+        };
+        let reason = if left.reason.is_empty() { left.why.name() } else { &left.reason };
+        format!("no `{name}` that counts: {}", reason.lines().next().unwrap_or_default())
+    }
+
+    /// Whether it has failed, and never finished: it would fail again.
+    fn has_failed(&self, arm: &Arm) -> Option<String> {
+        let own = || self.trials.iter().filter(|trial| trial.run.id == arm.bound.run.id);
+        let finished = own().any(|trial| trial.attempt.outcome.name() == "finished");
+        let failed = own().find(|trial| trial.attempt.outcome.name() == "failed").filter(|_| !finished)?;
+        let reason = failed.attempt.outcome.reason().unwrap_or_default();
+        Some(format!("failed: {}", reason.lines().next().unwrap_or_default()))
+    }
+}
+
+impl Search<'_> {
+    /// Searches; the first one is the base. None if it was interrupted.
+    pub(super) fn run(mut self, mut arms: Vec<Arm>, mut gone: Vec<Gone>) -> Result<Option<Tuning>, Failure> {
+        let mut rounds = Vec::new();
+        let mut time = None;
+        loop {
+            let number = rounds.len();
+            // Each is tried once before any is repeated: it may fail, or be too slow.
+            let is_last = number > 0 && arms.len() <= FINALISTS + 1;
+            let attempts =
+                attempts_in(u32::try_from(number).unwrap_or(u32::MAX), is_last, usize::from(self.args.attempts));
+            self.leave_failed(&mut arms, &mut gone, number)?;
+            let Some(executed) = self.execute(&mut arms, attempts, &mut gone, number)? else { return Ok(None) };
+            rounds.push(Round { configurations: arms.len(), attempts, executed });
+            let seen = self.seen(&arms)?;
+            let base = self.standing_of_base(&seen, &arms[0], &mut time)?;
+            let bound = self
+                .args
+                .slower_at_most
+                .zip(base.time)
+                .map(|(share, reference)| TimeBound { reference, slower_at_most: share });
+            let standings: Vec<Standing> =
+                arms[1..].iter().map(|arm| seen.standing(arm, &self.args.metric, time)).collect();
+            let keep = if is_last { standings.len() } else { standings.len().div_ceil(HALVING).max(FINALISTS) };
+            let (on, out) = halve(&standings, bound, self.direction, keep);
+            for (at, why) in out {
+                let arm = &arms[at + 1];
+                let why = match why {
+                    Out::Unmeasured => seen.why_unmeasured(arm, &self.args.metric, time),
+                    Out::Slower(share) => report::too_slow(time.unwrap_or("time"), share),
+                    Out::Behind(better) => report::behind(better),
+                };
+                gone.push(self.gone(arm, number + 1, why)?);
+            }
+            arms = [0].into_iter().chain(on.into_iter().map(|at| at + 1)).map(|at| arms[at].clone()).collect();
+            if is_last || arms.len() == 1 && attempts >= usize::from(self.args.attempts) {
+                return self.answer(&arms, rounds, gone, time).map(Some);
+            }
+        }
+    }
+
+    /// Leaves those behind that failed when they were executed before: they are not tried again.
+    fn leave_failed(&self, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
+        let seen = self.seen(arms)?;
+        let mut kept = Vec::new();
+        for (at, arm) in std::mem::take(arms).into_iter().enumerate() {
+            match seen.has_failed(&arm).filter(|_| at > 0) {
+                Some(why) => gone.push(self.gone(&arm, round, why)?),
+                None => kept.push(arm),
+            }
+        }
+        *arms = kept;
+        Ok(())
+    }
+
+    /// Executes what is missing so that each has that many attempts; gives how many were executed, or none if it was interrupted. Those
+    /// whose settings cannot be made leave.
+    fn execute(
+        &self,
+        arms: &mut Vec<Arm>,
+        attempts: usize,
+        gone: &mut Vec<Gone>,
+        round: usize,
+    ) -> Result<Option<usize>, Failure> {
+        let store = self.context.store();
+        let bounds = arms.iter().map(|arm| (arm.bound.clone(), Cause::Complete(attempts))).collect();
+        let planned = plan(store, bounds)?;
+        if planned.iter().all(|planned| planned.missing == 0) {
+            return Ok(Some(0));
+        }
+        store.write(|_| Ok(()))?;
+        let interruption = Interruption::install()?;
+        let watcher = Watcher::new(engine::attempts(&planned));
+        let (facts, shim) = (facts(&[]), shim()?);
+        let sweep = Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1 };
+        let report = sweep.run(planned);
+        watcher.finish();
+        if report.interrupted {
+            return Ok(None);
+        }
+        let mut refused: BTreeMap<RunId, EngineError> = BTreeMap::new();
+        let mut unprivileged = None;
+        for (run, error) in report.troubled {
+            match error {
+                EngineError::Hold(error) if run != arms[0].bound.run.id => {
+                    // Said once for all whose settings nobody may make.
+                    unprivileged = unprivileged.or_else(|| Some(error.to_string()));
+                    refused.insert(run, EngineError::Hold(error));
+                }
+                other => return Err(other.into()),
+            }
+        }
+        if let Some(why) = unprivileged {
+            let base_sets = arms[0].bound.settings_to_make();
+            let executed: BTreeSet<RunId> = report.executed.iter().map(|executed| executed.sealed.run.id).collect();
+            let mut kept = Vec::new();
+            for arm in std::mem::take(arms) {
+                let sets = arm.bound.settings_to_make().is_some_and(|asked| Some(asked) != base_sets);
+                let why = match refused.get(&arm.bound.run.id) {
+                    Some(error) => Some(error.to_string()),
+                    None => (sets && !executed.contains(&arm.bound.run.id)).then(|| why.clone()),
+                };
+                match why {
+                    Some(why) => gone.push(self.gone(&arm, round, why)?),
+                    None => kept.push(arm),
+                }
+            }
+            *arms = kept;
+        }
+        Ok(Some(report.executed.len()))
+    }
+
+    fn seen(&self, arms: &[Arm]) -> Result<Seen, Failure> {
+        let groups: BTreeSet<GroupId> = arms.iter().map(|arm| arm.bound.run.parts.group_id()).collect();
+        let store = self.context.store_as_it_is();
+        let trials = store.read(|reader| trials_of(reader, Some(&self.args.model)))?;
+        Ok(Seen { trials: trials.into_iter().filter(|trial| groups.contains(&trial.run.parts.group_id())).collect() })
+    }
+
+    /// The base's standing; the first time that it has is the one that is bounded from then on.
+    fn standing_of_base(&self, seen: &Seen, base: &Arm, time: &mut Option<&'static str>) -> Result<Standing, Failure> {
+        let of = |time: &'static str| seen.standing(base, &self.args.metric, Some(time)).time.is_some();
+        *time = time.or_else(|| TIMES.into_iter().find(|time| of(time)));
+        let standing = seen.standing(base, &self.args.metric, *time);
+        if standing.values.is_empty() {
+            let why = seen.why_unmeasured(base, &self.args.metric, *time);
+            let id = base.bound.run.id.0.prefix(8);
+            return Err(Failure::new(
+                exit::NO,
+                format!(
+                    "nothing can be held against the base, run `{id}`: {why} (`ledger rerun {id}` makes another attempt of it)"
+                ),
+            ));
+        }
+        if self.args.slower_at_most.is_some() && standing.time.is_none() {
+            let id = base.bound.run.id.0.prefix(8);
+            let text = format!("--slower-at-most: the base, run `{id}`, has no time that counts");
+            return Err(Failure::new(exit::NO, text));
+        }
+        Ok(standing)
+    }
+
+    fn gone(&self, arm: &Arm, round: usize, why: String) -> Result<Gone, Failure> {
+        let run = arm.bound.run.id;
+        let short = self.context.store_as_it_is().read(|reader| reader.short(run.0))?;
+        Ok(Gone { run: Some((run, short)), changes: arm.changes.clone(), round, why })
+    }
+
+    fn answer(
+        &mut self,
+        arms: &[Arm],
+        rounds: Vec<Round>,
+        gone: Vec<Gone>,
+        time: Option<&'static str>,
+    ) -> Result<Tuning, Failure> {
+        let (metric, nothing) = (&self.args.metric, BTreeSet::new());
+        let seen = self.seen(arms)?;
+        let of = |arm: &Arm| seen.of(arm.bound.run.parts.group_id());
+        let contenders = arms.iter().filter_map(|arm| of(arm)?.contender(metric, &nothing)).collect();
+        let places = place(contenders, self.direction, usize::MAX, None);
+        let base = &arms[0].bound.run;
+        let mean = |run: &crate::record::Run, metric: &str| {
+            seen.of(run.parts.group_id()).and_then(|found| found.mean(metric, &nothing))
+        };
+        let baseline = places.first().map(|first| {
+            let own = &first.contender.run;
+            let is_first = own.parts.group_id() == base.parts.group_id();
+            let times = time.and_then(|time| Some((mean(own, time)?, mean(base, time)?)));
+            let saved = mean(base, metric).and_then(|other| saving((first.summary.mean, other), times));
+            (is_first, saved)
+        });
+        let store = self.context.store_as_it_is();
+        let (ids, base_id) = store.read(|reader| {
+            let ids = places.iter().map(|place| reader.short(place.contender.run.id.0)).collect::<Result<_, _>>()?;
+            Ok((ids, reader.short(base.id.0)?))
+        })?;
+        let recorded = seen.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let known = || known_metric(metric).map(|known| known.unit.to_owned());
+        let (counted, left_out) = count_left_out(&seen.trials, metric, &nothing);
+        let baseline =
+            baseline.filter(|(is_first, saved)| *is_first || saved.is_some()).map(|(is_first, saved)| Baseline {
+                id: base_id.clone(),
+                run: base.clone(),
+                what: "the base".to_owned(),
+                time: time.map(str::to_owned),
+                saving: saved.filter(|_| !is_first),
+            });
+        let ranking = Ranking {
+            model: self.args.model.clone(),
+            metric: metric.clone(),
+            unit: recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default(),
+            direction: self.direction,
+            places,
+            ids,
+            counted,
+            left_out,
+            unmet: Vec::new(),
+            tolerance: None,
+            baseline,
+        };
+        Ok(Tuning {
+            ranking,
+            base: base_id,
+            slower_at_most: time.map(str::to_owned).zip(self.args.slower_at_most),
+            searched: std::mem::take(&mut self.searched),
+            not_searched: std::mem::take(&mut self.not_searched),
+            rounds,
+            gone,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! The answer to `tune`.
+
+use super::document::table_of;
+use super::number::{count, percent, significant};
+use super::ranking::{Ranking, best_text, best_value};
+use super::table::columns;
+use crate::record::{RunId, Table, Value};
+
+/// A round of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// How many configurations were in it, the base among them.
+    pub configurations: usize,
+    /// How many attempts each of them has at its end, at least.
+    pub attempts: usize,
+    /// How many attempts were executed for it; the others were there before.
+    pub executed: usize,
+}
+
+/// A configuration that is not in the last round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gone {
+    /// Its run, and that one's short id; none where it cannot be a run.
+    pub run: Option<(RunId, String)>,
+    /// In what it differs from the base.
+    pub changes: Table,
+    /// The round after which it went, from 1; 0 where it began none.
+    pub round: usize,
+    /// Why it went.
+    pub why: String,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// The configurations of the last round that are fast enough, the base among them.
+    pub ranking: Ranking,
+    /// The short id of the run from which it began.
+    pub base: String,
+    /// Which time is bounded, and by how large a share it may be above the base's.
+    pub slower_at_most: Option<(String, f64)>,
+    /// What was searched, a line for each field.
+    pub searched: Vec<String>,
+    /// What was not searched, and why.
+    pub not_searched: Vec<String>,
+    /// The rounds.
+    pub rounds: Vec<Round>,
+    /// The configurations that were left behind.
+    pub gone: Vec<Gone>,
+}
+
+/// What was searched and how, the configurations of the last round, and what became of the others.
+pub fn tuning_text(tuning: &Tuning) -> String {
+    let mut text = format!("searched from {}: {}\n", tuning.base, tuning.searched.join("; "));
+    for line in &tuning.not_searched {
+        text.push_str(&format!("not searched: {line}\n"));
+    }
+    let rounds = (1..).zip(&tuning.rounds).map(|(number, round): (usize, _)| {
+        [number, round.configurations, round.attempts, round.executed].map(|number| number.to_string()).to_vec()
+    });
+    text.push_str(&columns(&[">ROUND", ">CONFIGURATIONS", ">ATTEMPTS OF EACH", ">EXECUTED NOW"], rounds));
+    text.push('\n');
+    text.push_str(&best_text(&tuning.ranking));
+    if let Some((time, share)) = &tuning.slower_at_most {
+        text.push_str(&format!("within {}% of the base's {time}\n", significant(100.0 * share)));
+    }
+    if !tuning.gone.is_empty() {
+        text.push_str("\nleft behind\n");
+        let rows = tuning.gone.iter().map(|gone| {
+            let id = gone.run.as_ref().map_or_else(|| "-".to_owned(), |(_, short)| short.clone());
+            let round = if gone.round == 0 { "-".to_owned() } else { gone.round.to_string() };
+            vec![id, changes_text(&gone.changes), round, gone.why.clone()]
+        });
+        text.push_str(&columns(&["RUN", "WITH", ">AFTER ROUND", "WHY"], rows));
+    }
+    text
+}
+
+/// What differs, by the last words of the names: `batch_size 32, precision bf16`.
+fn changes_text(changes: &Table) -> String {
+    let one = |(name, value): (&String, &Value)| {
+        format!("{} {value}", name.rsplit_once('.').map_or(name.as_str(), |(_, last)| last))
+    };
+    changes.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Why one went that was slower than allowed.
+pub fn too_slow(time: &str, share: f64) -> String {
+    format!("{} {time}, slower than allowed", percent(share))
+}
+
+/// Why one went that was not among the better half.
+pub fn behind(better: usize) -> String {
+    format!("{} better", if better == 1 { "1 is".to_owned() } else { format!("{better} are") })
+}
+
+/// The same as a document.
+pub fn tuning_value(tuning: &Tuning) -> Table {
+    let mut members = best_value(&tuning.ranking);
+    let rounds = tuning.rounds.iter().map(|round| {
+        Value::Table(table_of([
+            ("configurations", round.configurations.into()),
+            ("attempts", round.attempts.into()),
+            ("executed", round.executed.into()),
+        ]))
+    });
+    let gone = tuning.gone.iter().map(|gone| {
+        let mut item = table_of([
+            ("changes", Value::Table(gone.changes.clone())),
+            ("round", gone.round.into()),
+            ("why", gone.why.as_str().into()),
+        ]);
+        item.extend(gone.run.as_ref().map(|(run, _)| ("run".to_owned(), run.to_string().into())));
+        Value::Table(item)
+    });
+    members.insert("rounds".to_owned(), Value::List(rounds.collect()));
+    members.insert("gone".to_owned(), Value::List(gone.collect()));
+    members.insert("searched".to_owned(), tuning.searched.clone().into());
+    members.insert("not_searched".to_owned(), tuning.not_searched.clone().into());
+    if let Some((time, share)) = &tuning.slower_at_most {
+        let bound = table_of([("time_metric", time.as_str().into()), ("share", (*share).into())]);
+        members.insert("slower_at_most".to_owned(), Value::Table(bound));
+    }
+    members
+}
+
+/// What was searched of one field: `batch_size 16, 64, 128 (32 at the base)`.
+pub fn searched_text(field: &str, values: &[Value], base: Option<&Value>) -> String {
+    let name = field.rsplit_once('.').map_or(field, |(_, last)| last);
+    let values: Vec<String> = values.iter().map(Value::to_string).collect();
+    let base = base.map_or_else(|| "as it is".to_owned(), Value::to_string);
+    format!("{name} {} ({base} at the base)", values.join(", "))
+}
+
+/// How many configurations there would have been.
+pub fn drawn_text(drawn: usize, of: usize) -> String {
+    format!("{} of {} (--candidates takes more)", count(of - drawn, "configuration"), of)
+}

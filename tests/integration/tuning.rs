@@ -1,0 +1,259 @@
+//! `tune`: which configurations are executed how often, what is told of them, and that a search goes on where it stopped.
+
+use crate::fake::Fake;
+use crate::machine::Machine;
+use crate::sandbox::{Sandbox, signal};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Stdio;
+
+/// Costs batch / x; small batches take long.
+const WORKER: &str = r#"
+echo "$1 $2" >> executed
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+say '{"event":"phase_start","name":"epoch","index":1}'
+if [ "$1" = 16 ]; then sleep 2.5; else sleep 0.2; fi
+say '{"event":"phase_stop","name":"epoch","index":1}'
+say "{\"event\":\"metric\",\"name\":\"cost\",\"value\":$(($1 / $2))}"
+"#;
+const SEARCH: [&str; 13] = [
+    "tune",
+    "--model",
+    "toy",
+    "--metric",
+    "cost",
+    "--direction",
+    "minimize",
+    "--axis",
+    "batch_size=16,64,128",
+    "--axis",
+    "x=2",
+    "--slower-at-most",
+    "400%",
+];
+
+fn manifest(work: &str) -> String {
+    format!(
+        "name = 'toy'\n[model]\nname = 'toy'\n[program]\ncommand = ['sh', 'worker.sh', '{{training.batch_size}}', '{{x}}']\n[params]\nx = 1\n[training]\nbatch_size = 32\n{work}\n[telemetry]\nhz = 0\n"
+    )
+}
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("worker.sh", WORKER);
+    sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("epochs = 1")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox
+}
+
+/// How often each pair of batch and x was executed.
+fn executed(sandbox: &Sandbox) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in fs::read_to_string(sandbox.path("executed")).unwrap_or_default().lines() {
+        *counts.entry(line.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// What halving makes of it: one of each, two of the base and the better half of seven, four of the last two and the base.
+fn expected() -> BTreeMap<String, usize> {
+    let counts =
+        [("32 1", 4), ("16 1", 1), ("64 1", 2), ("128 1", 1), ("32 2", 4), ("16 2", 1), ("64 2", 4), ("128 2", 2)];
+    counts.map(|(pair, count)| (pair.to_owned(), count)).into()
+}
+
+fn list<'a>(document: &'a Value, name: &str) -> &'a Vec<Value> {
+    document[name].as_array().unwrap_or_else(|| panic!("no {name} in {document}"))
+}
+
+#[test]
+fn the_better_half_is_executed_twice_as_often_until_few_are_left() {
+    let sandbox = sandbox();
+    let document = sandbox.json(&SEARCH, 0);
+    assert_eq!(executed(&sandbox), expected());
+    let rounds: Vec<[i64; 3]> = list(&document, "rounds")
+        .iter()
+        .map(|round| ["configurations", "attempts", "executed"].map(|name| round[name].as_i64().unwrap()))
+        .collect();
+    assert_eq!(rounds, [[8, 1, 7], [5, 2, 5], [3, 4, 6]]);
+    let places: Vec<(i64, i64, f64, i64)> = list(&document, "places")
+        .iter()
+        .map(|place| {
+            let config = &place["config"];
+            let field = |name: &str| config[name].as_i64().unwrap();
+            let (mean, n) = (place["mean"].as_f64().unwrap(), place["n"].as_i64().unwrap());
+            assert_eq!(place["attempts"].as_array().unwrap().len(), 4, "its evidence");
+            (field("training.batch_size"), field("params.x"), mean, n)
+        })
+        .collect();
+    assert_eq!(places[0], (32, 2, 16.0, 4));
+    let mut others = places[1..].to_vec();
+    others.sort_by_key(|place| place.0);
+    assert_eq!(others, [(32, 1, 32.0, 4), (64, 2, 32.0, 4)]);
+    assert_eq!(document["against"]["what"], "the base");
+    assert_eq!(document["against"]["metric"], -0.5);
+    let mut gone: Vec<String> = list(&document, "gone")
+        .iter()
+        .map(|gone| {
+            let why = gone["why"].as_str().unwrap();
+            let why = if why.ends_with(" train_time, slower than allowed") { "slower" } else { why };
+            format!("{} after {}: {why}", gone["changes"], gone["round"])
+        })
+        .collect();
+    gone.sort();
+    assert_eq!(
+        gone,
+        [
+            r#"{"params.x":2,"training.batch_size":128} after 2: 3 are better"#,
+            r#"{"params.x":2,"training.batch_size":16} after 1: slower"#,
+            r#"{"training.batch_size":128} after 1: 4 are better"#,
+            r#"{"training.batch_size":16} after 1: slower"#,
+            r#"{"training.batch_size":64} after 2: 2 are better"#,
+        ]
+    );
+    let again = sandbox.json(&SEARCH, 0);
+    assert_eq!(executed(&sandbox), expected(), "all of it is in the ledger");
+    assert_eq!(again["places"], document["places"]);
+    let text = sandbox.run(&SEARCH).expect(0);
+    for part in [
+        "batch_size 16, 64, 128 (32 at the base); x 2 (1 at the base)",
+        "within 400% of the base's train_time",
+        "left behind",
+        "against the base, ",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let settings = &sandbox.json(&["show", "latest"], 0)["attempts"][0]["settings"];
+    assert!(settings["tune.base"].is_string() && settings["manifest.digest"].is_null(), "{settings}");
+}
+
+#[test]
+fn a_search_that_was_interrupted_goes_on() {
+    let sandbox = sandbox();
+    let child = sandbox.start(&SEARCH);
+    sandbox.wait_for("some attempts", || executed(&sandbox).len() > 3);
+    signal(child.id(), "INT");
+    let said = Sandbox::finish(child);
+    assert!(said.code == Some(130) && said.err.contains("goes on where this one stopped"), "{said:?}");
+    let before = executed(&sandbox);
+    let finished = sandbox.outcomes().iter().filter(|outcome| *outcome == "finished").count();
+    assert!(finished < 8, "{before:?}");
+    sandbox.json(&SEARCH, 0);
+    let total: usize = expected().values().sum();
+    let counted = sandbox.outcomes().iter().filter(|outcome| *outcome == "finished").count();
+    assert_eq!(counted, total, "nothing that finished was executed again");
+}
+
+#[test]
+fn a_dry_run_executes_nothing() {
+    let sandbox = sandbox();
+    let args: Vec<&str> = SEARCH.into_iter().chain(["--dry-run", "--candidates", "3"]).collect();
+    let document = sandbox.json(&args, 0);
+    assert_eq!(list(&document, "runs").len(), 4, "three that were drawn, and the base");
+    assert_eq!(executed(&sandbox).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_searched_is_said() {
+    let sandbox = sandbox();
+    let search = |more: &[&str]| {
+        let args: Vec<&str> = ["tune", "--model", "toy", "--metric", "cost", "--direction", "minimize"]
+            .into_iter()
+            .chain(more.iter().copied())
+            .collect();
+        sandbox.run(&args)
+    };
+    let axis = |text: &str, code: i32| search(&["--axis", text]).complaint(code);
+    assert!(axis("nonsense=1", 2).contains("--axis: unknown name `nonsense`"), "{}", axis("nonsense=1", 2));
+    assert!(axis("power_limit_w=300", 2).contains("--set-hardware allows that"));
+    assert!(axis("x", 2).contains("it needs values"));
+    assert!(axis("batch_size=32", 1).contains("there is nothing to try beside what the base has"));
+    assert!(axis("batch_size=0", 1).contains("training.batch_size is 0 (it must be at least 1)"));
+    let said = sandbox.run(&["tune", "--model", "none", "--metric", "cost", "--direction", "minimize"]).complaint(1);
+    assert!(said.contains("no finished attempt is of model `none`"), "{said}");
+    let said = sandbox.run(&["tune", "--model", "toy", "--metric", "energy", "--axis", "x=2"]).complaint(1);
+    assert!(said.contains("nothing can be held against the base"), "{said}");
+    // A number of steps is other work with another batch.
+    sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("steps = 9")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let said = search(&[]).complaint(1);
+    assert!(said.contains("another batch is other work") && said.contains("--set-hardware"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_fails_is_left_behind_and_not_tried_again() {
+    let sandbox = sandbox();
+    sandbox.write("worker.sh", format!("{WORKER}\n[ \"$2\" = 3 ] && {{ echo too much >&2; exit 1; }}; exit 0\n"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let args = ["tune", "--model", "toy", "--metric", "cost", "--direction", "minimize", "--axis", "x=2,3"];
+    let document = sandbox.json(&args, 0);
+    let gone = list(&document, "gone");
+    assert!(gone[0]["why"].as_str().unwrap().contains("too much"), "{gone:?}");
+    let before = executed(&sandbox);
+    assert_eq!(before["32 3"], 1);
+    assert_eq!(list(&document, "places").len(), 2);
+    sandbox.json(&args, 0);
+    assert_eq!(executed(&sandbox), before);
+}
+
+const CARD: &str = "gpu NVIDIA H200\nuuid GPU-aa11\nlimits 200 700 650\nsupported 3201 1980 1500 990\n";
+const LEARNING: &str = r#"echo "{\"event\":\"metric\",\"name\":\"loss\",\"value\":$1}" >> "$LEDGER_EVENTS""#;
+
+fn machine(card: &str) -> Machine {
+    let machine = Machine::new(Fake::new(card));
+    machine.sandbox.write("worker.sh", LEARNING);
+    machine.sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cuda'\n", manifest("epochs = 1")));
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    machine
+}
+
+fn limits(machine: &Machine) -> Vec<String> {
+    let log = machine.fake.log();
+    let set =
+        log.lines().filter(|line| line.contains("SetPowerManagementLimit") || line.contains("SetGpuLockedClocks"));
+    set.map(|line| line.split(' ').nth(2).unwrap().to_owned()).collect()
+}
+
+const TUNE: [&str; 5] = ["tune", "--model", "toy", "--metric", "loss"];
+
+#[test]
+fn limits_and_clocks_are_searched_if_that_is_allowed() {
+    let machine = machine(CARD);
+    let said = machine.run(&TUNE, &[]).expect(0);
+    assert_eq!(machine.fake.log(), "", "nothing is set unless somebody says so");
+    assert!(said.contains("not searched: hardware.power_limit_w (--set-hardware"), "{said}");
+    let args: Vec<&str> =
+        TUNE.into_iter().chain(["--set-hardware", "--axis", "power_limit_w", "--axis", "sm_clock_mhz"]).collect();
+    let said = machine.run(&args, &[]).expect(0);
+    // 85%, 70%, 55% and 40% of 700 W, and the clocks that are nearest to those shares of 1980 MHz.
+    assert!(said.contains("power_limit_w 595, 490, 385, 280 (as it is at the base)"), "{said}");
+    assert!(said.contains("sm_clock_mhz 1500, 990 (as it is at the base)"), "{said}");
+    let set = limits(&machine);
+    assert_eq!(set.iter().filter(|set| *set == "650000").count(), set.iter().filter(|set| set.len() == 6).count() / 2);
+    for limit in ["595000", "490000", "385000", "280000", "1500", "990"] {
+        assert!(set.iter().any(|set| set == limit), "{limit} in {set:?}");
+    }
+    assert!(
+        fs::read_dir(machine.sandbox.path("restore"))
+            .unwrap()
+            .all(|entry| { entry.unwrap().path().extension().is_some_and(|ending| ending == "lock") })
+    );
+}
+
+#[test]
+fn where_nothing_may_be_set_the_rest_is_searched() {
+    let machine =
+        machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\nfail nvmlDeviceSetGpuLockedClocks 4\n"));
+    let mut command = machine.command(&[]);
+    command.args(TUNE).args(["--set-hardware", "--candidates", "99", "--json"]).stderr(Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let batch = |place: &Value| place["config"]["training.batch_size"].as_i64().unwrap();
+    assert_eq!(batch(&list(&document, "places")[0]), 16, "the loss is the batch size here");
+    let gone = list(&document, "gone");
+    let refused = gone.iter().filter(|gone| gone["why"].as_str().unwrap().contains("is refused")).count();
+    // Four limits (and none) times two clocks (and none), each with one of four batches, less those that set nothing.
+    assert_eq!(refused, (5 * 3 - 1) * 4, "{gone:?}");
+}
