@@ -123,7 +123,7 @@ fn manifests_that_are_none_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_ledger_may_be_named_by_a_relative_path_and_a_container_is_refused() {
+fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
     let sandbox = Sandbox::new();
     let path = sandbox.sweep_manifest(WORKER, "1", "1");
     fs::create_dir(sandbox.path("below")).unwrap();
@@ -135,7 +135,7 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_container_is_refused() {
     assert_eq!(curves[0], ("loss", 6), "the program, in its own folder, has found its pipe");
     let text = fs::read_to_string(sandbox.path("below/m.toml")).unwrap();
     sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
-    assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("starts no containers"));
+    assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("x.sif`, which is not there"));
 }
 
 #[test]
