@@ -2,8 +2,8 @@
 #![no_main]
 
 use ledger::wire::{
-    Place, decode_attempt, decode_kernels, decode_log_entry, decode_row, decode_run, decode_shape, decode_source,
-    decode_values, encode_attempt, encode_log_entry, encode_row, encode_run, encode_source,
+    Place, Wanted, decode_attempt, decode_kernels, decode_log_entry, decode_row, decode_run, decode_shape,
+    decode_source, decode_values, encode_attempt, encode_log_entry, encode_row, encode_run, encode_source,
 };
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Debug;
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         3 => round(bytes, decode_row, encode_row),
         4 => round(bytes, decode_source, encode_source),
         5 => drop(decode_shape(bytes)),
-        6 => drop(decode_values(bytes, &[Place::At(0), Place::At(7), Place::Elsewhere, Place::At(1)])),
+        6 => drop(decode_values(bytes, &Wanted::new(&[Place::At(0), Place::At(7), Place::Elsewhere, Place::At(1)]))),
         _ => drop(decode_kernels(bytes)),
     }
 });

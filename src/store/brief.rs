@@ -6,10 +6,9 @@ use super::StoreError;
 use super::census;
 use super::tables::{BRIEFS, Id, SHAPES};
 use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId};
-use crate::wire::{Known, Place, Shape, WireError, decode_shape, decode_values, encode_brief};
-use redb::{ReadTransaction, ReadableTable, WriteTransaction};
+use crate::wire::{Known, Place, Shape, Wanted, WireError, decode_shape, decode_values, encode_brief};
+use redb::{AccessGuard, ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 
 /// What is kept of one attempt.
 pub(super) struct Kept {
@@ -42,22 +41,22 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
 pub struct Briefs {
     /// In the order of [`Reader::of_model`](super::Reader::of_model).
     rows: Vec<Row>,
-    bytes: Vec<u8>,
     shapes: Vec<Shape>,
 }
 
 struct Row {
     attempt: Id,
-    run: Id,
-    group: Id,
     shape: usize,
-    values: Range<usize>,
+    /// As it lies in the ledger: most of it nobody asks for.
+    bytes: AccessGuard<'static, &'static [u8]>,
     left_out: Option<LeftOut>,
 }
 
 /// One attempt of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Brief {
+    /// Its place among them.
+    at: usize,
     /// Its id.
     pub id: AttemptId,
     /// Its run.
@@ -66,7 +65,7 @@ pub struct Brief {
     pub group: GroupId,
     /// Why it does not count at all; none if it does.
     pub left_out: Option<LeftOut>,
-    /// The values of the fields that were asked for, then of the metrics.
+    /// The values of the fields that were asked for, then of the metrics if these were.
     pub values: Vec<Known>,
 }
 
@@ -74,11 +73,11 @@ impl Briefs {
     pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Self, StoreError> {
         let table = txn.open_table(BRIEFS)?;
         let stored = txn.open_table(SHAPES)?;
-        let mut found = Self { rows: Vec::new(), bytes: Vec::new(), shapes: Vec::new() };
+        let mut found = Self { rows: Vec::new(), shapes: Vec::new() };
         let mut known: HashMap<Id, usize> = HashMap::new();
         for item in table.range((model, [0; 32])..=(model, [0xff; 32]))? {
             let (key, bytes) = item?;
-            let (shape, run, group, values) = split(bytes.value()).ok_or(FAULT)?;
+            let (shape, ..) = split(bytes.value()).ok_or(FAULT)?;
             let shape = match known.get(&shape) {
                 Some(at) => *at,
                 None => {
@@ -88,10 +87,7 @@ impl Briefs {
                     found.shapes.len() - 1
                 }
             };
-            let start = found.bytes.len();
-            found.bytes.extend_from_slice(values);
-            let values = start..found.bytes.len();
-            found.rows.push(Row { attempt: key.value().1, run, group, shape, values, left_out: None });
+            found.rows.push(Row { attempt: key.value().1, shape, bytes, left_out: None });
         }
         found.rank(census::excluded(txn, model)?);
         Ok(found)
@@ -122,27 +118,47 @@ impl Briefs {
         names
     }
 
-    /// Each of them with its values of fields of these full names, and of these metrics.
+    /// Each of them with its values of fields of these full names.
     ///
     /// # Errors
     /// If a row does not decode.
-    pub fn ask(&self, fields: &[String], metrics: &[String]) -> Result<Vec<Brief>, StoreError> {
-        let of_shape = |shape: &Shape| -> Vec<Place> {
-            let fields = fields.iter().map(|name| shape.place(name));
-            fields.chain(metrics.iter().map(|name| shape.metric(name))).collect()
-        };
-        let places: Vec<Vec<Place>> = self.shapes.iter().map(of_shape).collect();
-        let ask = |row: &Row| {
-            let (values, places) = self.bytes.get(row.values.clone()).zip(places.get(row.shape)).ok_or(FAULT)?;
+    pub fn ask(&self, fields: &[String]) -> Result<Vec<Brief>, StoreError> {
+        let wanted = self.wanted(|shape| fields.iter().map(|name| shape.place(name)).collect());
+        let ask = |(at, row): (usize, &Row)| {
+            let (_, run, group, values) = split(row.bytes.value()).ok_or(FAULT)?;
+            let wanted = wanted.get(row.shape).ok_or(FAULT)?;
             Ok(Brief {
+                at,
                 id: AttemptId(Digest(row.attempt)),
-                run: RunId(Digest(row.run)),
-                group: GroupId(Digest(row.group)),
+                run: RunId(Digest(run)),
+                group: GroupId(Digest(group)),
                 left_out: row.left_out.clone(),
-                values: decode_values(values, places)?,
+                values: decode_values(values, wanted)?,
             })
         };
-        self.rows.iter().map(ask).collect()
+        self.rows.iter().enumerate().map(ask).collect()
+    }
+
+    /// Puts the values of these metrics behind those of the fields.
+    ///
+    /// # Errors
+    /// If a row does not decode.
+    pub fn ask_more<'b>(
+        &self,
+        briefs: impl IntoIterator<Item = &'b mut Brief>,
+        metrics: &[String],
+    ) -> Result<(), StoreError> {
+        let wanted = self.wanted(|shape| metrics.iter().map(|name| shape.metric(name)).collect());
+        for brief in briefs {
+            let row = self.rows.get(brief.at).ok_or(FAULT)?;
+            let (.., values) = split(row.bytes.value()).ok_or(FAULT)?;
+            brief.values.extend(decode_values(values, wanted.get(row.shape).ok_or(FAULT)?)?);
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, places: impl Fn(&Shape) -> Vec<Place>) -> Vec<Wanted> {
+        self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect()
     }
 }
 

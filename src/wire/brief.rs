@@ -141,47 +141,118 @@ pub enum Place {
     Elsewhere,
 }
 
-/// The values at the wanted places.
+/// Places in the order in which they are read, each with its place in the answer.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    start: Vec<Known>,
+    places: Vec<(usize, usize)>,
+}
+
+impl Wanted {
+    /// Those places.
+    pub fn new(places: &[Place]) -> Self {
+        let start = |place: &Place| if *place == Place::Elsewhere { Known::Unsaid } else { Known::Nothing };
+        let at = |(slot, place): (usize, &Place)| if let Place::At(at) = place { Some((*at, slot)) } else { None };
+        let start = places.iter().map(start).collect();
+        let mut places: Vec<(usize, usize)> = places.iter().enumerate().filter_map(at).collect();
+        places.sort_unstable();
+        Self { start, places }
+    }
+}
+
+/// The values at the wanted places, in the order in which these were given.
 ///
 /// # Errors
 /// If the bytes are no values, or end before one of the places.
-pub fn decode_values(bytes: &[u8], wanted: &[Place]) -> Result<Vec<Known>, WireError> {
+pub fn decode_values(bytes: &[u8], wanted: &Wanted) -> Result<Vec<Known>, WireError> {
     const FAULT: WireError = WireError::Shape { what: "values", fault: "they end too early, or are of no known kind" };
-    let start = |place: &Place| if *place == Place::Elsewhere { Known::Unsaid } else { Known::Nothing };
-    let mut found: Vec<Known> = wanted.iter().map(start).collect();
-    let place = |place: &Place| if let Place::At(at) = place { Some(*at) } else { None };
-    let Some(last) = wanted.iter().filter_map(place).max() else { return Ok(found) };
+    let mut found = wanted.start.clone();
     let mut rest = bytes;
-    for at in 0..=last {
-        let (kind, after) = rest.split_first().ok_or(FAULT)?;
-        let (payload, after) = match *kind {
-            NOTHING | FALSE | TRUE | UNSAID => after.split_at_checked(0),
-            INT | FLOAT => after.split_at_checked(8),
-            TEXT => {
-                let (len, after) = after.split_first_chunk().ok_or(FAULT)?;
-                after.split_at_checked(usize::from(u16::from_le_bytes(*len)))
-            }
-            _ => None,
+    let mut next = 0;
+    // The last one that was read, which may be wanted twice.
+    let mut read: &[u8] = &[];
+    for (place, slot) in &wanted.places {
+        while next <= *place {
+            let (one, after) = split_value(rest).ok_or(FAULT)?;
+            read = one;
+            rest = after;
+            next += 1;
         }
-        .ok_or(FAULT)?;
-        rest = after;
-        for (wanted, found) in wanted.iter().zip(&mut found).filter(|(wanted, _)| **wanted == Place::At(at)) {
-            debug_assert_eq!(*wanted, Place::At(at));
-            *found = known(*kind, payload).ok_or(FAULT)?;
+        if let Some(found) = found.get_mut(*slot) {
+            *found = known(read).ok_or(FAULT)?;
         }
     }
     Ok(found)
 }
 
-fn known(kind: u8, payload: &[u8]) -> Option<Known> {
-    let value = match kind {
+/// The first value, with its kind, and what follows it.
+fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = match *bytes.first()? {
+        NOTHING | FALSE | TRUE | UNSAID => 1,
+        INT | FLOAT => 9,
+        TEXT => 3 + usize::from(u16::from_le_bytes([*bytes.get(1)?, *bytes.get(2)?])),
+        _ => return None,
+    };
+    bytes.split_at_checked(len)
+}
+
+fn known(bytes: &[u8]) -> Option<Known> {
+    let (kind, payload) = bytes.split_first()?;
+    let value = match *kind {
         NOTHING => return Some(Known::Nothing),
         UNSAID => return Some(Known::Unsaid),
         FALSE => Value::Bool(false),
         TRUE => Value::Bool(true),
         INT => Value::Int(i64::from_le_bytes(payload.try_into().ok()?)),
         FLOAT => Value::Float(f64::from_bits(u64::from_le_bytes(payload.try_into().ok()?))),
-        _ => Value::Str(str::from_utf8(payload).ok()?.to_owned()),
+        _ => Value::Str(str::from_utf8(payload.get(2..)?).ok()?.to_owned()),
     };
     Some(Known::Is(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn value() -> impl Strategy<Value = Option<Value>> {
+        prop_oneof![
+            Just(None),
+            any::<bool>().prop_map(|value| Some(Value::Bool(value))),
+            any::<i64>().prop_map(|value| Some(Value::Int(value))),
+            (-1e9..1e9f64).prop_map(|value| Some(Value::Float(value))),
+            ".{0,300}".prop_map(|value| Some(Value::Str(value))),
+            Just(Some(Value::List(Vec::new()))),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn wanted_values_come_back_in_any_order(
+            values in prop::collection::vec(value(), 1..12),
+            wanted in prop::collection::vec(prop_oneof![9 => (0..12usize).prop_map(Place::At), 1 => Just(Place::Nowhere), 1 => Just(Place::Elsewhere)], 0..9),
+        ) {
+            let mut bytes = Vec::new();
+            values.iter().for_each(|value| put(&mut bytes, value.as_ref()));
+            let expected = |place: &Place| match place {
+                Place::Nowhere => Some(Known::Nothing),
+                Place::Elsewhere => Some(Known::Unsaid),
+                Place::At(at) => values.get(*at).map(|value| match value {
+                    None => Known::Nothing,
+                    Some(Value::List(_)) => Known::Unsaid,
+                    Some(Value::Str(text)) if text.len() > MOST_TEXT => Known::Unsaid,
+                    Some(value) => Known::Is(value.clone()),
+                }),
+            };
+            let expected: Option<Vec<Known>> = wanted.iter().map(expected).collect();
+            prop_assert_eq!(decode_values(&bytes, &Wanted::new(&wanted)).ok(), expected);
+        }
+
+        #[test]
+        fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64), places in prop::collection::vec(0..20usize, 0..4)) {
+            let places: Vec<Place> = places.into_iter().map(Place::At).collect();
+            let _ = decode_values(&bytes, &Wanted::new(&places));
+            let _ = decode_shape(&bytes);
+        }
+    }
 }

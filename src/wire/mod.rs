@@ -15,7 +15,7 @@ mod pack;
 mod source;
 mod v1;
 
-pub use brief::{Known, Place, Shape, decode_shape, decode_values, encode_brief};
+pub use brief::{Known, Place, Shape, Wanted, decode_shape, decode_values, encode_brief};
 pub use chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory};
 pub use entry::{decode_entry, encode_entry};
 pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, write_event};

@@ -176,7 +176,7 @@ fn a_disk_that_is_full_at_any_moment_loses_nothing() {
             let (args, _) = prepare(&sandbox, kind, round);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let used: u64 = 4 + used_kib(&sandbox);
-            assert!(mount(&format!("remount,size={}k", used + 4 * draw.below(200))));
+            assert!(mount(&format!("remount,size={}k", used + 4 * draw.below(60))));
             let said = sandbox.run(&args);
             assert!(mount("remount,size=256m"));
             let told = format!("{}{}", said.out, said.err);

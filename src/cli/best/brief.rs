@@ -1,7 +1,7 @@
 //! The question with conditions, answered from what the indexes have of each attempt; records are read of those alone that are shown.
 
 use super::scan::{Asking, Question};
-use super::{Args, TIMES};
+use super::{Args, DEFAULT, TIMES};
 use crate::analysis::{Asked, Configuration, Contender, Measured};
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
@@ -37,14 +37,18 @@ pub(super) fn by_briefs(
     let metrics = TIMES.into_iter().chain([args.metric.as_str()]).map(str::to_owned);
     let metrics = metrics.chain(asking.at_least.iter().map(|(metric, _)| metric.clone()));
     let columns = Columns::read(reader, &args.model, fields.into_iter().collect(), metrics.collect())?;
-    let rows = briefs.ask(&columns.fields, &columns.metrics)?;
+    let rows = briefs.ask(&columns.fields)?;
     if rows.iter().flat_map(|row| &row.values).any(|value| matches!(value, Known::Unsaid)) {
         return Ok(Ok(None));
     }
     let columns = Rc::new(columns);
     let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns) };
-    let (trials, others): (Vec<_>, Vec<_>) =
+    let (mut trials, mut others): (Vec<_>, Vec<_>) =
         rows.into_iter().map(of_row).partition(|trial| condition.matches(&|name| trial.field(name)));
+    briefs.ask_more(trials.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
+    if is_held_against_any(reader, args)? {
+        briefs.ask_more(others.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
+    }
     if trials.is_empty() {
         return Ok(Ok(None));
     }
@@ -53,6 +57,14 @@ pub(super) fn by_briefs(
     let unit = unit(reader, args, &selected.trials)?;
     let question = Question { args, direction, selected: &selected, names: &asking, contender: &contender };
     Ok(question.answer(reader, unit).map(Some))
+}
+
+/// Whether a run may be asked about that does not meet the conditions.
+fn is_held_against_any(reader: &Reader<'_>, args: &Args) -> Result<bool, StoreError> {
+    Ok(match args.against.as_deref() {
+        Some(run) => run != "fastest",
+        None => reader.tags()?.contains_key(DEFAULT),
+    })
 }
 
 /// What is asked of each attempt.

@@ -93,6 +93,10 @@ fn filled(drawn: &[Drawn]) -> (tempfile::TempDir, Store) {
     let all: Vec<(Sealed, bool)> = (0u32..).zip(drawn).map(|(number, one)| (sealed(number, *one), one.6)).collect();
     store
         .write(|writer| {
+            if let Some((one, _)) = all.last() {
+                let (name, target) = ("default".to_owned(), Target::Run(one.run.id));
+                writer.note(&LogEntry { unix_ms: 0, change: Change::Tagged { name, target } })?;
+            }
             for (one, hidden) in &all {
                 let id = writer.seal(one, 0)?.id();
                 if *hidden {
