@@ -74,6 +74,27 @@ fn a_torn_tail_loses_only_itself() {
 }
 
 #[test]
+fn a_length_that_is_only_declared_takes_no_memory() {
+    let good = [MAGIC.as_slice(), &framed(&encode_entry(&opened()).unwrap())].concat();
+    for len in [u32::MAX, 1 << 31, u32::try_from(MAX_FRAME_BYTES).unwrap() + 1, u32::try_from(MAX_FRAME_BYTES).unwrap()]
+    {
+        let contents = parse(&[good.as_slice(), &len.to_le_bytes(), &[0; 60]].concat());
+        assert_eq!((contents.entries.len(), contents.torn_bytes), (1, 64), "{len}");
+    }
+    // A frame that is whole, in which a text says of itself that it has 2^60 bytes.
+    for kind in 0..20 {
+        let body = [vec![kind], vec![253], (1u64 << 60).to_le_bytes().to_vec()].concat();
+        let contents = parse(&[good.as_slice(), &framed(&body)].concat());
+        assert!(contents.entries.len() <= 2, "{kind}");
+    }
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(body.len()).unwrap();
+    [len.to_le_bytes().as_slice(), &crc32c::crc32c(body).to_le_bytes(), body].concat()
+}
+
+#[test]
 fn a_journal_of_a_newer_ledger_is_refused() {
     let (_dir, path) = written(&[]);
     let mut bytes = std::fs::read(&path).unwrap();
