@@ -57,13 +57,13 @@ pub(super) fn counted_edge(sensor: &Sensor, interval_s: f64, watts: f64, change:
 pub(super) fn missed(sensor: &Sensor, readings: &Readings) -> f64 {
     let interval_s = seconds(readings.interval_ns());
     let renewed_s = interval_s.max(sensor.period.seconds);
-    let seen = (sensor.window_s() / renewed_s).clamp(0.0, 1.0);
+    let seen = ((sensor.window_s() - sensor.window.half_width) / renewed_s).clamp(0.0, 1.0);
     // Readings that come faster than updates show each of them several times: they are no more draws than these are.
     let repeated = if interval_s > 0.0 { (renewed_s / interval_s).max(1.0) } else { 1.0 };
     (1.0 - seen).sqrt() * repeated
 }
 
-/// The same for a counter that does not see all of the time between two ticks.
+/// The same for a counter that clearly does not see all of the time between two ticks.
 pub(super) fn missed_by_counter(sensor: &Sensor) -> f64 {
     let seen = (sensor.window_s() + sensor.window.half_width) / sensor.period.seconds;
     (1.0 - seen.clamp(0.0, 1.0)).sqrt()
