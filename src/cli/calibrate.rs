@@ -2,6 +2,7 @@
 
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
+use super::run::shim;
 use super::trainer::has_load;
 use super::watch::Interruption;
 use crate::analysis::{Calibration, Sensor};
@@ -68,7 +69,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         program => Load::Program(program.to_vec()),
     };
-    let (shim, interruption) = (super::run::shim()?, Interruption::install()?);
+    let (shim, interruption) = (shim()?, Interruption::install()?);
     let mut all = Vec::new();
     for gpu in &chosen {
         let (index, name, seconds) = (gpu.index, &gpu.name, args.seconds);
