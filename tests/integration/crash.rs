@@ -45,7 +45,10 @@ fn killed_at_any_moment_the_sweep_goes_on_where_it_was() {
         assert!(sandbox.journals().is_empty(), "left over: {:?}", sandbox.journals());
         sealed = now;
     }
-    sandbox.json(&["verify"], 0);
+    // On a busy machine every kill may have come before there was a ledger.
+    if !sealed.is_empty() {
+        sandbox.json(&["verify"], 0);
+    }
     let plan = sandbox.json(&["run", "m.toml", "--dry-run"], 0);
     let missing: i64 = plan["runs"].as_array().unwrap().iter().map(|run| run["missing"].as_i64().unwrap()).sum();
     assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], missing);
