@@ -9,7 +9,7 @@ use crate::analysis::statistic::{CONFIDENCE, number};
 /// The load has to explain that much of the readings' variance.
 const EXPLAINED: f64 = 0.7;
 /// A filter has to leave so much less of the squares than a window, or it is a window.
-const CLEARLY_LESS: f64 = 0.9;
+const CLEARLY_LESS: f64 = 0.75;
 /// Longer windows and delays are not looked for, in seconds.
 const LONGEST_S: f64 = 2.0;
 /// How early a sensor may seem to answer: clocks of readings and of loads are not read in the same moment.
