@@ -25,6 +25,10 @@ pub struct Limits {
 pub const LIMITS: Limits =
     Limits { step: Duration::from_secs(6), first: Duration::from_secs(900), last: Duration::from_secs(30) };
 
+/// From so many values on, 256 MiB, sums are hidden behind the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
+/// (`docs/measurements/2026-11-22-h200-overlap.md`).
+const WORTH: usize = 64 << 20;
+
 /// A step may take so many times as long as the longest one before it.
 const PATIENCE: u32 = 4;
 
@@ -72,7 +76,8 @@ impl Team {
     /// A rank that shares tensors of these lengths with others.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
         let buckets = buckets(lengths, MOST);
-        let groups = reducer.early().then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
+        let worth = reducer.early() && lengths.iter().sum::<usize>() >= WORTH;
+        let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
         Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets, groups, pipelined: false }
     }
 
