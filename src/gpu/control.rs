@@ -277,8 +277,9 @@ impl Gpus {
         });
         done.map_err(|error| match error {
             NvmlError::NoPermission => ChangeError::NoPermission,
-            // These are found before anything is changed.
+            // These are found before anything is changed; an old driver does not know the call, or its arguments.
             known @ (NvmlError::InvalidArg
+            | NvmlError::FunctionNotFound
             | NvmlError::NotSupported
             | NvmlError::NotFound
             | NvmlError::Uninitialized
