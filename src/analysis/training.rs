@@ -18,8 +18,10 @@ pub fn warmup_steps(steps: usize) -> usize {
 }
 
 /// The first step from which on so many step times in a row have a coefficient of variation of at most `cv`; none where there is none.
-pub(super) fn steady_from(durations_ns: &[u64], cv: f64, over: usize) -> Option<usize> {
-    let is_steady = |window: &[u64]| {
+/// Of some steps nobody knows how long they took: these are in no such row.
+pub(super) fn steady_from(durations_ns: &[Option<u64>], cv: f64, over: usize) -> Option<usize> {
+    let is_steady = |window: &[Option<u64>]| {
+        let Some(window) = window.iter().copied().collect::<Option<Vec<u64>>>() else { return false };
         let n = number(window.len());
         let mean = window.iter().map(|ns| real(*ns)).sum::<f64>() / n;
         let squares: f64 = window.iter().map(|ns| (real(*ns) - mean).powi(2)).sum();
@@ -92,7 +94,7 @@ impl Training {
             Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
-        let durations: Vec<u64> = laps.iter().map_while(|lap| lap.duration_ns).collect();
+        let durations: Vec<Option<u64>> = laps.iter().map(|lap| lap.duration_ns).collect();
         let (warmup, steady) = match observed.bounds.steady {
             None => (warmup_steps(laps.len()), None),
             Some((cv, over)) => match steady_from(&durations, cv, over) {

@@ -166,8 +166,14 @@ impl Evidence<'_> {
     }
 
     fn power_limit(&self, rank: u32) -> Option<String> {
+        let had = self.fact(rank, "power_limit_w");
+        if let Some((had, after)) = had.zip(self.fact(rank, "power_limit_after_w"))
+            && (had - after).abs() >= 0.5
+        {
+            return Some(format!("power limit: GPU {rank} had {had} W at the beginning and {after} W at the end"));
+        }
         let asked = self.bounds.power_limit_w?;
-        match self.fact(rank, "power_limit_w") {
+        match had {
             Some(had) if (had - asked).abs() < 0.5 => None,
             Some(had) => Some(format!("power limit: {asked} W were asked for, and GPU {rank} had {had} W")),
             None => Some(format!("power limit: {asked} W were asked for, and what GPU {rank} had was not read")),
@@ -232,7 +238,9 @@ impl Evidence<'_> {
 
     fn left_set(&self) -> Option<String> {
         let file = self.facts.get("hardware.left_set").and_then(Value::as_str)?;
-        Some(format!("settings of others: `{file}` says that another attempt has set a GPU of this one"))
+        Some(format!(
+            "settings of others: `{file}` says that another attempt has set a GPU of this one, or cannot be read"
+        ))
     }
 
     fn foreign(&self) -> Option<String> {
@@ -249,6 +257,9 @@ impl Evidence<'_> {
         };
         let all: Vec<(u32, Option<f64>)> = (0..self.gpus).map(|rank| (rank, first(rank))).collect();
         let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
+        // Whoever waited knows it from the moment in which it went on: a degree more a second later is the card's own noise.
+        let waited = self.facts.get("protocol.start_c").and_then(Value::as_float).is_some_and(|c| c <= bound);
+        let told = told.filter(|_| !waited);
         if let Some((rank, hottest)) = told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound) {
             return Some(format!(
                 "hot start: GPU {rank} began at {hottest} °C, and the protocol asks for {bound} °C at most"

@@ -219,6 +219,11 @@ impl<'a> Looking<'a> {
                 entries.push(fact(&format!("gpu.{rank}.ecc_{kind}_errors"), whole(grown)));
             }
         }
+        for rank in 0..self.ranks {
+            // Whoever has changed it meanwhile has changed what is measured.
+            let limit = self.meter.as_mut().and_then(|meter| meter.power_limit_w(rank));
+            entries.extend(limit.map(|watts| fact(&format!("gpu.{rank}.power_limit_after_w"), watts.into())));
+        }
         let swapped = self.swapped.zip(machine::swapped_in_pages());
         entries
             .extend(swapped.map(|(before, after)| fact("host.swapped_in_pages", whole(after.saturating_sub(before)))));

@@ -129,6 +129,13 @@ impl<'a> Meter<'a> {
         Some([count(MemoryError::Corrected)?, count(MemoryError::Uncorrected)?])
     }
 
+    /// The power limit of the GPU of a rank, in watts; none where NVML does not tell.
+    pub fn power_limit_w(&mut self, rank: u32) -> Option<f64> {
+        let card = usize::try_from(rank).ok().and_then(|rank| self.cards.get_mut(rank))?;
+        let device = card.device(self.gpus, &mut self.timer).ok()?;
+        self.timer.time("facts", || device.power_management_limit()).0.ok().map(|mw| f64::from(mw) / 1e3)
+    }
+
     /// What NVML cost so far: the number of its calls and their time, by kind, as `telemetry.nvml.<kind>.calls` and `.ns`; and
     /// `telemetry.gpu.secondary_every`: at one look in so many the quantities are read that are not part of the batched call.
     pub fn cost(&self) -> Table {

@@ -164,3 +164,14 @@ proptest! {
         prop_assert_eq!(phases.last().unwrap(), before.last().unwrap());
     }
 }
+
+#[test]
+fn steps_of_unknown_length_are_in_no_steady_row() {
+    let even = |from: usize, len: usize| (0..len).map(move |step| (step >= from).then_some(10)).collect::<Vec<_>>();
+    assert_eq!(steady_from(&even(0, 10), 0.05, 10), Some(0));
+    assert_eq!(steady_from(&even(1, 11), 0.05, 10), Some(1), "the first one of a worker that states no durations");
+    assert_eq!(steady_from(&even(1, 10), 0.05, 10), None);
+    let mut gap = even(0, 30);
+    gap[5] = None;
+    assert_eq!(steady_from(&gap, 0.05, 10), Some(6));
+}

@@ -102,7 +102,22 @@ fn a_card_at_the_limit_that_was_asked_for_may_miss_its_clock() {
 #[test]
 fn what_another_attempt_has_set_is_a_reason() {
     let told = reasons(&[], &[("hardware.left_set", "/r/a.json".into())], vec![]);
-    assert_eq!(told, ["settings of others: `/r/a.json` says that another attempt has set a GPU of this one"]);
+    assert_eq!(
+        told,
+        ["settings of others: `/r/a.json` says that another attempt has set a GPU of this one, or cannot be read"]
+    );
+}
+
+#[test]
+fn a_limit_that_was_changed_meanwhile_is_a_reason() {
+    let told = |config: &[(&str, i64)], after: f64| {
+        let facts = [("gpu.0.power_limit_w", 300.0.into()), ("gpu.0.power_limit_after_w", after.into())];
+        of_cell(config, true, &[], &facts, vec![])
+    };
+    let changed = ["power limit: GPU 0 had 300 W at the beginning and 500 W at the end"];
+    assert_eq!(told(&[("power_limit_w", 300)], 500.0), changed);
+    assert_eq!(told(&[], 500.0), changed, "whatever was asked for");
+    assert_eq!(told(&[("power_limit_w", 300)], 300.2), [""; 0]);
 }
 
 #[test]
@@ -119,6 +134,9 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
         reasons(cool, &[], vec![temperature(46.0)]),
         ["hot start: GPU 0 began at 46 °C, and the protocol asks for 45 °C at most"]
     );
+    let waited = |start_c: f64| reasons(cool, &[("protocol.start_c", start_c.into())], vec![temperature(46.0)]).len();
+    assert_eq!((waited(45.0), waited(46.0)), (0, 1), "it waited until it was cool; it waited in vain");
+    assert_eq!(reasons(cool, &[("protocol.start_c", 45.0.into())], vec![]).len(), 1, "of another card, maybe");
     let protocol = |seconds: f64, readings: i64| {
         let bounds = [("protocol.min_window_s", seconds.into()), ("protocol.min_readings", Value::Int(readings))];
         reasons(&bounds, &[], vec![power()])
