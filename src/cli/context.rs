@@ -78,13 +78,19 @@ pub(super) fn restore() -> Vec<Restored> {
     for one in &found {
         match one {
             Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
-            Restored::Forgotten(_) | Restored::Held(_) => {}
+            Restored::Forgotten(_) | Restored::Unasked(_) | Restored::Held(_) => {}
             Restored::Elsewhere(path) => {
                 let path = path.display();
                 say(&format!(
                     "note: `{path}` names GPUs of another machine (a command there undoes what is set on them)"
                 ));
             }
+            Restored::Unreadable { why, is_old: true, .. } => say(&format!(
+                "note: {why}; it is older than this machine's start, so that nothing here is set as it says (remove it, unless it is another machine's)"
+            )),
+            Restored::Unreadable { why, .. } => say(&format!(
+                "warning: {why}, and GPUs may be set as it says (look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove it, if no newer ledger is at work)"
+            )),
             Restored::Failed(path, why) => say(&format!(
                 "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",
                 path.display()

@@ -23,7 +23,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let failed = args.restore && context::restore().iter().any(|one| matches!(one, Restored::Failed(..)));
+    let failed = args.restore
+        && context::restore()
+            .iter()
+            .any(|one| matches!(one, Restored::Failed(..) | Restored::Unreadable { is_old: false, .. }));
     let library_path = environment::var("LD_LIBRARY_PATH");
     let cuda_path = environment::var("CUDA_PATH");
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());

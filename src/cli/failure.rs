@@ -24,7 +24,7 @@ pub mod exit {
     pub const NOT_REPRODUCED: u8 = 5;
     /// Slurm refused, or cannot be asked.
     pub const SCHEDULER: u8 = 7;
-    /// Another process keeps the ledger busy; try again.
+    /// Another process keeps the ledger busy, or a GPU whose settings were to be changed; try again.
     pub const BUSY: u8 = 75;
     /// It was interrupted, and what it did is recorded.
     pub const INTERRUPTED: u8 = 130;
@@ -139,6 +139,7 @@ impl From<EngineError> for Failure {
         match error {
             EngineError::Store(error) => error.into(),
             EngineError::Bind(error) => error.into(),
+            EngineError::Hold(ref hold) if hold.passes() => Self::new(exit::BUSY, error),
             EngineError::Hold(_) => Self::new(exit::USAGE, error),
             EngineError::Unsealed { ref source, .. } if matches!(**source, StoreError::Busy { .. }) => {
                 Self::new(exit::BUSY, error)

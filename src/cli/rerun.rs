@@ -192,7 +192,7 @@ fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Resu
     let watcher = Watcher::new(times);
     let interruption = Interruption::install()?;
     let shim = shim()?;
-    let sweep = Sweep { store, facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1 };
+    let sweep = Sweep { store, facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };
     let mut report = sweep.run(planned);
     watcher.finish();
     if let Some((_, error)) = report.troubled.pop() {

@@ -82,6 +82,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             watch: &watcher,
             stop: &interruption,
             jobs: usize::from(args.jobs),
+            canary: true,
         };
         let report = sweep.run(planned.clone());
         watcher.finish();
@@ -353,8 +354,10 @@ fn best_of_each(
 fn code(report: &SweepReport) -> u8 {
     if report.interrupted {
         exit::INTERRUPTED
-    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
+    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(error) if !error.passes())) {
         exit::USAGE
+    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
+        exit::BUSY
     } else if !report.troubled.is_empty() {
         exit::LEDGER
     } else if report.any_failed() {

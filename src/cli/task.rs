@@ -9,7 +9,7 @@ use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
-use crate::engine::{self, Bound, Cause, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
+use crate::engine::{self, Bound, Cause, EngineError, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
 use crate::host::signals::Forewarning;
 use crate::host::{clock, environment, files, slurm};
 use crate::manifest::Program;
@@ -257,15 +257,22 @@ impl Run<'_> {
         let mut facts = facts.clone();
         facts.insert("slurm.cell".to_owned(), member.id.to_string().into());
         let watch = TaskWatch::new(self.spooler, member.id, self.job, left.attempts);
-        let sweep = Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: self.stop, jobs: 1 };
+        let sweep =
+            Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: self.stop, jobs: 1, canary: false };
         let cause = Cause::Repeat(left.attempts);
         let report = sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause }]);
         watch.watcher.finish();
         let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();
         self.executed += ended;
-        let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.is_empty() {
+        // What this node refuses to set is no fault of the ledger's.
+        let is_refusal = |error: &EngineError| matches!(error, EngineError::Hold(_));
+        let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| error.to_string());
+        let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.iter().all(|(_, error)| is_refusal(error)) {
             Came::Troubled
+        } else if refused.is_some() {
+            self.note(member.id, |told| (told.state, told.reason) = (CellState::Refused, refused));
+            return Ok(Came::Failed);
         } else if ended < left.attempts {
             Came::Interrupted
         } else if report.any_failed() || tally.failed > 0 {

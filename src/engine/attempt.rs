@@ -71,6 +71,11 @@ pub fn execute(
     if is_claimed(&store.journals(), bound)? {
         return Ok(Attempted::Elsewhere);
     }
+    let asked = bound.settings_to_make();
+    let unneeded = || if asked.is_some() { unneeded(store, bound, wanted, shim) } else { Ok(None) };
+    if let Some(came) = unneeded()? {
+        return Ok(came);
+    }
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
@@ -78,17 +83,15 @@ pub fn execute(
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
     }
-    let asked = bound.settings_to_make();
-    if asked.is_some()
-        && let Some(came) = unneeded(store, bound, wanted, shim)?
-    {
+    if let Some(came) = unneeded()? {
         return Ok(came);
     }
     // Set before it is watched, and watched before it is claimed: the windows of an attempt begin with its claim.
-    let hold = match asked.map(|asked| Hold::take(bound, asked, shim)).transpose()? {
+    let hold = match asked.map(|asked| Hold::take(bound, asked, shim, stop)).transpose()? {
         None => None,
         Some(Taken::Held(hold)) => Some(*hold),
         Some(Taken::Elsewhere) => return Ok(Attempted::Elsewhere),
+        Some(Taken::Stopped) => return Ok(Attempted::Stopped),
     };
     let watched = Watched {
         hz: bound.telemetry_hz(),
@@ -112,12 +115,7 @@ pub fn execute(
     supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());
     supervision.hold = hold;
     supervision.keep(facts_of(cooled));
-    if asked.is_none()
-        && let Some(left) = left_on(&shim.restore, &bound.gpus)
-    {
-        let fact = ("hardware.left_set".to_owned(), left.display().to_string().into());
-        supervision.keep(facts_of([fact].into()));
-    }
+    supervision.keep_left(bound, shim);
     watch.see(Seen::Begun(bound));
     supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
     drop(kernels);
@@ -233,6 +231,13 @@ impl Supervision {
         entries.iter().for_each(|entry| self.fold.take(entry));
     }
 
+    /// Takes down whether others have set a card of an attempt that sets nothing.
+    fn keep_left(&mut self, bound: &Bound, shim: &Shim) {
+        let left = if bound.settings_to_make().is_none() { left_on(&shim.restore, &bound.gpus) } else { None };
+        let fact = left.map(|left| ("hardware.left_set".to_owned(), left.display().to_string().into()));
+        self.keep(facts_of(fact.into_iter().collect()));
+    }
+
     fn run(
         &mut self,
         bound: &Bound,
@@ -256,6 +261,7 @@ impl Supervision {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
+                self.release();
                 let reason = format!("the worker could not be started: {error}");
                 self.end(Outcome::Failed { reason }, None, None, Moment::now());
                 return;
@@ -301,8 +307,8 @@ impl Supervision {
         self.take(rest, watch);
         let last = sampler.map(|sampler| sampler.finish(TELEMETRY_GRACE)).unwrap_or_default();
         self.keep(last);
-        let released = self.hold.take().map(Hold::release).unwrap_or_default();
-        self.keep(released);
+        self.release();
+        self.keep_left(bound, shim);
         if let Some(kernels) = kernels {
             // Once a run came to its end, all its kernels have been chosen.
             let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };
@@ -317,6 +323,12 @@ impl Supervision {
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);
         self.end(outcome, Some(exit), cpu_ns, ended);
+    }
+
+    /// Gives the cards back, and keeps what went wrong with that.
+    fn release(&mut self) {
+        let released = self.hold.take().map(Hold::release).unwrap_or_default();
+        self.keep(released);
     }
 
     fn take(&mut self, entries: Vec<Entry>, watch: &dyn Watch) {

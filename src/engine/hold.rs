@@ -11,23 +11,29 @@
 //! Locks of the cards keep two of them from doing it at once. Cards forget what was set when the machine starts anew, so that files of
 //! an earlier boot are only removed.
 
-use super::EngineError;
 use super::bind::Bound;
 use super::pending::{Pending, Unmade};
 use super::place::{Locks, Place};
 use super::restore::{Restored, start_watcher, undo_left};
 use super::worker::Shim;
+use super::{EngineError, Stop};
 use crate::gpu::{GpuInfo, Gpus, Settings};
 use crate::record::{Entry, Table};
 use std::path::PathBuf;
 use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// Processes of the attempt before may take so long to be gone from a card: the driver frees their memory after they were killed.
+const DYING: Duration = Duration::from_secs(10);
+/// How often a card is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What a cell asks for cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// Nobody who may do it is there.
     #[error(
-        "{change} on GPU {gpu} is refused: {why} (run as root, start zeusd, or give --observe-only, which sets nothing and marks attempts at other settings as tainted)"
+        "{change} on GPU {gpu} is refused: {why} (run as root, or start zeusd; `ledger run --observe-only` sets nothing, and marks attempts at other settings as tainted)"
     )]
     NoPrivilege {
         /// What was tried.
@@ -83,6 +89,16 @@ pub enum HoldError {
     /// The driver's library does not answer.
     #[error("nothing is set on the GPUs: {0} (`ledger doctor` says more)")]
     Silent(String),
+    /// A file may say what is set on the card, and cannot be read.
+    #[error(
+        "nothing is set on GPU {gpu}: {why}, and may name it (look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work)"
+    )]
+    Unreadable {
+        /// The card's number.
+        gpu: u32,
+        /// Which file, and why.
+        why: String,
+    },
     /// An earlier attempt's settings are still there.
     #[error(
         "nothing is set on GPU {gpu}: what an earlier attempt has set is still there: {why} (`ledger doctor --restore` tries again)"
@@ -93,6 +109,13 @@ pub enum HoldError {
         /// Why it could not be undone.
         why: String,
     },
+}
+
+impl HoldError {
+    /// Whether it passes by itself: somebody else is there now.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::InUse { .. })
+    }
 }
 
 /// The settings of an attempt, held until it is over.
@@ -111,11 +134,13 @@ pub(super) enum Taken {
     Held(Box<Hold>),
     /// Another living process has set one of the cards.
     Elsewhere,
+    /// It was told to stop before it began.
+    Stopped,
 }
 
 impl Hold {
     /// Sets the cards of a run.
-    pub(super) fn take(bound: &Bound, asked: Settings, shim: &Shim) -> Result<Taken, EngineError> {
+    pub(super) fn take(bound: &Bound, asked: Settings, shim: &Shim, stop: &dyn Stop) -> Result<Taken, EngineError> {
         let place = &shim.restore;
         place.make()?;
         let ours = |uuid: &str| bound.gpus.iter().any(|gpu| gpu.uuid == uuid);
@@ -131,12 +156,17 @@ impl Hold {
             let gpu = match card {
                 Ok(None) => continue,
                 Ok(Some(card)) => card.gpu.index,
-                Err(_) => bound.gpus.first().map_or(0, |gpu| gpu.index),
+                Err(_) if !path.exists() || Pending::is_of_earlier_boot(&path) => continue,
+                Err(why) => {
+                    let gpu = bound.gpus.first().map_or(0, |gpu| gpu.index);
+                    return Err(HoldError::Unreadable { gpu, why: why.clone() }.into());
+                }
             };
             let others: Vec<String> = found.iter().flat_map(Pending::uuids).filter(|uuid| !ours(uuid)).collect();
             let Some(_others) = place.lock(others.iter().map(String::as_str))? else { return Ok(Taken::Elsewhere) };
             match undo_left(&path, Ok(&gpus))? {
                 Some(Restored::Failed(_, why)) => return Err(HoldError::Unrestored { gpu, why }.into()),
+                Some(Restored::Unreadable { why, .. }) => return Err(HoldError::Unreadable { gpu, why }.into()),
                 Some(Restored::Elsewhere(path)) => {
                     let why = format!("`{}` names it, but no GPU that is here", path.display());
                     return Err(HoldError::Unrestored { gpu, why }.into());
@@ -144,13 +174,15 @@ impl Hold {
                 _ => {}
             }
         }
-        for gpu in &bound.gpus {
-            // What cannot be asked is not known to be free.
-            match gpus.compute_processes(&gpu.uuid).map(|pids| pids.first().copied()) {
-                Ok(None) => {}
-                Ok(Some(pid)) => return Err(HoldError::InUse { gpu: gpu.index, pid }.into()),
-                Err(why) => return Err(HoldError::Unseen { gpu: gpu.index, why }.into()),
+        let since = Instant::now();
+        while let Some((gpu, pid)) = in_use(bound, &gpus)? {
+            if stop.asked() > 0 {
+                return Ok(Taken::Stopped);
             }
+            if since.elapsed() >= DYING {
+                return Err(HoldError::InUse { gpu, pid }.into());
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
         let pending = Pending::new(&gpus, &bound.gpus, devices.len(), asked)?;
         let file = pending.write_new(place)?;
@@ -207,14 +239,10 @@ impl Hold {
     /// What there is to say of it.
     fn undo(&mut self) -> Vec<String> {
         let Some(locks) = self.locks.take() else { return Vec::new() };
-        let (mut told, undone) = self.pending.undo(&self.gpus);
+        let (mut told, undone) = self.pending.undo(&self.gpus, &self.file);
         let wrong = match undone {
             Ok(()) => std::fs::remove_file(&self.file).err().map(|error| error.to_string()),
-            Err(why) => {
-                // What was undone is not to be undone again; without that it is, which does no harm to a limit.
-                let _ = self.pending.write(&self.file);
-                Some(why)
-            }
+            Err(why) => Some(why),
         };
         drop(locks);
         // The end of the pipe is the watcher's sign; it finds nothing to do, or tries once more.
@@ -236,16 +264,28 @@ impl Drop for Hold {
     }
 }
 
-/// Whether another living process has set one of these cards.
-pub(super) fn is_busy(place: &Place, gpus: &[GpuInfo]) -> Result<bool, HoldError> {
-    Ok(place.folder().is_dir() && place.lock(gpus.iter().map(|gpu| gpu.uuid.as_str()))?.is_none())
+/// A card of the run on which somebody computes, and who. What cannot be asked is not known to be free.
+fn in_use(bound: &Bound, gpus: &Gpus) -> Result<Option<(u32, u32)>, HoldError> {
+    for gpu in &bound.gpus {
+        let pids = gpus.compute_processes(&gpu.uuid);
+        let pids = pids.map_err(|why| HoldError::Unseen { gpu: gpu.index, why })?;
+        if let Some(pid) = pids.first() {
+            return Ok(Some((gpu.index, *pid)));
+        }
+    }
+    Ok(None)
 }
 
-/// The file that says that one of these cards is set, by another attempt or by one that left it so.
+/// Whether another living process has set one of these cards.
+pub(super) fn is_busy(place: &Place, gpus: &[GpuInfo]) -> Result<bool, HoldError> {
+    place.is_busy(gpus.iter().map(|gpu| gpu.uuid.as_str()))
+}
+
+/// The file that says that one of these cards is set, by another attempt or by one that left it so. One that cannot be read may say it.
 pub(super) fn left_on(place: &Place, gpus: &[GpuInfo]) -> Option<PathBuf> {
-    let names = |path: &PathBuf| {
-        let found = Pending::read(path);
-        found.is_ok_and(|found| found.cards.iter().any(|card| gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid)))
+    let names = |path: &PathBuf| match Pending::read(path) {
+        Ok(found) => found.cards.iter().any(|card| gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid)),
+        Err(_) => !gpus.is_empty() && path.exists() && !Pending::is_of_earlier_boot(path),
     };
     place.files().unwrap_or_default().into_iter().find(names)
 }

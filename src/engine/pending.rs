@@ -4,7 +4,7 @@ use super::HoldError;
 use super::place::Place;
 use super::zeusd::Zeusd;
 use crate::gpu::{Change, ChangeError, GpuInfo, Gpus, Settings};
-use crate::host::{HostError, files, owner};
+use crate::host::{HostError, files, machine, owner};
 use crate::record::{Table, Value};
 use crate::wire::{from_json, to_json_text};
 use std::path::{Path, PathBuf};
@@ -93,9 +93,10 @@ impl Pending {
         }
     }
 
-    /// Undoes all that was made, as far as it can be undone, and forgets that. Gives what there is to say of it; an error is the first
+    /// Undoes all that was made, as far as it can be undone, and forgets that, in the file too: what is undone is not undone again, on a
+    /// card that somebody else may have set since. Gives what there is to say of it; an error is the first
     /// thing that could not be undone.
-    pub(super) fn undo(&mut self, gpus: &Gpus) -> (Vec<String>, Result<(), String>) {
+    pub(super) fn undo(&mut self, gpus: &Gpus, file: &Path) -> (Vec<String>, Result<(), String>) {
         let (mut told, mut wrong) = (Vec::new(), Ok(()));
         for at in 0..self.cards.len() {
             let card = self.cards[at].clone();
@@ -122,7 +123,13 @@ impl Pending {
                     _ => self.make(gpus, at, change).map_err(|unmade| unmade.why.to_string()),
                 };
                 match undone {
-                    Ok(()) => self.cards[at].made.forget(change),
+                    Ok(()) => {
+                        self.cards[at].made.forget(change);
+                        if self.cards.iter().any(|card| card.made != Settings::default()) {
+                            // Without that it is undone twice, which does no harm to a limit.
+                            let _ = self.write(file);
+                        }
+                    }
                     Err(why) => wrong = wrong.and(Err(why)),
                 }
             }
@@ -148,6 +155,12 @@ impl Pending {
         let value = from_json(&text).ok();
         let found = value.as_ref().and_then(Self::of_value);
         found.ok_or_else(|| format!("`{}` is damaged or of a newer ledger", file.display()))
+    }
+
+    /// Whether a file that cannot be read was written before this machine started: no card here is set as it says.
+    pub(super) fn is_of_earlier_boot(file: &Path) -> bool {
+        let written = std::fs::symlink_metadata(file).and_then(|found| found.modified()).ok();
+        written.zip(machine::booted()).is_some_and(|(written, booted)| written < booted)
     }
 
     fn to_value(&self) -> Value {

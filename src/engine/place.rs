@@ -7,15 +7,20 @@
 
 use super::HoldError;
 use crate::host::{environment, files, process};
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Where a user's folder is made, and all users' locks.
+const OF_ALL: &str = "/var/tmp";
 
 /// A folder of pending files and locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     folder: PathBuf,
+    /// Where all users of the machine lock its cards, besides.
+    of_all: Option<PathBuf>,
 }
 
 /// Cards that nobody else sets as long as this lives.
@@ -24,17 +29,26 @@ pub(super) struct Locks {
 }
 
 impl Place {
-    /// `$LEDGER_RESTORE`, else a folder of this user's in `/var/tmp`, which outlives jobs.
+    /// `$LEDGER_RESTORE`, else a folder of this user's in `/var/tmp`, which outlives jobs, and locks there that all users share.
     pub fn usual() -> Self {
-        let named = environment::var("LEDGER_RESTORE").map(PathBuf::from);
-        Self {
-            folder: named.unwrap_or_else(|| format!("/var/tmp/ledger-restore-{}", process::effective_user()).into()),
+        match environment::var("LEDGER_RESTORE") {
+            Some(named) => Self::at(named),
+            None => Self {
+                folder: format!("{OF_ALL}/ledger-restore-{}", process::effective_user()).into(),
+                of_all: Some(OF_ALL.into()),
+            },
         }
     }
 
     /// The one in that folder.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self { folder: folder.into(), of_all: None }
+    }
+
+    /// The one that a file of it lies in.
+    pub(super) fn of(file: &Path) -> Option<Self> {
+        let (folder, usual) = (file.parent()?, Self::usual());
+        Some(if usual.folder == folder { usual } else { Self::at(folder) })
     }
 
     /// The folder.
@@ -44,6 +58,9 @@ impl Place {
 
     /// Makes it, for this user alone.
     pub(super) fn make(&self) -> Result<(), HoldError> {
+        if self.folder.is_relative() {
+            return self.exists().map(drop);
+        }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         made.map_err(|error| self.fault(&error.to_string()))?;
         self.exists().map(drop)
@@ -51,6 +68,9 @@ impl Place {
 
     /// Whether it is there. What others could have written there is not to be trusted: it decides what is set on cards, maybe by root.
     fn exists(&self) -> Result<bool, HoldError> {
+        if self.folder.is_relative() {
+            return Err(self.fault("a relative path is another folder in each directory"));
+        }
         let found = match std::fs::symlink_metadata(&self.folder) {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -65,21 +85,49 @@ impl Place {
         Ok(true)
     }
 
+    /// Whether another process has one of these cards. Makes nothing.
+    pub(super) fn is_busy<'a>(&self, uuids: impl IntoIterator<Item = &'a str>) -> Result<bool, HoldError> {
+        Ok(self.exists()? && self.lock_there(uuids, false)?.is_none())
+    }
+
     /// Locks cards; none if another process has one of them.
     pub(super) fn lock<'a>(&self, uuids: impl IntoIterator<Item = &'a str>) -> Result<Option<Locks>, HoldError> {
+        self.lock_there(uuids, true)
+    }
+
+    fn lock_there<'a>(
+        &self,
+        uuids: impl IntoIterator<Item = &'a str>,
+        makes: bool,
+    ) -> Result<Option<Locks>, HoldError> {
         let mut locked = Vec::new();
+        if !self.exists()? {
+            return Err(self.fault("it is not there any more"));
+        }
         for uuid in uuids {
             let name: String = uuid.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-            let path = self.folder.join(format!("{name}.lock"));
-            let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-            let file = open.map_err(|error| self.fault(&error.to_string()))?;
-            match file.try_lock() {
-                Ok(()) => locked.push(file),
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) => return Err(self.fault(&error.to_string())),
+            let fault = |error: std::io::Error| self.fault(&error.to_string());
+            let own = self.own_lock(&format!("{name}.lock"), makes).map_err(fault)?;
+            let of_all = self.of_all.as_ref().map(|folder| folder.join(format!("ledger-gpu-{name}.lock")));
+            let of_all = of_all.map(|path| lock_of_all(&path, makes)).transpose().map_err(fault)?.flatten();
+            for file in own.into_iter().chain(of_all) {
+                match file.try_lock() {
+                    Ok(()) => locked.push(file),
+                    Err(TryLockError::WouldBlock) => return Ok(None),
+                    Err(TryLockError::Error(error)) => return Err(fault(error)),
+                }
             }
         }
         Ok(Some(Locks { _files: locked }))
+    }
+
+    fn own_lock(&self, name: &str, makes: bool) -> std::io::Result<Option<File>> {
+        let path = self.folder.join(name);
+        let Some(file) = files::open_lock(&path, makes.then_some(0o600))? else { return Ok(None) };
+        if !is_ours(&file.metadata()?) {
+            return Err(std::io::Error::other(format!("`{}` is somebody else's", path.display())));
+        }
+        Ok(Some(file))
     }
 
     /// The files of what has to be undone. Those of others are passed over.
@@ -98,6 +146,17 @@ impl Place {
     }
 }
 
+/// Opens the lock of a card that all users share: whoever makes it lets all others read it, which is enough to lock it.
+fn lock_of_all(path: &Path, makes: bool) -> std::io::Result<Option<File>> {
+    let Some(file) = files::open_lock(path, makes.then_some(0o644))? else { return Ok(None) };
+    let found = file.metadata()?;
+    // The process's mask may have kept others from it.
+    if found.uid() == process::effective_user() && found.mode() & 0o044 != 0o044 {
+        file.set_permissions(Permissions::from_mode(0o644))?;
+    }
+    Ok(Some(file))
+}
+
 fn is_ours(found: &Metadata) -> bool {
     [process::effective_user(), 0].contains(&found.uid())
 }
@@ -105,7 +164,7 @@ fn is_ours(found: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_card_is_locked_once_and_free_again_afterwards() {
@@ -131,10 +190,59 @@ mod tests {
         std::fs::write(folder.join("a.json"), "").unwrap();
         symlink(folder.join("a.json"), folder.join("b.json")).unwrap();
         assert_eq!(place.files().unwrap(), [folder.join("a.json")], "links are passed over");
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(place.files().unwrap_err().to_string().contains("others may write there"));
         let link = dir.path().join("link");
         symlink(&folder, &link).unwrap();
         assert!(Place::at(link).make().unwrap_err().to_string().contains("it is no folder"));
+    }
+
+    #[test]
+    fn locks_are_only_opened_where_nobody_else_can_put_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("open");
+        let place = Place::at(&folder);
+        assert!(!place.is_busy(["GPU-a"]).unwrap() && !folder.exists(), "nothing is made by looking");
+        place.make().unwrap();
+        // Through a link, root would make a file anywhere; a pipe would be waited for without an end.
+        let aim = dir.path().join("aim");
+        symlink(&aim, folder.join("GPU-a.lock")).unwrap();
+        assert!(place.is_busy(["GPU-a"]).is_err() && !aim.exists());
+        files::fifo(&folder.join("GPU-b.lock")).unwrap();
+        assert!(place.is_busy(["GPU-b"]).unwrap_err().to_string().contains("GPU-b.lock` is no file"));
+        assert!(!place.is_busy(["GPU-c"]).unwrap() && !folder.join("GPU-c.lock").exists());
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        assert!(place.is_busy(["GPU-d"]).unwrap_err().to_string().contains("others may write there"));
+        assert!(!folder.join("GPU-d.lock").exists());
+    }
+
+    #[test]
+    fn a_card_that_another_user_has_set_is_locked_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |user: &str| {
+            let place = Place { folder: dir.path().join(user), of_all: Some(dir.path().to_owned()) };
+            place.make().unwrap();
+            place
+        };
+        let (root, user) = (of("root"), of("user"));
+        let locks = root.lock(["GPU-a"]).unwrap().unwrap();
+        assert!(user.lock(["GPU-a"]).unwrap().is_none() && user.is_busy(["GPU-a"]).unwrap());
+        assert!(user.lock(["GPU-b"]).unwrap().is_some());
+        drop(locks);
+        assert!(user.lock(["GPU-a"]).unwrap().is_some());
+        let shared = dir.path().join("ledger-gpu-GPU-a.lock");
+        assert_eq!(std::fs::metadata(&shared).unwrap().mode() & 0o777, 0o644, "whoever comes may lock it");
+        std::fs::remove_file(&shared).unwrap();
+        symlink(dir.path().join("aim"), &shared).unwrap();
+        assert!(user.lock(["GPU-a"]).is_err() && !dir.path().join("aim").exists());
+    }
+
+    #[test]
+    fn a_relative_folder_is_refused() {
+        let place = Place::at("restore");
+        for told in [place.files().map(drop), place.make(), place.is_busy(["GPU-a"]).map(drop)] {
+            assert!(told.unwrap_err().to_string().contains("a relative path is another folder in each directory"));
+        }
+        assert!(!Path::new("restore").exists());
     }
 }

@@ -46,7 +46,7 @@ impl Until {
             let mut values = Vec::new();
             for (id, finished) in reader.attempts_of(run)? {
                 let attempt = if finished { reader.attempt(id)? } else { None };
-                values.extend(attempt.and_then(|attempt| attempt.measured(&self.metric).ok()));
+                values.extend(attempt.and_then(|attempt| counted(&attempt, &self.metric)));
             }
             Ok(values)
         }) {
@@ -60,6 +60,12 @@ impl Until {
         let Some(summary) = Summary::of(values).filter(|summary| summary.n >= self.min) else { return false };
         summary.half_width().is_some_and(|half_width| half_width <= self.share * summary.mean.abs())
     }
+}
+
+/// What was measured of an attempt that counts.
+fn counted(attempt: &Attempt, metric: &str) -> Option<f64> {
+    attempt.counts().ok()?;
+    attempt.measured(metric).ok()
 }
 
 /// The metric by which runs of a sweep are watched.
@@ -166,7 +172,7 @@ impl Drift {
         let metric = metric(bound);
         let of_canary = executed.iter().filter(|sealed| sealed.attempt.settings.contains_key(CANARY));
         let values = of_canary.filter_map(|sealed| {
-            let value = sealed.attempt.measured(&metric).ok()?;
+            let value = counted(&sealed.attempt, &metric)?;
             #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact for 285,000 years")]
             Some((sealed.attempt.started_unix_ms as f64, value))
         });
@@ -218,6 +224,8 @@ pub(super) fn cool_down(bound: &Bound, watch: &dyn Watch, stop: &dyn Stop) -> Ta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Digest, Metric, Nonce, Outcome, Tail};
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_round_has_every_item_once_and_each_round_another_order() {
@@ -242,7 +250,7 @@ mod tests {
     /// with a probability of 99.9%.
     #[test]
     fn orders_are_equally_likely() {
-        let mut seen = std::collections::BTreeMap::<[u8; 3], u32>::new();
+        let mut seen = BTreeMap::<[u8; 3], u32>::new();
         for seed in 0..6000 {
             let mut items = [0, 1, 2];
             Order { seed: Some(seed), canary_every: 0 }.arrange(0, &mut items);
@@ -257,6 +265,35 @@ mod tests {
         let mut state = 1_234_567;
         let drawn: Vec<u64> = (0..3).map(|_| draw(&mut state)).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    fn attempt(energy_j: f64, outcome: Outcome, facts: Table) -> Attempt {
+        Attempt {
+            run: RunId(Digest([1; 32])),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome,
+            exit: None,
+            metrics: [("energy".to_owned(), Metric::new(energy_j, "J"))].into(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts,
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    #[test]
+    fn attempts_that_do_not_count_are_no_part_of_drift_and_interval() {
+        let finished = || Outcome::Finished;
+        let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
+        let tainted: Table = [("worker.tainted".to_owned(), "the fan failed".into())].into();
+        assert_eq!(counted(&attempt(5.0, finished(), Table::new()), "energy"), Some(5.0));
+        assert_eq!(counted(&attempt(2.5, cut_short, Table::new()), "energy"), None);
+        assert_eq!(counted(&attempt(5.0, finished(), tainted), "energy"), None);
     }
 
     #[test]

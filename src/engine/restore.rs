@@ -29,10 +29,27 @@ pub enum Restored {
     Forgotten(PathBuf),
     /// Its cards are on another machine.
     Elsewhere(PathBuf),
+    /// It is of another start of a machine, and which cards are here is not known: the driver does not answer.
+    Unasked(PathBuf),
     /// Its supervisor lives.
     Held(PathBuf),
     /// It could not be undone, and why.
     Failed(PathBuf, String),
+    /// It cannot be read, so that nobody knows what is to be undone.
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Which file, and why.
+        why: String,
+        /// Whether it is older than this machine's start: no card here is set as it says.
+        is_old: bool,
+    },
+}
+
+impl Restored {
+    fn unreadable(path: &Path, why: String) -> Self {
+        Self::Unreadable { file: path.to_owned(), why, is_old: Pending::is_of_earlier_boot(path) }
+    }
 }
 
 /// Starts a watcher of a file, and waits until it says that it is ready.
@@ -78,12 +95,12 @@ pub fn watch_settings(
             Err(_) => break,
         }
     }
-    let Some(place) = file.parent().map(Place::at) else { return Ok(()) };
+    let Some(place) = Place::of(file) else { return Ok(()) };
     let uuids = pending.uuids();
     while file.exists() {
         if let Some(_locks) = place.lock(uuids.iter().map(String::as_str))? {
             return match undo_left(file, Ok(&gpus))? {
-                Some(Restored::Failed(_, why)) => Err(HoldError::Silent(why).into()),
+                Some(Restored::Failed(_, why) | Restored::Unreadable { why, .. }) => Err(HoldError::Silent(why).into()),
                 _ => Ok(()),
             };
         }
@@ -109,7 +126,7 @@ pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, Engi
             Ok(found) => found,
             Err(_) if !path.exists() => continue,
             Err(why) => {
-                all.push(Restored::Failed(path, why));
+                all.push(Restored::unreadable(&path, why));
                 continue;
             }
         };
@@ -139,7 +156,7 @@ pub fn held(place: &Place) -> Result<Vec<Held>, EngineError> {
     let mut all = Vec::new();
     for file in place.files()? {
         let uuids = Pending::read(&file).map(|found| found.uuids()).unwrap_or_default();
-        let lives = place.lock(uuids.iter().map(String::as_str))?.is_none();
+        let lives = place.is_busy(uuids.iter().map(String::as_str))?;
         all.push(Held { file, lives });
     }
     Ok(all)
@@ -151,12 +168,14 @@ pub(super) fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Opti
     let mut found = match Pending::read(path) {
         Ok(found) => found,
         Err(_) if !path.exists() => return Ok(None),
-        Err(why) => return Ok(Some(Restored::Failed(path.to_owned(), why))),
+        Err(why) => return Ok(Some(Restored::unreadable(path, why))),
     };
     let forgotten = found.boot_id != here.boot_id;
     if forgotten {
         // Either this machine was started anew since, or the folder is shared and the cards are another machine's.
-        let devices = gpus.as_ref().ok().and_then(|gpus| gpus.devices().ok()).unwrap_or_default();
+        let Some(devices) = gpus.as_ref().ok().and_then(|gpus| gpus.devices().ok()) else {
+            return Ok(Some(Restored::Unasked(path.to_owned())));
+        };
         let is_here = |uuid: &String| devices.iter().any(|gpu| gpu.uuid == *uuid);
         if !found.uuids().iter().any(is_here) {
             return Ok(Some(Restored::Elsewhere(path.to_owned())));
@@ -164,15 +183,12 @@ pub(super) fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Opti
     }
     let (told, undone) = match gpus {
         _ if forgotten => (Vec::new(), Ok(())),
-        Ok(gpus) => found.undo(gpus),
+        Ok(gpus) => found.undo(gpus, path),
         Err(why) => (Vec::new(), Err(why)),
     };
     let done = undone.and_then(|()| std::fs::remove_file(path).map_err(|error| error.to_string()));
     Ok(Some(match done {
-        Err(why) => {
-            let _ = found.write(path);
-            Restored::Failed(path.to_owned(), why)
-        }
+        Err(why) => Restored::Failed(path.to_owned(), why),
         Ok(()) if forgotten => Restored::Forgotten(path.to_owned()),
         Ok(()) => {
             let cards: Vec<String> = found.cards.iter().map(|card| format!("GPU {}", card.gpu.index)).collect();

@@ -58,7 +58,7 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
     planned.collect()
 }
 
-/// How many attempts a sweep makes at most, the canary's among them.
+/// How many attempts a sweep with a canary makes at most, the canary's among them.
 pub fn attempts(planned: &[Planned]) -> usize {
     let missing = planned.iter().map(|planned| planned.missing).sum();
     missing + canaries(Order::of(planned.first().map(|planned| &planned.bound)), missing)
@@ -107,6 +107,8 @@ pub struct Sweep<'a> {
     pub stop: &'a dyn Stop,
     /// How many attempts are executed at once.
     pub jobs: usize,
+    /// Whether the canary of the protocol is executed too. Whoever wants a certain number of attempts wants no more of them.
+    pub canary: bool,
 }
 
 struct Task {
@@ -127,11 +129,11 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn new(planned: Vec<Planned>) -> Self {
+    fn new(planned: Vec<Planned>, with_canary: bool) -> Self {
         let first = planned.first().map(|planned| &planned.bound);
         let order = Order::of(first);
         let missing = planned.iter().map(|planned| planned.missing).sum();
-        let canary = if canaries(order, missing) > 0 { first.map(protocol::canary) } else { None };
+        let canary = if with_canary && canaries(order, missing) > 0 { first.map(protocol::canary) } else { None };
         let tasks = planned.into_iter().filter(|planned| planned.missing > 0).map(|planned| {
             let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
             Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
@@ -162,7 +164,7 @@ impl Rounds {
 impl Sweep<'_> {
     /// Executes every missing attempt. One that fails does not keep the others from being executed.
     pub fn run(&self, planned: Vec<Planned>) -> SweepReport {
-        let queue = Mutex::new(Rounds::new(planned));
+        let queue = Mutex::new(Rounds::new(planned, self.canary));
         let report = Mutex::new(SweepReport::default());
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
@@ -172,6 +174,11 @@ impl Sweep<'_> {
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.interrupted |= self.stop.asked() > 0;
         report
+    }
+
+    /// Whether the interval of a run is as narrow as its cell asks. A ledger that cannot be read now is heard of at the next attempt.
+    fn is_enough(&self, bound: &Bound) -> bool {
+        Until::of(bound).is_some_and(|until| until.is_met(self.store, bound.run.id).unwrap_or(false))
     }
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {
@@ -189,14 +196,16 @@ impl Sweep<'_> {
                 // The first one has said why.
                 continue;
             }
+            // The canary's attempts are the first cell's too, and another process may have made some.
+            if !task.is_canary && task.wanted.is_some() && self.is_enough(&task.bound) {
+                continue;
+            }
             match execute(self.store, &task.bound, task.wanted, self.facts, self.shim, self.watch, self.stop) {
                 Ok(Attempted::Executed(executed)) => {
                     self.watch.see(Seen::Ended(&task.bound, &executed));
                     locked().executed.push(*executed);
                     task.left -= 1;
-                    let until = Until::of(&task.bound).filter(|_| task.left > 0 && task.wanted.is_some());
-                    // A ledger that cannot be read now is heard of at the next attempt.
-                    if until.is_some_and(|until| until.is_met(self.store, task.bound.run.id).unwrap_or(false)) {
+                    if task.left > 0 && task.wanted.is_some() && self.is_enough(&task.bound) {
                         task.left = 0;
                     }
                 }

@@ -3,7 +3,7 @@
 use super::HostError;
 use crate::record::{Digest, DigestWriter, Nonce};
 use flate2::bufread::MultiGzDecoder;
-use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -216,6 +216,30 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
         failed(source)
     })?;
     fsync_dir(directory)
+}
+
+/// Opens a file as a lock: never through a link, and never one that has to be waited for, as a pipe's other end. Where it is not there, it
+/// is made if a mode is given. Whose it is, is the caller's to judge.
+///
+/// # Errors
+/// If it cannot be opened, or is no file.
+pub fn open_lock(path: &Path, make: Option<u32>) -> std::io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    // Without making it first: the kernel may forbid to make what somebody else has made in a folder of all.
+    let there = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match (there, make) {
+        (Err(error), None) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        (Err(error), Some(mode)) if error.kind() == ErrorKind::NotFound => {
+            let mut making = OpenOptions::new();
+            making.read(true).write(true).create(true).truncate(false).mode(mode).custom_flags(flags);
+            making.open(path)?
+        }
+        (there, _) => there?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other(format!("`{}` is no file", path.display())));
+    }
+    Ok(Some(file))
 }
 
 /// Sixteen bytes that no other execution has, from the kernel's random source.

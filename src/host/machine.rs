@@ -6,6 +6,7 @@ use super::{cpu, owner, platform};
 use crate::record::{Table, Value};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -110,6 +111,12 @@ fn sys_admin_of(status: &str) -> bool {
 /// Pages that came back from swap since the boot; none where the kernel does not count them.
 pub fn swapped_in_pages() -> Option<u64> {
     counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
+}
+
+/// When the kernel started, by its own account; none where it does not say.
+pub fn booted() -> Option<SystemTime> {
+    let seconds = counted(&fs::read_to_string("/proc/stat").ok()?, "btime").filter(|seconds| *seconds > 0)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 fn counted(vmstat: &str, key: &str) -> Option<u64> {

@@ -31,7 +31,7 @@
 //! temperature 55                utilization GPU MEMORY     throttle BITS
 //! sm_clock 1980                 memory_clock 3201          supported MEMORY_CLOCK GRAPHICS_CLOCK…
 //! limits MIN MAX DEFAULT        of the power, in watts
-//! process PID BYTES|none        a compute process
+//! process PID BYTES|none [MS]   a compute process, that many milliseconds after the script was written gone
 //! power 0 126; 1000 700         watts from that millisecond on
 //! busy FILE 600                watts from when that file begins with `1` until it does not
 //! sensor 100 25 10              power is renewed every 100 ms: the mean of 25 ms, or of a second, 10 ms ago
@@ -233,8 +233,8 @@ of_device! {
     "nvmlDeviceGetMaxPcieLinkGeneration" (to: *mut u32) |m| put(to, m.gpu.pcie_link.0);
     "nvmlDeviceGetMaxPcieLinkWidth" (to: *mut u32) |m| put(to, m.gpu.pcie_link.1);
     "nvmlDeviceGetComputeRunningProcesses_v3" (count: *mut u32, to: *mut Process) |m| {
-        let process = |&(pid, used)| Process { pid, used, gpu_instance: u32::MAX, compute_instance: u32::MAX };
-        put_all(count, to, m.gpu.processes.iter().map(process).collect())
+        let process = |(pid, used)| Process { pid, used, gpu_instance: u32::MAX, compute_instance: u32::MAX };
+        put_all(count, to, m.processes().map(process).collect())
     };
     "nvmlDeviceGetGraphicsRunningProcesses_v3" (count: *mut u32, _to: *mut Process) |_| put(count, 0);
     "nvmlDeviceGetMPSComputeRunningProcesses_v3" (count: *mut u32, _to: *mut Process) |_| put(count, 0);

@@ -50,7 +50,8 @@ pub struct Gpu {
     supported: Vec<(u32, Vec<u32>)>,
     /// Milliwatts: least, most, default.
     pub limits: (u32, u32, u32),
-    pub processes: Vec<(u32, u64)>,
+    /// Id, bytes, and how many milliseconds after the script was written it is gone.
+    pub processes: Vec<(u32, u64, Option<u64>)>,
     /// Millisecond and milliwatts.
     pub power: Vec<(i64, i64)>,
     pub energy_base: u64,
@@ -205,7 +206,8 @@ impl Gpu {
             "limits" => self.limits = (milli(words.first()?)?, milli(words.get(1)?)?, milli(words.get(2)?)?),
             "process" => {
                 let bytes = if words.get(1) == Some(&"none") { u64::MAX } else { number(&words, 1)? };
-                self.processes.push((number(&words, 0)?, bytes));
+                let gone = if words.len() > 2 { Some(number(&words, 2)?) } else { None };
+                self.processes.push((number(&words, 0)?, bytes, gone));
             }
             "power" => {
                 let step = |step: &str| {

@@ -48,11 +48,21 @@ pub struct Moment {
     pub now: u64,
 }
 
+/// Whether the script was written so many milliseconds ago.
+fn is_older(ms: u64) -> bool {
+    let age = || beside("script").metadata().ok()?.modified().ok()?.elapsed().ok();
+    age().is_some_and(|age| age.as_millis() >= u128::from(ms))
+}
+
 impl Moment {
+    pub fn processes(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let there = self.gpu.processes.iter().filter(|(_, _, gone)| !gone.is_some_and(is_older));
+        there.map(|&(pid, bytes, _)| (pid, bytes))
+    }
+
     pub fn temperature(&self) -> u32 {
-        let age = || beside("script").metadata().ok()?.modified().ok()?.elapsed().ok();
         match self.gpu.cooled {
-            Some((ms, cool)) if age().is_some_and(|age| age.as_millis() >= u128::from(ms)) => cool,
+            Some((ms, cool)) if is_older(ms) => cool,
             _ => self.gpu.temperature,
         }
     }

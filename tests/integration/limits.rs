@@ -155,11 +155,61 @@ fn what_was_done_before_a_refusal_is_undone() {
 }
 
 #[test]
+fn a_driver_that_does_not_know_a_call_leaves_nothing_to_undo() {
+    let old = "fail nvmlDeviceSetMemoryLockedClocks 13\nfail nvmlDeviceResetMemoryLockedClocks 13\n";
+    let machine = machine(&format!("{CARD}{old}"), QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(said.contains("locking the memory's clock at 2619 MHz on GPU 0 failed"), "{said}");
+    assert!(pending(&machine).is_empty(), "the card is as it was, and others may set it");
+    machine.manifest(QUICK, "power_limit_w = 300\n");
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+}
+
+#[test]
 fn nothing_is_set_on_a_card_on_which_others_compute() {
     let machine = machine(&format!("{CARD}process 4711 1024\n"), QUICK, ALL);
-    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    let said = machine.run(&["run", "m.toml"], &[]).complaint(75);
     assert!(said.contains("nothing is set on GPU 0: process 4711 computes on it"), "{said}");
     assert_eq!(machine.fake.log(), "");
+}
+
+#[test]
+fn processes_of_the_attempt_before_may_take_their_time_to_die() {
+    let machine = machine(&format!("{CARD}process 4711 1024 3000\n"), QUICK, ALL);
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    assert_eq!(lines(&machine), set_and_undone());
+}
+
+#[test]
+fn a_card_whose_worker_cannot_be_started_is_given_back_and_what_went_wrong_is_kept() {
+    let machine = machine(&format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n"), "", "");
+    let (store, bound, mut shim) = asking(&machine);
+    // It becomes the watcher, and is gone when the worker is to be started.
+    let once = machine.sandbox.path("once");
+    fs::write(&once, format!("#!/bin/sh\nrm \"$0\"\nexec '{}' \"$@\"\n", shim.executable.display())).unwrap();
+    fs::set_permissions(&once, fs::Permissions::from_mode(0o755)).unwrap();
+    shim.executable = once;
+    let came = execute(&store, &bound, None, &Table::new(), &shim, &Panicking, &Nobody);
+    let Ok(Attempted::Executed(executed)) = came else { panic!("{came:?}") };
+    let attempt = &executed.sealed.attempt;
+    assert!(attempt.outcome.reason().unwrap().contains("the worker could not be started"), "{attempt:?}");
+    let warned = attempt.warnings.concat();
+    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
+}
+
+/// Sets another limit while the worker works, as an administrator would.
+#[test]
+fn a_limit_that_is_changed_in_the_midst_of_an_attempt_taints_it() {
+    for hardware in ["power_limit_w = 300\n", ""] {
+        let machine = machine(CARD, "exit 0", hardware);
+        let line = "0 nvmlDeviceSetPowerManagementLimit 500000 = 0";
+        machine
+            .manifest(&format!("sleep 0.5; echo '{line}' >> '{}'; sleep 0.5", log_path(&machine).display()), hardware);
+        let attempt = machine.attempt(0, &[]);
+        let (reasons, facts) = (attempt["facts"]["validity.reasons"].to_string(), &attempt["facts"]);
+        assert_eq!(facts["gpu.0.power_limit_after_w"], 500.0, "{hardware}");
+        assert!(reasons.contains("W at the beginning and 500 W at the end"), "{reasons}");
+    }
 }
 
 #[test]
@@ -343,8 +393,21 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     assert_eq!(machine.fake.log(), "");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
-    assert!(said.contains("c.json` is damaged or of a newer ledger"), "it may name this card: {said}");
+    assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
+    assert!(said.contains("remove that file"), "a way out: {said}");
     assert_eq!(machine.fake.log(), "");
+    machine.manifest(QUICK, "");
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    let attempt = &machine.sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert!(attempt["facts"]["validity.reasons"].to_string().contains("c.json"), "{attempt}");
+    // Cards forget what was set when the machine starts.
+    let old = fs::File::options().write(true).open(restore.join("c.json")).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    machine.manifest(QUICK, ALL);
+    let said = machine.run(&["run", "m.toml"], &[]);
+    assert!(said.code == Some(0) && said.err.contains("older than this machine's start"), "{said:?}");
+    assert!(restore.join("c.json").exists(), "it may be another machine's");
+    assert_eq!(lines(&machine), set_and_undone());
 }
 
 /// The folder of what has to be undone, made as the program makes it.

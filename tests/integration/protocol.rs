@@ -74,6 +74,15 @@ fn the_canary_is_executed_first_last_and_in_between() {
 }
 
 #[test]
+fn a_rerun_is_executed_as_often_as_wanted_and_has_no_canary() {
+    let sandbox = sandbox("0", "[protocol]\norder = 'written'\ncanary_every = 1\n", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let document = sandbox.json(&["rerun", "latest", "--times", "3"], 0);
+    assert_eq!(document["reruns"].as_array().unwrap().len(), 3, "{document}");
+    assert_eq!(executed(&sandbox).len(), 4);
+}
+
+#[test]
 fn repetitions_end_when_the_interval_is_narrow() {
     let head = "repeats = { min = 3, max = 6, until = '2%' }\n";
     let calm = sandbox("0", head, "[1, 2]");
@@ -111,6 +120,23 @@ fn bounds_of_repetitions_are_checked() {
     m.toml:4:13: protocol.cool_to_c is a list (it holds for the whole manifest: give one value)
     "#
     );
+}
+
+#[test]
+fn the_canarys_attempts_count_for_the_interval_of_the_first_cell() {
+    let head = "repeats = { min = 3, max = 6, until = '2%' }\n[protocol]\norder = 'written'\ncanary_every = 2\n";
+    let sandbox = sandbox("0", head, "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(executed(&sandbox), [1, 1, 2, 1, 2, 1, 2, 1], "its own second one is not wanted any more");
+}
+
+#[test]
+fn attempts_that_their_worker_taints_do_not_end_the_repetitions() {
+    let sandbox = sandbox("0", "repeats = { min = 2, max = 4, until = '2%' }\n", "1");
+    let taint = r#"echo '{"event":"fact","name":"tainted","value":"the fan failed"}' >> "$LEDGER_EVENTS""#;
+    sandbox.write("worker.sh", format!("{}{taint}\n", NOTING.replace("VALUE", "0")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(executed(&sandbox).len(), 4, "alike, but none of them counts");
 }
 
 const HOT: &str = "gpu NVIDIA H200\nuuid GPU-aa11\npower 0 400\ntemperature 60\n";

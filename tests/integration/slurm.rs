@@ -71,6 +71,17 @@ fn an_array_executes_what_is_missing_and_all_of_it_comes_home() {
 }
 
 #[test]
+fn a_task_makes_as_many_attempts_as_are_wanted_and_no_canary() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    cluster.sandbox.sweep_manifest("exit 0", "1", "1");
+    let manifest = fs::read_to_string(cluster.sandbox.path("m.toml")).unwrap();
+    cluster.sandbox.write("m.toml", format!("repeats = 3\n{manifest}[protocol]\ncanary_every = 1\n"));
+    cluster.submit(&[]);
+    cluster.await_states(&["finished"]);
+    assert_eq!(cluster.collect().len(), 3);
+}
+
+#[test]
 fn another_kind_of_machine_is_asked_for_and_the_node_knows_what_is_sealed() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     cluster.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");

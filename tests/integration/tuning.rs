@@ -47,6 +47,20 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
+#[test]
+fn a_base_whose_only_attempt_is_tainted_is_refused_before_anything_is_executed() {
+    let sandbox = Sandbox::new();
+    let taint = r#"say '{"event":"fact","name":"tainted","value":"the fan failed"}'"#;
+    sandbox.write("worker.sh", format!("{WORKER}{taint}\n"));
+    sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("epochs = 1")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let from = sandbox.json(&["show", "latest"], 0)["run"].as_str().unwrap().to_owned();
+    let args: Vec<&str> = SEARCH.into_iter().chain(["--from", &from]).collect();
+    let said = sandbox.run(&args).complaint(1);
+    assert!(said.contains("nothing can be held against the base") && said.contains("the fan failed"), "{said}");
+    assert_eq!(executed(&sandbox).values().sum::<usize>(), 1, "no round was begun");
+}
+
 /// How often each pair of batch and x was executed.
 fn executed(sandbox: &Sandbox) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();

@@ -11,7 +11,7 @@ use crate::cli::failure::{Failure, exit};
 use crate::cli::run::{facts, shim};
 use crate::cli::selection::trials_of;
 use crate::cli::watch::{Interruption, Watcher};
-use crate::engine::{self, Bound, Cause, EngineError, Sweep, plan};
+use crate::engine::{Bound, Cause, EngineError, Sweep, plan};
 use crate::record::{Direction, GroupId, RunId, Table, known_metric};
 use crate::report::{self, Baseline, Gone, Ranking, Round, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +79,7 @@ impl Search<'_> {
     pub(super) fn run(mut self, mut arms: Vec<Arm>, mut gone: Vec<Gone>) -> Result<Option<Tuning>, Failure> {
         let mut rounds = Vec::new();
         let mut time = None;
+        self.check_base(&arms[0])?;
         loop {
             let number = rounds.len();
             // Each is tried once before any is repeated: it may fail, or be too slow.
@@ -115,6 +116,16 @@ impl Search<'_> {
         }
     }
 
+    /// A base that was executed and has no value that counts is not executed again by the first round: nothing could be held against it.
+    fn check_base(&self, base: &Arm) -> Result<(), Failure> {
+        let planned = plan(self.context.store_as_it_is(), vec![(base.bound.clone(), Cause::Complete(1))])?;
+        if planned.iter().any(|planned| planned.missing > 0) {
+            return Ok(());
+        }
+        let seen = self.seen(std::slice::from_ref(base))?;
+        self.standing_of_base(&seen, base, &mut None).map(drop)
+    }
+
     /// Leaves those behind that failed when they were executed before: they are not tried again.
     fn leave_failed(&self, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
         let seen = self.seen(arms)?;
@@ -146,9 +157,10 @@ impl Search<'_> {
         }
         store.write(|_| Ok(()))?;
         let interruption = Interruption::install()?;
-        let watcher = Watcher::new(engine::attempts(&planned));
+        let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum());
         let (facts, shim) = (facts(&[]), shim()?);
-        let sweep = Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1 };
+        let sweep =
+            Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };
         let report = sweep.run(planned);
         watcher.finish();
         if report.interrupted {
