@@ -78,6 +78,7 @@ fn a_task_makes_as_many_attempts_as_are_wanted_and_no_canary() {
     cluster.sandbox.write("m.toml", format!("repeats = 3\n{manifest}[protocol]\ncanary_every = 1\n"));
     cluster.submit(&[]);
     cluster.await_states(&["finished"]);
+    cluster.wait_for("the task's end", || cluster.slurm("squeue", &["-h"]).trim().is_empty());
     assert_eq!(cluster.collect().len(), 3);
 }
 
