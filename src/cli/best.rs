@@ -93,9 +93,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.
 fn by_condition(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
-    match store.read(|reader| brief::by_briefs(reader, args, direction))?? {
-        Some(ranking) => Ok(ranking),
-        None => scan::by_scan(args, direction, store),
+    match store.read(|reader| brief::by_briefs(reader, args, direction)) {
+        // What the indexes say no sense of is in the records all the same; `verify` names the fault.
+        Err(StoreError::Wire(_)) => scan::by_scan(args, direction, store),
+        answer => match answer?? {
+            Some(ranking) => Ok(ranking),
+            None => scan::by_scan(args, direction, store),
+        },
     }
 }
 

@@ -27,18 +27,18 @@ impl Context {
     /// The ledger, after every attempt whose supervisor died has been sealed.
     pub(super) fn store(&self) -> &Store {
         restore();
-        match engine::recover(&self.store) {
-            Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
-            // A ledger that can only be read still answers.
-            Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
-        }
         if self.store.is_behind().unwrap_or(false) {
             say("the ledger's indexes are of an older kind and are made anew, once");
-            if let Err(error) = self.store.write(|_| Ok(())) {
+            if let Err(error) = self.store.write_many(|_| Ok(())) {
                 say(&format!(
                     "warning: the indexes could not be made anew, so that nothing is known of what is left out: {error}"
                 ));
             }
+        }
+        match engine::recover(&self.store) {
+            Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
+            // A ledger that can only be read still answers.
+            Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
         }
         &self.store
     }

@@ -96,8 +96,11 @@ impl Writer {
             .map_err(io_error("write", &reserve))
             .and_then(|()| writer.append(opened))
             .and_then(|()| writer.sync());
-        // A name that is only in memory would be gone with the power. Not every file system can sync a folder.
-        let _ = File::open(dir).and_then(|dir| dir.sync_all());
+        // A name that is only in memory would be gone with the power, and so would those of the folders, which this attempt or another may have made a
+        // moment before. Not every file system can sync a folder; of one that is synced already it costs nothing.
+        for folder in dir.ancestors().take(3).filter(|folder| !folder.as_os_str().is_empty()) {
+            let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        }
         if let Err(error) = started {
             // An attempt that could not be opened leaves nothing behind; if even this fails, recovery removes the rest.
             let _ = std::fs::remove_file(&writer.path);

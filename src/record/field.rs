@@ -5,6 +5,7 @@
 
 use super::{Attempt, KNOWN_METRICS, Part, Run, Table, Value};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// The names that conditions may use.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,18 +44,22 @@ impl Names {
     pub fn add_run(&mut self, run: &Run) {
         self.identity.extend(run.config().keys().cloned());
         for part in WITH_FIELDS {
-            if let Value::Table(_) = run.parts.value(part) {
-                let inner = run.parts.value(part).flatten().into_keys();
-                self.identity.extend(inner.map(|name| format!("{part}.{name}")));
+            if let Value::Table(table) = run.parts.value(part) {
+                let (names, _) = names_in(&table);
+                self.identity.extend(names.iter().map(|name| format!("{part}.{name}")));
             }
         }
     }
 
-    /// Adds the names of an attempt.
+    /// Adds the names of an attempt; of its facts no more than [`each_fact`] shows.
     pub fn add_attempt(&mut self, attempt: &Attempt) {
         self.metrics.extend(attempt.metrics.keys().cloned());
         self.settings.extend(attempt.settings.keys().cloned());
-        self.facts.extend(Value::Table(attempt.facts.clone()).flatten().into_keys());
+        // Those beyond the bound are in the record, and no condition can name them.
+        let _ = each_fact(attempt, &mut |name| {
+            self.facts.insert(name.to_owned());
+            ControlFlow::Continue(())
+        });
     }
 
     /// The kinds, in the order in which short names are looked for.
@@ -83,33 +88,44 @@ pub enum Kind {
     Setting,
 }
 
-/// Shows the names that an attempt has, facts apart, with the values that [`field`] finds. Of a name that comes twice the first one counts.
-pub fn each_field(run: &Run, attempt: &Attempt, visit: &mut dyn FnMut(Kind, &str, Option<&Value>)) {
+/// Shows the names that an attempt has, facts apart, with the values that [`field`] finds, until it is told to stop or a part has more names than
+/// can be asked for. Of a name that comes twice the first one counts.
+pub fn each_field(
+    run: &Run,
+    attempt: &Attempt,
+    visit: &mut dyn FnMut(Kind, &str, Option<&Value>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     for (name, value) in run.config() {
-        visit(Kind::Identity, name, Some(value));
+        visit(Kind::Identity, name, Some(value))?;
     }
     for part in Part::ALL.into_iter().filter(|part| *part != Part::Config) {
-        visit(Kind::Identity, part.name(), of_part(run, part.name()).as_ref());
+        visit(Kind::Identity, part.name(), of_part(run, part.name()).as_ref())?;
     }
     for part in WITH_FIELDS {
-        let value = run.parts.value(part);
-        let Value::Table(table) = &value else { continue };
-        for name in value.flatten().into_keys() {
-            visit(Kind::Identity, &format!("{part}.{name}"), within(table, &name).as_ref());
+        let Value::Table(table) = run.parts.value(part) else { continue };
+        let (names, is_all) = names_in(&table);
+        is_all?;
+        for name in names {
+            visit(Kind::Identity, &format!("{part}.{name}"), within(&table, &name).as_ref())?;
         }
     }
     for (name, metric) in &attempt.metrics {
-        visit(Kind::Metric, name, metric.value.map(Value::Float).as_ref());
+        visit(Kind::Metric, name, metric.value.map(Value::Float).as_ref())?;
     }
-    visit(Kind::Setting, OUTCOME, Some(&attempt.outcome.name().into()));
-    for (name, value) in &attempt.settings {
-        visit(Kind::Setting, name, Some(value));
-    }
+    visit(Kind::Setting, OUTCOME, Some(&attempt.outcome.name().into()))?;
+    attempt.settings.iter().try_for_each(|(name, value)| visit(Kind::Setting, name, Some(value)))
 }
 
-/// Shows the names of an attempt's facts.
-pub fn each_fact(attempt: &Attempt, visit: &mut dyn FnMut(&str)) {
-    fn walk(path: &mut String, table: &Table, visit: &mut dyn FnMut(&str)) {
+/// Names are full paths, so that a long name with many fields makes far more of them than the record has bytes: no more than this are made of one table.
+const MOST_NAMES_BYTES: usize = 1 << 20;
+
+/// Shows the names of an attempt's facts, until it is told to stop or they have had a mebibyte in all.
+pub fn each_fact(attempt: &Attempt, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+    each_name(&attempt.facts, visit)
+}
+
+fn each_name(table: &Table, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn walk(path: &mut String, table: &Table, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
         for (name, value) in table {
             let before = path.len();
             if before > 0 {
@@ -117,13 +133,31 @@ pub fn each_fact(attempt: &Attempt, visit: &mut dyn FnMut(&str)) {
             }
             path.push_str(name);
             match value {
-                Value::Table(inner) => walk(path, inner, visit),
-                _ => visit(path),
+                Value::Table(inner) => walk(path, inner, visit)?,
+                _ => visit(path)?,
             }
             path.truncate(before);
         }
+        ControlFlow::Continue(())
     }
-    walk(&mut String::new(), &attempt.facts, visit);
+    let mut left = MOST_NAMES_BYTES;
+    walk(&mut String::new(), table, &mut |name| match left.checked_sub(name.len()) {
+        Some(rest) => {
+            left = rest;
+            visit(name)
+        }
+        None => ControlFlow::Break(()),
+    })
+}
+
+/// The names in a table, in their order, and whether these are all.
+fn names_in(table: &Table) -> (BTreeSet<String>, ControlFlow<()>) {
+    let mut names = BTreeSet::new();
+    let is_all = each_name(table, &mut |name| {
+        names.insert(name.to_owned());
+        ControlFlow::Continue(())
+    });
+    (names, is_all)
 }
 
 /// The value of a full name; none where the run or the attempt has no such thing. Without an attempt only the run is asked.
@@ -247,9 +281,11 @@ mod tests {
             }
         }
         let mut shown = BTreeMap::new();
-        each_field(&run, &attempt, &mut |_, name, value| {
+        let is_all = each_field(&run, &attempt, &mut |_, name, value| {
             shown.entry(name.to_owned()).or_insert(value.cloned());
+            ControlFlow::Continue(())
         });
+        assert!(is_all.is_continue());
         let expected: BTreeMap<String, Option<Value>> =
             names.tiers()[..3].iter().copied().flatten().map(|name| (name.clone(), of(name))).collect();
         let is_known = |name: &String| KNOWN_METRICS.iter().any(|known| known.name == name.as_str());
@@ -257,11 +293,29 @@ mod tests {
             expected.into_iter().filter(|(name, _)| !is_known(name) || attempt.metrics.contains_key(name)).collect();
         assert_eq!(shown, expected);
         let mut facts = BTreeSet::new();
-        each_fact(&attempt, &mut |name| {
+        let is_all = each_fact(&attempt, &mut |name| {
             facts.insert(name.to_owned());
+            ControlFlow::Continue(())
         });
+        assert!(is_all.is_continue());
         assert_eq!(facts, names.facts);
         assert!(names.is_of_configuration("hardware.gpus") && names.is_of_configuration("driver"));
         assert!(!names.is_of_configuration("seed") && !names.is_of_configuration("accuracy"));
+    }
+
+    #[test]
+    fn a_long_name_with_many_fields_takes_no_more_than_a_mebibyte() {
+        let mut attempt = attempt();
+        let inner: Table = (0..60_000).map(|number| (format!("f{number}"), Value::Int(number))).collect();
+        attempt.facts = [("k".repeat(500_000), inner.into())].into();
+        let mut bytes = 0;
+        let is_all = each_fact(&attempt, &mut |name| {
+            bytes += name.len();
+            ControlFlow::Continue(())
+        });
+        assert!(is_all.is_break() && bytes <= MOST_NAMES_BYTES, "{bytes}");
+        let mut names = Names::default();
+        names.add_attempt(&attempt);
+        assert_eq!(names.facts.len(), 2, "two names of half a mebibyte");
     }
 }

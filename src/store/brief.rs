@@ -70,7 +70,8 @@ pub struct Brief {
 }
 
 impl Briefs {
-    pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Self, StoreError> {
+    /// Those of a model; none if the records alone tell of one of them.
+    pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Option<Self>, StoreError> {
         let table = txn.open_table(BRIEFS)?;
         let stored = txn.open_table(SHAPES)?;
         let mut found = Self { rows: Vec::new(), shapes: Vec::new() };
@@ -82,7 +83,8 @@ impl Briefs {
                 Some(at) => *at,
                 None => {
                     let bytes = stored.get(shape)?.ok_or(FAULT)?;
-                    found.shapes.push(decode_shape(bytes.value())?);
+                    let Some(shape_of_row) = decode_shape(bytes.value())? else { return Ok(None) };
+                    found.shapes.push(shape_of_row);
                     known.insert(shape, found.shapes.len() - 1);
                     found.shapes.len() - 1
                 }
@@ -90,7 +92,7 @@ impl Briefs {
             found.rows.push(Row { attempt: key.value().1, shape, bytes, left_out: None });
         }
         found.rank(census::excluded(txn, model)?);
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Puts those that do not count behind those that do.

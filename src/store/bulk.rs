@@ -11,10 +11,10 @@ use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, SHAPES, TOTALS,
     UNMEASURED, VALUES,
 };
-use super::{StoreError, index};
+use super::{StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run, Sealed};
-use crate::wire::{encode_attempt, encode_phases, encode_row, encode_run, encode_series};
-use redb::ReadableTable;
+use crate::wire::{decode_attempt, decode_run, encode_attempt, encode_phases, encode_row, encode_run, encode_series};
+use redb::{ReadableTable, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
@@ -52,6 +52,27 @@ impl<'a> Checked<'a> {
         })
     }
 }
+
+impl Checked<'static> {
+    /// What the indexes of what is measured take of an attempt that is kept already.
+    fn measured(id: Id, attempt: Attempt, run: &[u8]) -> Result<Self, StoreError> {
+        let run = decode_run(run)?;
+        Ok(Self {
+            id,
+            brief: Kept::of(&run, &attempt)?,
+            attempt: Cow::Owned(attempt),
+            run: Cow::Owned(run),
+            attempt_bytes: Vec::new(),
+            run_bytes: Vec::new(),
+            chunks: Vec::new(),
+        })
+    }
+}
+
+/// So many attempts, or of so many bytes, are put into the indexes anew at a time.
+const REINDEXED: usize = if cfg!(test) { 3 } else { 20_000 };
+/// See [`REINDEXED`].
+const REINDEXED_BYTES: usize = 64 << 20;
 
 /// Does the same to each, by as many threads as there are processors, up to four; the results are in the order of the items.
 pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
@@ -131,6 +152,13 @@ impl Writer<'_> {
     fn put_all(&mut self, batch: &[Checked<'_>], unix_ms: i64) -> Result<(), StoreError> {
         self.put_records(batch)?;
         self.put_indexes(batch)?;
+        self.put_measured(batch)?;
+        let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
+        self.log_all(entries)
+    }
+
+    /// Enters attempts that are in none of them into the indexes of what is measured.
+    fn put_measured(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         self.put_briefs(batch)?;
         let hidden: BTreeSet<Id> = {
             let table = self.txn.open_table(HIDDEN)?;
@@ -140,9 +168,39 @@ impl Writer<'_> {
         self.put_census(batch, &is_hidden)?;
         let visible: Vec<&Checked<'_>> =
             batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok()).collect();
-        self.put_ranking(&visible)?;
-        let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
-        self.log_all(entries)
+        self.put_ranking(&visible)
+    }
+
+    /// Makes every index of what is measured anew, from the records.
+    pub(super) fn reindex(&self) -> Result<(), StoreError> {
+        rank::clear(self.txn)?;
+        let attempts = self.txn.open_table(ATTEMPTS)?;
+        let runs = self.txn.open_table(RUNS)?;
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for item in attempts.iter()? {
+            let (id, attempt) = item?;
+            bytes += attempt.value().len();
+            batch.push((id.value(), attempt.value().to_vec()));
+            if batch.len() == REINDEXED || bytes > REINDEXED_BYTES {
+                self.reindex_some(&runs, std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        self.reindex_some(&runs, batch)
+    }
+
+    fn reindex_some(&self, runs: &Table<'_, Id, &[u8]>, batch: Vec<(Id, Vec<u8>)>) -> Result<(), StoreError> {
+        let attempts = in_parallel(batch, &|(id, bytes)| Ok::<_, StoreError>((id, decode_attempt(&bytes)?)));
+        let mut whole = Vec::with_capacity(attempts.len());
+        for attempt in attempts {
+            let (id, attempt) = attempt?;
+            if let Some(run) = runs.get(attempt.run.0.0)? {
+                whole.push((id, attempt, run.value().to_vec()));
+            }
+        }
+        let checked = in_parallel(whole, &|(id, attempt, run)| Checked::measured(id, attempt, &run));
+        self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, _>>()?)
     }
 
     fn put_records(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {

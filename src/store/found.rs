@@ -1,7 +1,8 @@
 //! How a ledger begins: whole, or not at all.
 //!
 //! redb writes a new file piece by piece. Whoever dies meanwhile, or finds the disk full, leaves a file that is no ledger and that nobody dares to
-//! remove. So the first state is made beside its place, synced, and then given its name; the folder is synced too, or the name may be lost with the power.
+//! remove. So the first state is made beside its place, synced, and then given its name; the folders are synced too, or the name may be lost with the power.
+//! Until they are, the name that it was made under stays: whoever finds that one knows that its maker is not done, or died.
 
 use super::{Store, StoreError, builder};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,13 +24,14 @@ impl Store {
     pub(super) fn found(&self) -> Result<(), StoreError> {
         let file = self.file();
         if file.exists() {
-            return Ok(());
+            return self.finish_for_others();
         }
-        let is_new = !self.dir.exists();
         let failed = |action, path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Io { action, path, source }
         };
+        let missing =
+            self.dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).count();
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create", &self.dir))?;
         let unfinished = self.dir.join(format!("{UNFINISHED}{}.{:016x}", std::process::id(), super::random()));
         let made = self.make(&unfinished);
@@ -40,13 +42,18 @@ impl Store {
             Err(_) if file.exists() => Ok(()),
             result => result.map_err(failed("create", &file)),
         });
+        let synced = named.and_then(|()| self.sync_names(missing));
         let _ = fs::remove_file(&unfinished);
-        named?;
-        sync(&self.dir).map_err(failed("sync", &self.dir))?;
-        if let Some(parent) = self.dir.parent().filter(|parent| is_new && parent.is_dir()) {
-            sync(parent).map_err(failed("sync", parent))?;
+        synced?;
+        self.finish_for_others()
+    }
+
+    /// Syncs the folder, and those above it that had to be made; its parent always, since somebody else may have made it a moment before.
+    fn sync_names(&self, made: usize) -> Result<(), StoreError> {
+        for folder in self.dir.ancestors().take(1 + made.max(1)) {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            sync(folder).map_err(|source| StoreError::Io { action: "sync", path: folder.to_owned(), source })?;
         }
-        self.sweep();
         Ok(())
     }
 
@@ -58,15 +65,22 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what was left by those that died before they were done. Whoever is still at it finds the ledger that is there now.
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+    /// Removes what was left by those that died before they were done, which may be a second name of the ledger. Whoever is still at it finds the ledger
+    /// that is there now.
+    fn finish_for_others(&self) -> Result<(), StoreError> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Ok(()) };
         let is_unfinished = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(UNFINISHED))
         };
-        for path in entries.flatten().map(|entry| entry.path()).filter(is_unfinished) {
+        let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_unfinished).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.sync_names(0)?;
+        for path in left {
             let _ = fs::remove_file(path);
         }
+        Ok(())
     }
 }
 
@@ -76,7 +90,12 @@ fn is_without_links(error: &std::io::Error) -> bool {
 }
 
 fn sync(folder: &Path) -> Result<(), std::io::Error> {
-    match File::open(folder)?.sync_all() {
+    let opened = match File::open(folder) {
+        // A folder above may be another's, of which only the names below it may be used.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+        opened => opened?,
+    };
+    match opened.sync_all() {
         // Some file systems cannot sync a folder.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         result => result,

@@ -47,12 +47,16 @@ pub enum StoreError {
         seconds: u64,
     },
     /// It was written by a newer ledger.
-    #[error("`{}` has format {found}, but this ledger reads up to {FORMAT} (use a newer ledger)", path.display())]
+    #[error("`{}` has {what} {found}, but this ledger reads up to {known} (use a newer ledger)", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// What of it is newer.
+        what: &'static str,
+        /// Which one it has.
         found: u32,
+        /// The newest one that this program reads.
+        known: u32,
     },
     /// Its content is damaged.
     #[error("`{}` is damaged: {fault} (`ledger verify` says what is; keep the file, and restore a copy)", path.display())]
@@ -312,13 +316,24 @@ impl Store {
             Err(error) => return Err(error.into()),
         };
         let bytes = table.get("format")?;
-        self.accept(bytes.as_ref().map(|bytes| bytes.value()))
+        self.accept(bytes.as_ref().map(|bytes| bytes.value()))?;
+        self.accept_indexes(index_version(&table)?)
+    }
+
+    /// Their tables may be of other names and types.
+    fn accept_indexes(&self, found: u32) -> Result<(), StoreError> {
+        if found > INDEXES {
+            return Err(StoreError::Newer { path: self.file(), what: "indexes of kind", found, known: INDEXES });
+        }
+        Ok(())
     }
 
     fn accept(&self, format: Option<&[u8]>) -> Result<(), StoreError> {
         let found = format.and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
         match found {
-            Some(found) if found > FORMAT => Err(StoreError::Newer { path: self.file(), found }),
+            Some(found) if found > FORMAT => {
+                Err(StoreError::Newer { path: self.file(), what: "format", found, known: FORMAT })
+            }
             Some(_) => Ok(()),
             None => Err(StoreError::Damaged { path: self.file(), fault: "it states no format".to_owned() }),
         }
@@ -337,14 +352,12 @@ impl Store {
 
     /// What can be made from the records is made anew where it is of an older kind.
     fn bring_up_to_date(&self, txn: &WriteTransaction) -> Result<(), StoreError> {
-        // The tables have to be there before they can be read.
-        Writer::new(txn)?;
         let found = index_version(&txn.open_table(tables::META)?)?;
-        if found > INDEXES {
-            return Err(StoreError::Newer { path: self.file(), found });
-        }
+        self.accept_indexes(found)?;
+        // The tables have to be there before they can be read.
+        let writer = Writer::new(txn)?;
         if found < INDEXES {
-            rank::rebuild(txn)?;
+            writer.reindex()?;
             txn.open_table(tables::META)?.insert("indexes", INDEXES.to_le_bytes().as_slice())?;
         }
         Ok(())
@@ -365,7 +378,7 @@ impl Store {
 ///
 /// - 1: values, ranking and groups.
 /// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
-/// - 3: `briefs` and `shapes` have what conditions ask.
+/// - 3: `briefs` and `shapes` have what conditions ask; `measured` and `places`, whose keys are bytes, stand for `values` and `ranking`.
 const INDEXES: u32 = 3;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {

@@ -50,7 +50,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(txn: &'a ReadTransaction) -> Result<Self, StoreError> {
-        let current = index_version(&txn.open_table(META)?)? >= INDEXES;
+        let current = index_version(&txn.open_table(META)?)? == INDEXES;
         Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)?, current })
     }
 
@@ -185,9 +185,10 @@ impl<'a> Reader<'a> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
     }
 
-    /// What conditions ask of the attempts of a model, without reading their records; none where the indexes are of an older kind.
+    /// What conditions ask of the attempts of a model, without reading their records; none where only the records tell: if the indexes are
+    /// of an older kind, or an attempt has more names than they keep.
     pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {
-        if self.current { Briefs::read(self.txn, model).map(Some) } else { Ok(None) }
+        if self.current { Briefs::read(self.txn, model) } else { Ok(None) }
     }
 
     /// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.

@@ -42,8 +42,8 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
     if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
 }
 
-/// Makes every index of what is measured anew, from the records.
-pub(super) fn rebuild(txn: &WriteTransaction) -> Result<(), StoreError> {
+/// Removes every index of what is measured, those of older kinds too.
+pub(super) fn clear(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(OLD_VALUES)?;
     txn.delete_table(OLD_RANKING)?;
     txn.delete_table(VALUES)?;
@@ -54,15 +54,6 @@ pub(super) fn rebuild(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(TOTALS)?;
     txn.delete_table(BRIEFS)?;
     txn.delete_table(SHAPES)?;
-    let attempts = txn.open_table(ATTEMPTS)?;
-    let runs = txn.open_table(RUNS)?;
-    for item in attempts.iter()? {
-        let (id, bytes) = item?;
-        let attempt = decode_attempt(bytes.value())?;
-        if let Some(bytes) = runs.get(attempt.run.0.0)? {
-            insert(txn, &decode_run(bytes.value())?, id.value(), &attempt)?;
-        }
-    }
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(super) const RECENT: TableDefinition<(i64, Id), &[u8]> = TableDefinition::ne
 pub(super) const VALUES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("measured");
 /// Model, metric, ordered mean and group, as `place` joins them, to the number of values in the mean.
 pub(super) const RANKING: TableDefinition<&[u8], u32> = TableDefinition::new("places");
-/// What these two were until the indexes' second kind.
+/// What these two were up to and including the indexes' second kind.
 pub(super) const OLD_VALUES: TableDefinition<(Id, &str, Id), u64> = TableDefinition::new("values");
 /// See [`OLD_VALUES`].
 pub(super) const OLD_RANKING: TableDefinition<(&str, &str, u64, Id), u32> = TableDefinition::new("ranking");

@@ -259,3 +259,43 @@ fn a_busy_ledger_is_waited_for_within_bounds() {
         .unwrap();
     assert_eq!(impatient.read(|reader| reader.run_count()).unwrap(), 0);
 }
+
+#[test]
+fn a_second_name_that_a_dead_founder_left_is_gone_with_the_next_change() {
+    let (_dir, store) = store();
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    std::fs::hard_link(store.file(), store.dir().join(".ledger.redb.7.00ff")).unwrap();
+    store.write(|writer| writer.seal(&sealed(2, 1, 2, 0.5, true), 0)).unwrap();
+    let names: Vec<_> = std::fs::read_dir(store.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["ledger.redb"]);
+    assert_eq!(faults(&store), vec![]);
+}
+
+/// Changes the kind that the indexes are said to be of.
+fn of_kind(store: &Store, kind: u32) {
+    let database = Database::open(store.file()).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(tables::META).unwrap().insert("indexes", kind.to_le_bytes().as_slice()).unwrap();
+    txn.commit().unwrap();
+}
+
+#[test]
+fn indexes_of_a_newer_kind_are_refused_and_of_an_older_one_made_anew() {
+    let (_dir, store) = store();
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    of_kind(&store, INDEXES + 1);
+    let read = store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap_err();
+    let written = store.write(|_| Ok(())).unwrap_err();
+    for error in [read, written] {
+        assert!(
+            error.to_string().ends_with("indexes of kind 4, but this ledger reads up to 3 (use a newer ledger)"),
+            "{error}"
+        );
+    }
+    of_kind(&store, INDEXES - 1);
+    assert!(store.is_behind().unwrap());
+    store.write(|_| Ok(())).unwrap();
+    assert!(!store.is_behind().unwrap());
+    assert_eq!(store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap()[0].mean, 0.5);
+    assert_eq!(faults(&store), vec![]);
+}

@@ -4,7 +4,7 @@
 use super::v1::{WireError, decode, encode};
 use crate::record::{Attempt, Kind, Names, Run, Value, each_fact, each_field};
 use bincode::{Decode, Encode};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// The names of an attempt, and in which order its values stand.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,24 +47,39 @@ const FLOAT: u8 = 4;
 const TEXT: u8 = 5;
 const UNSAID: u8 = 6;
 
-/// The shape of an attempt, and its values.
+/// An attempt whose names and values take more has neither: its record answers.
+const MOST_BYTES: usize = 256 << 10;
+
+/// The shape of an attempt, and its values; both are empty where they would take more than 256 KiB.
 ///
 /// # Errors
 /// If there are more names than a record may have.
 pub fn encode_brief(run: &Run, attempt: &Attempt) -> Result<(Vec<u8>, Vec<u8>), WireError> {
     let mut shape = ShapeV1::default();
     let mut values = Vec::with_capacity(512);
-    each_field(run, attempt, &mut |kind, name, value| {
+    let mut of_names = 0;
+    let bounded = |bytes: usize| if bytes > MOST_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut is_all = each_field(run, attempt, &mut |kind, name, value| {
         let names = match kind {
             Kind::Identity => &mut shape.identity,
             Kind::Metric => &mut shape.metrics,
             Kind::Setting => &mut shape.settings,
         };
-        names.push(name.to_owned());
         put(&mut values, value);
+        of_names += name.len();
+        bounded(of_names + values.len())?;
+        names.push(name.to_owned());
+        ControlFlow::Continue(())
     });
-    each_fact(attempt, &mut |name| shape.facts.push(name.to_owned()));
-    Ok((encode("names", &shape)?, values))
+    if is_all.is_continue() {
+        is_all = each_fact(attempt, &mut |name| {
+            of_names += name.len();
+            bounded(of_names + values.len())?;
+            shape.facts.push(name.to_owned());
+            ControlFlow::Continue(())
+        });
+    }
+    Ok(if is_all.is_continue() { (encode("names", &shape)?, values) } else { (Vec::new(), Vec::new()) })
 }
 
 fn put(out: &mut Vec<u8>, value: Option<&Value>) {
@@ -91,11 +106,14 @@ fn put(out: &mut Vec<u8>, value: Option<&Value>) {
     }
 }
 
-/// Decodes a shape.
+/// Decodes a shape; none is that of attempts of which only the record tells.
 ///
 /// # Errors
 /// If the bytes are none.
-pub fn decode_shape(bytes: &[u8]) -> Result<Shape, WireError> {
+pub fn decode_shape(bytes: &[u8]) -> Result<Option<Shape>, WireError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
     let ShapeV1 { identity, metrics, settings, facts } = decode("names", bytes)?;
     let places = identity.len()..identity.len() + metrics.len();
     let valued = identity.iter().chain(&metrics).chain(&settings).cloned().collect();
@@ -105,7 +123,7 @@ pub fn decode_shape(bytes: &[u8]) -> Result<Shape, WireError> {
         settings: settings.into_iter().collect(),
         facts: facts.into_iter().collect(),
     };
-    Ok(Shape { names, valued, metrics: places })
+    Ok(Some(Shape { names, valued, metrics: places }))
 }
 
 impl Shape {

@@ -9,6 +9,7 @@ use super::super::rank::{mean, ranked_metrics};
 use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNMEASURED, VALUES};
 use super::{Verification, compare};
 use crate::record::{Attempt, Digest, Run};
+use crate::wire::decode_shape;
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,13 +119,13 @@ pub(super) fn check(
         let (key, metrics) = item?;
         actual.insert(key.value().to_vec(), metrics.value().to_vec());
     }
-    compare("values", &actual, &expected.values, found);
+    compare("measured", &actual, &expected.values, found);
     let mut actual = BTreeMap::new();
     for item in txn.open_table(RANKING)?.iter()? {
         let (key, n) = item?;
         actual.insert(key.value().to_vec(), n.value());
     }
-    compare("ranking", &actual, &expected.ranking(), found);
+    compare("places", &actual, &expected.ranking(), found);
     let mut actual = BTreeMap::new();
     for item in txn.open_table(BY_MODEL)?.iter()? {
         let (key, reason) = item?;
@@ -165,10 +166,12 @@ fn check_briefs(reader: &Reader<'_>, measured: &[Measured], found: &mut Verifica
         let (key, names) = item?;
         let key = Digest(key.value());
         found.index_entries += 1;
-        if Digest::of(names.value()) == key {
-            actual.insert(key.0);
-        } else {
+        if Digest::of(names.value()) != key {
             found.fault(format!("index `shapes`, names {key}"), "they do not match their digest");
+        } else if let Err(error) = decode_shape(names.value()) {
+            found.fault(format!("index `shapes`, names {key}"), error.to_string());
+        } else {
+            actual.insert(key.0);
         }
     }
     let missing = measured.iter().map(|one| one.shape).collect::<BTreeSet<_>>().difference(&actual).count();

@@ -168,3 +168,17 @@ fn only_what_the_indexes_do_not_have_is_left_to_the_records() {
         assert_eq!(both(&store, words).0, None, "{words:?}");
     }
 }
+
+#[test]
+fn names_without_bound_are_left_to_the_records() {
+    let one = |x, seed| (x, seed, 0, Some(1.0), Some(1.0), false, false);
+    let (_dir, store) = filled(&[one(0, 0), one(1, 1)]);
+    let mut hostile = sealed(9, one(2, 2));
+    let inner: Table = (0..60_000).map(|number| (format!("f{number}"), Value::Int(number))).collect();
+    hostile.attempt.facts.insert("k".repeat(500_000), inner.into());
+    store.write(|writer| writer.seal(&hostile, 0)).unwrap();
+    assert_eq!(store.read(|reader| reader.verify(&mut |_, _| {})).unwrap().faults, vec![]);
+    let (briefs, scan) = both(&store, &["--where", "x == 2"]);
+    assert_eq!(briefs, None);
+    assert!(scan.is_ok(), "{scan:?}");
+}
