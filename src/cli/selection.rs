@@ -190,13 +190,16 @@ pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Directi
 
 /// What there is, where nothing was found: of the model its metrics, or the models.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str) -> Failure {
-    let ranked = context.store_as_it_is().read(|reader| reader.ranked_metrics()).unwrap_or_default();
+    let asked = |reader: &Reader<'_>| Ok((reader.is_current(), reader.ranked_metrics()?));
+    let (is_current, ranked) = context.store_as_it_is().read(asked).unwrap_or((true, BTreeMap::new()));
     let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let text = match ranked.get(model) {
         Some(metrics) => format!(
             "no finished attempt of `{model}` has a finite `{metric}` (there are: {})",
             list(metrics.iter().collect())
         ),
+        // What there is instead is not known without the indexes.
+        None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),
         None if ranked.is_empty() => {
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
         }

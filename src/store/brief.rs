@@ -9,11 +9,15 @@ use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, Ru
 use crate::wire::{Known, Place, Shape, Wanted, WireError, decode_shape, decode_values, encode_brief};
 use redb::{AccessGuard, ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The names of many attempts, each once.
+pub(super) type Shared = Mutex<HashMap<Id, Arc<[u8]>>>;
 
 /// What is kept of one attempt.
 pub(super) struct Kept {
     pub(super) shape: Id,
-    pub(super) shape_bytes: Vec<u8>,
+    pub(super) shape_bytes: Arc<[u8]>,
     pub(super) row: Vec<u8>,
 }
 
@@ -22,7 +26,14 @@ impl Kept {
         let (shape_bytes, values) = encode_brief(run, attempt)?;
         let shape = Digest::of(&shape_bytes).0;
         let row = [shape.as_slice(), &run.id.0.0, &run.parts.group_id().0.0, &values].concat();
-        Ok(Self { shape, shape_bytes, row })
+        Ok(Self { shape, shape_bytes: shape_bytes.into(), row })
+    }
+
+    /// Attempts of one kind hold their names once.
+    pub(super) fn share(&mut self, known: &Shared) {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = known.entry(self.shape).or_insert_with(|| Arc::clone(&self.shape_bytes));
+        self.shape_bytes = Arc::clone(names);
     }
 }
 
@@ -31,7 +42,7 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
     let kept = Kept::of(run, attempt)?;
     let mut shapes = txn.open_table(SHAPES)?;
     if shapes.get(kept.shape)?.is_none() {
-        shapes.insert(kept.shape, kept.shape_bytes.as_slice())?;
+        shapes.insert(kept.shape, &*kept.shape_bytes)?;
     }
     txn.open_table(BRIEFS)?.insert((run.model(), id), kept.row.as_slice())?;
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! What is written is what [`Writer::unite`] writes of one after the other.
 
-use super::brief::Kept;
+use super::brief::{Kept, Shared};
 use super::census::Census;
 use super::index::{member, ordered, pack, place};
 use super::rank::{group_means, ranked_metrics};
@@ -50,6 +50,14 @@ impl<'a> Checked<'a> {
             run: Cow::Borrowed(run),
             chunks,
         })
+    }
+}
+
+impl Checked<'_> {
+    /// Attempts of one kind hold their names once.
+    pub(super) fn sharing(mut self, known: &Shared) -> Self {
+        self.brief.share(known);
+        self
     }
 }
 
@@ -141,8 +149,9 @@ impl Writer<'_> {
                 });
             }
         }
-        let checked = in_parallel(new, &|(one, id)| Checked::of(one, id));
-        let mut batch = checked.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let known = Shared::default();
+        let checked = in_parallel(new, &|(one, id)| Ok(Checked::of(one, id)?.sharing(&known)));
+        let mut batch = checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?;
         batch.sort_unstable_by_key(|one| one.id);
         self.put_all(&batch, unix_ms)?;
         Ok(added)
@@ -199,8 +208,10 @@ impl Writer<'_> {
                 whole.push((id, attempt, run.value().to_vec()));
             }
         }
-        let checked = in_parallel(whole, &|(id, attempt, run)| Checked::measured(id, attempt, &run));
-        self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, _>>()?)
+        let known = Shared::default();
+        let checked =
+            in_parallel(whole, &|(id, attempt, run)| Ok(Checked::measured(id, attempt, &run)?.sharing(&known)));
+        self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?)
     }
 
     fn put_records(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
@@ -255,8 +266,7 @@ impl Writer<'_> {
     }
 
     fn put_briefs(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
-        let shapes: BTreeMap<Id, &[u8]> =
-            batch.iter().map(|one| (one.brief.shape, one.brief.shape_bytes.as_slice())).collect();
+        let shapes: BTreeMap<Id, &[u8]> = batch.iter().map(|one| (one.brief.shape, &*one.brief.shape_bytes)).collect();
         let mut table = self.txn.open_table(SHAPES)?;
         for (shape, bytes) in shapes {
             if table.get(shape)?.is_none() {

@@ -4,7 +4,7 @@
 //! is hidden) the newest stands, by the hosts' clocks, then by the entry's digest; notes and verdicts are a union. So the order of merges does not matter, and merging
 //! again changes nothing. It goes in batches, each one transaction; one that was cut off goes on where it stopped.
 
-use super::brief::Kept;
+use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
 use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
@@ -245,7 +245,8 @@ fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), S
 /// Recomputes ids and digests.
 fn check(batch: Vec<Raw>) -> Batch {
     let alone = Mutex::new(());
-    check_by(batch, &|raw| check_one(raw, &alone))
+    let known = Shared::default();
+    check_by(batch, &|raw| Ok(check_one(raw, &alone)?.sharing(&known)))
 }
 
 fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked<'static>, Fault> + Sync)) -> Batch {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 /// A folder that is gone after the test.
 pub struct Sandbox {
     dir: tempfile::TempDir,
+    program: PathBuf,
 }
 
 /// What a command printed and how it ended.
@@ -58,7 +59,12 @@ say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":0.$x$seed}"
 
 impl Sandbox {
     pub fn new() -> Self {
-        let sandbox = Self { dir: tempfile::tempdir().unwrap() };
+        Self::of(env!("CARGO_BIN_EXE_ledger").into())
+    }
+
+    /// The same for a program of that path.
+    pub fn of(program: PathBuf) -> Self {
+        let sandbox = Self { dir: tempfile::tempdir().unwrap(), program };
         fs::create_dir(sandbox.path("home")).unwrap();
         sandbox
     }
@@ -90,9 +96,7 @@ impl Sandbox {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        // A campaign of hours may be for another build of the program.
-        let program = std::env::var_os("LEDGER_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_ledger").into());
-        let mut command = Command::new(program);
+        let mut command = Command::new(&self.program);
         command
             .args(args)
             .current_dir(self.dir.path())

@@ -100,13 +100,19 @@ proptest! {
     }
 }
 
-/// Makes a ledger as one without these indexes left it.
+/// Makes a ledger as one without these indexes left it: what was ranked stood in tables of other names.
 fn age(store: &Store) {
     let database = Database::open(store.file()).unwrap();
     let txn = database.begin_write().unwrap();
     txn.delete_table(tables::BY_MODEL).unwrap();
     txn.delete_table(tables::UNMEASURED).unwrap();
     txn.delete_table(tables::TOTALS).unwrap();
+    txn.delete_table(tables::VALUES).unwrap();
+    txn.delete_table(tables::RANKING).unwrap();
+    txn.delete_table(tables::BRIEFS).unwrap();
+    txn.delete_table(tables::SHAPES).unwrap();
+    txn.open_table(tables::OLD_VALUES).unwrap().insert(([1; 32], "loss", [2; 32]), 7).unwrap();
+    txn.open_table(tables::OLD_RANKING).unwrap().insert(("m", "loss", 7, [1; 32]), 1).unwrap();
     txn.open_table(tables::META).unwrap().remove("indexes").unwrap();
     txn.commit().unwrap();
 }
@@ -116,9 +122,20 @@ fn an_older_ledger_still_answers_without_being_written() {
     let (_dir, store) = store();
     store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
     age(&store);
-    let (best, tally) = store
-        .read(|reader| Ok((reader.best("m", "loss", Direction::Minimize, 1)?, reader.tally("m", "loss")?)))
-        .unwrap();
-    assert_eq!((best[0].mean, tally), (0.5, Tally::default()));
+    let asked = |reader: &Reader<'_>| {
+        let best = reader.best("m", "loss", Direction::Minimize, 1)?;
+        Ok((
+            best,
+            reader.tally("m", "loss")?,
+            reader.is_current(),
+            reader.attempt_count()?,
+            reader.briefs("m")?.is_none(),
+        ))
+    };
+    let (best, tally, is_current, attempts, is_left_to_records) = store.read(asked).unwrap();
+    assert_eq!((best, tally), (vec![], Tally::default()), "its rankings are not read");
+    assert_eq!((is_current, attempts, is_left_to_records), (false, 1, true), "so that the records have to answer");
     assert_eq!(faults(&store), vec![], "what is missing is a note");
+    store.write(|_| Ok(())).unwrap();
+    assert_eq!(store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap()[0].mean, 0.5);
 }
