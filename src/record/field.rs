@@ -88,13 +88,12 @@ pub enum Kind {
     Setting,
 }
 
+/// Is shown names with their values.
+pub type Visit<'a> = dyn FnMut(Kind, &str, Option<&Value>) -> ControlFlow<()> + 'a;
+
 /// Shows the names that an attempt has, facts apart, with the values that [`field`] finds, until it is told to stop or a part has more names than
 /// can be asked for. Of a name that comes twice the first one counts.
-pub fn each_field(
-    run: &Run,
-    attempt: &Attempt,
-    visit: &mut dyn FnMut(Kind, &str, Option<&Value>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
+pub fn each_field(run: &Run, attempt: &Attempt, visit: &mut Visit<'_>) -> ControlFlow<()> {
     for (name, value) in run.config() {
         visit(Kind::Identity, name, Some(value))?;
     }
