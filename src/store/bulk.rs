@@ -122,7 +122,8 @@ impl Writer<'_> {
         Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
     }
 
-    /// Brings home many attempts that were executed for this ledger elsewhere, as [`import`](Self::import) does of one after the other.
+    /// Brings home many attempts that were executed for this ledger elsewhere, as [`import`](Self::import) does of one after the other; but
+    /// the log has them in the order of their ids, and those that are known are not checked once more.
     pub fn import_many(&mut self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
         let mut added = Vec::with_capacity(all.len());
         let mut new: Vec<(&Sealed, Id)> = Vec::new();

@@ -1,3 +1,4 @@
+mod bulk;
 mod census;
 mod disk;
 mod flips;
