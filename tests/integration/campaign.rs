@@ -27,11 +27,9 @@ impl Draw {
     }
 }
 
-/// A place for the program that is built, or for another build of it, which is named then.
+/// A place for the program that is built, or for another build of it.
 fn place() -> Sandbox {
-    let Some(program) = std::env::var_os("LEDGER_TEST_PROGRAM") else { return Sandbox::new() };
-    println!("the program is {}", program.display());
-    Sandbox::of(program.into())
+    std::env::var_os("LEDGER_TEST_PROGRAM").map_or_else(Sandbox::new, |program| Sandbox::of(program.into()))
 }
 
 /// Everything is there that was, nothing is left over, and every byte is what it says.
