@@ -203,6 +203,9 @@ fn killed_at_any_moment_of_any_change_nothing_sealed_is_lost() {
     noted.iter().for_each(|(id, text)| assert!(notes(&sandbox, id).contains(text), "at the end: {text}"));
     let last = check(&sandbox, "at the end");
     assert_eq!(last, sealed);
+    if let Some(program) = std::env::var_os("LEDGER_TEST_PROGRAM") {
+        println!("another build of the program: {}", program.display());
+    }
     println!(
         "{rounds} kills: kind, before its end, after it, attempts that were there all the same, files that wanted repair"
     );
