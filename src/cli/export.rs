@@ -46,7 +46,7 @@ pub(super) struct Args {
     author: Option<String>,
 
     /// The licence of a research object, for --ro-crate
-    #[arg(long, value_name = "URL", requires = "ro_crate")]
+    #[arg(long, value_name = "URL", requires = "ro_crate", value_parser = url)]
     license: Option<String>,
 
     /// Of a table, what a row is: an attempt, a value of one, a point of a series, a phase [default: runs]
@@ -88,6 +88,13 @@ enum Rows {
     Values,
     Points,
     Phases,
+}
+
+/// What has no scheme would name a file of the object.
+fn url(text: &str) -> Result<String, String> {
+    let is_url = text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
+    let help = || format!("it is no URL (`https://spdx.org/licenses/{text}` names a licence that SPDX lists)");
+    if is_url { Ok(text.to_owned()) } else { Err(help()) }
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {

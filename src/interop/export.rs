@@ -19,7 +19,7 @@ pub use frame::Frame;
 pub use mlflow::mlflow_files;
 pub use mllog::mllog_lines;
 pub use prometheus::prometheus_text;
-pub use rocrate::{CrateOf, Sourced, ro_crate};
+pub use rocrate::{CrateOf, ResearchObject, Sourced};
 pub use tables::{long, phases, points, wide};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};

@@ -247,6 +247,11 @@ fn a_name_in_a_pack_is_no_path() {
         to.run(&["export", "--to", form, "-o", &format!("a/b/c/{form}")]).expect(0);
     }
     to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).expect(0);
+    let said = to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).complaint(2);
+    assert!(said.contains("(--ro-crate with another name makes another one)"), "{said}");
+    let said = to.run(&["export", "latest", "--ro-crate", "a/b/c/other", "--license", "MIT"]).complaint(2);
+    assert!(said.contains("https://spdx.org/licenses/MIT"), "{said}");
+    assert_eq!(std::fs::read_dir(&inside).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 4);
     to.run(&["report", "--all", "-o", "a/b/c/report"]).expect(0);
     to.run(&["export", "latest", "-o", "a/b/c/latest.ledger"]).expect(0);
     let after = files(&to.path("."));

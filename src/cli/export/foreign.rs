@@ -213,10 +213,15 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
 }
 
 pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
+    failed_with(path, fault, "-o names another")
+}
+
+/// As [`failed`], with what helps where something lies there already.
+pub(super) fn failed_with(path: &Path, fault: Fault, help: &str) -> Failure {
     match fault {
         Fault::Store(error) => error.into(),
         Fault::Io(error) => {
-            let hint = if error.kind() == io::ErrorKind::AlreadyExists { " (-o names another)" } else { "" };
+            let hint = if error.kind() == io::ErrorKind::AlreadyExists { format!(" ({help})") } else { String::new() };
             Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
         }
     }

@@ -6,7 +6,7 @@ use super::{Encoding, Entry, File, TableWriter, points};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value};
 use crate::wire::{PackError, encode_pack, to_json_text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const SPECIFICATION: &str = "https://w3id.org/ro/crate/1.1";
@@ -35,34 +35,51 @@ pub struct Sourced {
     pub sources: Vec<(&'static str, SourceText)>,
 }
 
-/// The files of a crate, by their paths from its folder on.
-///
-/// # Errors
-/// If an attempt cannot be packed.
-pub fn ro_crate(attempts: &[Sourced], about: &CrateOf) -> Result<Vec<File>, PackError> {
-    let mut made = Crate::default();
-    for sourced in attempts {
-        made.attempt(sourced, about)?;
-    }
-    made.root(attempts, about);
-    let mut files: Vec<File> = made.files.into_iter().collect();
-    let terms = OWN_TERMS.map(|term| (term, format!("{TERMS}{term}").into()));
-    let context = Value::List(vec![format!("{SPECIFICATION}/context").into(), table(terms)]);
-    let graph = Value::List(made.entities.into_values().collect());
-    let document = to_json_text(&table([("@context", context), ("@graph", graph)]));
-    files.push(("ro-crate-metadata.json".into(), document.into_bytes()));
-    Ok(files)
-}
-
-/// What was made so far.
+/// A crate that is made attempt by attempt: of those that were added only their descriptions are held.
 #[derive(Default)]
-struct Crate {
+pub struct ResearchObject {
+    about: CrateOf,
+    /// Files of the attempt that is being added.
     files: BTreeMap<PathBuf, Vec<u8>>,
+    /// Files of all.
+    parts: BTreeSet<PathBuf>,
     entities: BTreeMap<String, Value>,
     actions: Vec<String>,
+    experiments: BTreeSet<String>,
 }
 
-impl Crate {
+impl ResearchObject {
+    /// An empty one.
+    pub fn new(about: CrateOf) -> Self {
+        Self { about, ..Self::default() }
+    }
+
+    /// Adds an attempt. Returns the files that it brings, by their paths from the crate's folder on, each once.
+    ///
+    /// # Errors
+    /// If it cannot be packed.
+    pub fn add(&mut self, sourced: &Sourced) -> Result<Vec<File>, PackError> {
+        self.attempt(sourced)?;
+        self.experiments.insert(sourced.entry.experiment().to_owned());
+        let files = std::mem::take(&mut self.files);
+        Ok(files.into_iter().filter(|(path, _)| self.parts.insert(path.clone())).collect())
+    }
+
+    /// How many files were returned.
+    pub fn files(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The file that describes all of it.
+    pub fn finish(mut self) -> File {
+        self.root();
+        let terms = OWN_TERMS.map(|term| (term, format!("{TERMS}{term}").into()));
+        let context = Value::List(vec![format!("{SPECIFICATION}/context").into(), table(terms)]);
+        let graph = Value::List(self.entities.into_values().collect());
+        let document = to_json_text(&table([("@context", context), ("@graph", graph)]));
+        ("ro-crate-metadata.json".into(), document.into_bytes())
+    }
+
     /// Describes something once, and gives the reference to it.
     fn describe(&mut self, id: &str, kind: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
         let mut entity: Table = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -94,7 +111,7 @@ impl Crate {
         self.describe(id, "PropertyValue", fields)
     }
 
-    fn attempt(&mut self, sourced: &Sourced, about: &CrateOf) -> Result<(), PackError> {
+    fn attempt(&mut self, sourced: &Sourced) -> Result<(), PackError> {
         let entry = &sourced.entry;
         let attempt = entry.attempt();
         let short = entry.id.0.prefix(16);
@@ -117,8 +134,8 @@ impl Crate {
         // A text and no reference, as the profile has it.
         fields.push(("actionStatus", format!("http://schema.org/{status}ActionStatus").into()));
         fields.extend(attempt.outcome.reason().map(|reason| ("error", reason.into())));
-        if let Some(author) = &about.author {
-            fields.push(("agent", self.person(author)));
+        if let Some(author) = self.about.author.clone() {
+            fields.push(("agent", self.person(&author)));
         }
         if let Some(image) = self.image(entry) {
             fields.push(("containerImage", image));
@@ -206,7 +223,10 @@ impl Crate {
     fn surroundings(&mut self, entry: &Entry, short: &str) -> Value {
         let facts = entry.attempt().facts.iter();
         let is_variable = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-        let variables: Vec<(&String, &Value)> = facts.filter(|(name, _)| is_variable(name)).collect();
+        // In an image it is those that were set there.
+        let inside = entry.attempt().facts.get("image.variables").and_then(Value::as_table);
+        let inside = inside.into_iter().flatten();
+        let variables: Vec<(&String, &Value)> = facts.chain(inside).filter(|(name, _)| is_variable(name)).collect();
         let describe = |(name, value): (&String, &Value)| {
             self.property(&format!("#variable-{short}-{}", fragment(name)), name, value, None)
         };
@@ -225,11 +245,12 @@ impl Crate {
     }
 
     /// The crate itself, and the entity that says so.
-    fn root(&mut self, attempts: &[Sourced], about: &CrateOf) {
-        let mut experiments: Vec<&str> = attempts.iter().map(|sourced| sourced.entry.experiment()).collect();
-        experiments.sort_unstable();
-        experiments.dedup();
-        let parts: Vec<Value> = self.files.keys().map(|path| reference(&path.display().to_string())).collect();
+    fn root(&mut self) {
+        let about = self.about.clone();
+        let experiments: Vec<&str> = self.experiments.iter().map(String::as_str).collect();
+        let name = format!("Runs of {}", experiments.join(", "));
+        let attempts = self.actions.len();
+        let parts: Vec<Value> = self.parts.iter().map(|path| reference(&path.display().to_string())).collect();
         let actions: Vec<Value> = self.actions.iter().map(|id| reference(id)).collect();
         let license = match &about.license {
             Some(url) => self.describe(url, "CreativeWork", [("name", url.as_str().into())]),
@@ -240,13 +261,12 @@ impl Crate {
         };
         let profile = [("name", "Process Run Crate".into()), ("version", "0.5".into())];
         let profile = self.describe(PROFILE, "CreativeWork", profile);
-        let many = if attempts.len() == 1 { "attempt" } else { "attempts" };
+        let many = if attempts == 1 { "attempt" } else { "attempts" };
         let mut fields = vec![
-            ("name", format!("Runs of {}", experiments.join(", ")).into()),
+            ("name", name.into()),
             (
                 "description",
-                format!("{} {many} of deep-learning runs with their records, curves and sources", attempts.len())
-                    .into(),
+                format!("{attempts} {many} of deep-learning runs with their records, curves and sources").into(),
             ),
             ("datePublished", moment(about.unix_ms).into()),
             ("license", license),

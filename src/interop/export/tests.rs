@@ -319,7 +319,15 @@ fn a_research_object_describes_all_that_it_refers_to() {
     let sourced =
         [Sourced { entry: whole, sources: vec![("manifest", source)] }, Sourced { entry: failed, sources: Vec::new() }];
     let about = CrateOf { author: Some("Ada Lovelace".to_owned()), license: None, unix_ms: 1_541_665_135_510 };
-    let files = ro_crate(&sourced, &about).unwrap();
+    let mut twice = ResearchObject::default();
+    assert_eq!(
+        [0, 0].map(|index: usize| twice.add(&sourced[index]).unwrap().is_empty()),
+        [false, true],
+        "each file once"
+    );
+    let mut made = ResearchObject::new(about);
+    let mut files: Vec<File> = sourced.iter().flat_map(|sourced| made.add(sourced).unwrap()).collect();
+    files.push(made.finish());
     let (_, metadata) = files.iter().find(|(path, _)| path.ends_with("ro-crate-metadata.json")).unwrap();
     let Ok(Value::Table(document)) = from_json(std::str::from_utf8(metadata).unwrap()) else { panic!("no JSON") };
     let Value::List(graph) = &document["@graph"] else { panic!("no graph") };
