@@ -9,7 +9,7 @@ use crate::record::{Digest, Part, Run, Table, Value};
 use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_json, to_json_text};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -108,7 +108,7 @@ impl InUse {
         if let Some(folder) = self.mark.parent() {
             files::private_folder(folder).map_err(io_error("make the folder", folder))?;
         }
-        fs::write(&self.mark, "").map_err(io_error("write", &self.mark))
+        files::write_private(&self.mark, b"").map_err(io_error("write", &self.mark))
     }
 }
 
@@ -187,7 +187,9 @@ impl KernelCache {
         }
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = self.dir.join(format!(".draft.{}.{number}", std::process::id()));
-        fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(io_error("write", &path))
+        files::write_private(&draft, text.as_bytes())
+            .and_then(|()| fs::rename(&draft, &path))
+            .map_err(io_error("write", &path))
     }
 
     /// Where the driver keeps what it made of kernels for the card at hand.
@@ -333,10 +335,7 @@ impl KernelCache {
             let path = self.dir.join(&name);
             let folder = path.parent().unwrap_or(&self.dir);
             files::private_folder(folder).map_err(io_error("make the folder", folder))?;
-            let written = File::create(&path).and_then(|mut file| {
-                file.write_all(&content)?;
-                file.sync_all()
-            });
+            let written = files::write_private(&path, &content).and_then(|()| File::open(&path)?.sync_all());
             written.map_err(io_error("write", &path))?;
         }
         files::fsync_dir(&self.dir).map_err(|error| io_error("sync", &self.dir)(io::Error::other(error)))

@@ -135,6 +135,14 @@ pub fn private_folder(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Writes a file for this user alone, where it is new; what is there is overwritten.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
 /// How a file is made that is handed on: everybody may read it, as far as the process's mask lets them, and this user alone may write.
 pub fn handed_on() -> OpenOptions {
     let mut options = OpenOptions::new();

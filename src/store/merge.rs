@@ -146,7 +146,6 @@ impl Store {
     }
 }
 
-/// All that the other ledger keeps of sources, checked.
 /// Some of another ledger's sources.
 struct SourceBatch {
     /// Those that are what their digest says and that are wanted.
