@@ -445,10 +445,14 @@ const SURROUNDINGS: [&str; 11] = [
 /// What has changed of the surroundings, of what enters no identity: kernel, memory, versions, environment variables.
 pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifference> {
     // Variables have upper-case names; a job's own are others each time.
+    let of_host = |name: &str| name.strip_prefix("host.env.").map(str::to_owned);
     let variable = |name: &str| {
+        let name = of_host(name).unwrap_or_else(|| name.to_owned());
         name.starts_with(|first: char| first.is_ascii_uppercase()) && !name.starts_with("SLURM_") && name != "HOSTNAME"
     };
-    let told = |name: &str| variable(name) || SURROUNDINGS.iter().any(|kind| name.starts_with(kind));
+    let told = |name: &str| {
+        variable(name) || of_host(name).is_none() && SURROUNDINGS.iter().any(|kind| name.starts_with(kind))
+    };
     let of = |facts: &Table| -> Value {
         let facts = facts.iter().filter(|(name, _)| told(name)).map(|(name, value)| (name.clone(), value.clone()));
         Value::Table(facts.collect())

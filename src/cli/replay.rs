@@ -6,7 +6,7 @@ use super::import::packs::read_pack;
 use super::rerun::{self, Consent, Original, bind_again};
 use super::run::facts;
 use crate::analysis::{FieldDifference, PartDifference, environment_changes, why};
-use crate::engine::{Bound, Launch};
+use crate::engine::{Bound, Launch, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, table_of, why_text, why_value};
@@ -72,7 +72,8 @@ fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
 fn check(sealed: &Sealed, facts: &Table) -> Result<Checked, Failure> {
     let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), false)?;
     let parts = why(&sealed.run, &bound.run);
-    Ok(Checked { parts, changed: environment_changes(&sealed.attempt.facts, facts), bound })
+    let changed = environment_changes(&sealed.attempt.facts, &surroundings(bound.image.as_ref(), facts));
+    Ok(Checked { parts, changed, bound })
 }
 
 fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {

@@ -6,7 +6,7 @@ use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{Grade, Margin, environment_changes, verdict, why};
-use crate::engine::{Bound, Cause, Executed, Machine, Sweep, plan, rebind};
+use crate::engine::{Bound, Cause, Executed, Machine, Sweep, plan, rebind, surroundings};
 use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, SourceText, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
@@ -50,7 +50,7 @@ pub(super) struct Consent {
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute a command that came from another ledger
+    /// Execute a command, or an image, that came from another ledger
     #[arg(long)]
     pub(super) trust: bool,
 }
@@ -122,6 +122,19 @@ pub(super) fn bind_again(sealed: &Sealed, shown: &str, asks_git: bool) -> Result
     Ok(rebind(&sealed.run, &sealed.attempt.settings, trainer().as_ref(), &machine)?)
 }
 
+/// What a record of another ledger would have executed here, besides the built-in trainer.
+fn executed_by(program: &Value, settings: &Table) -> Option<String> {
+    if let Some(command) = program.as_table().and_then(|program| program.get("command")) {
+        let words: Vec<&str> = match command {
+            Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        return Some(format!("command came from another ledger and is not executed (--trust executes it): {words:?}"));
+    }
+    let image = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host")?;
+    Some(format!("image came from another ledger and is not executed (--trust executes it): `{image}`"))
+}
+
 /// Executes it as often as wanted, and judges.
 pub(super) fn rerun(
     original: &Original,
@@ -130,13 +143,9 @@ pub(super) fn rerun(
     consent: Consent,
     context: &Context,
 ) -> Result<u8, Failure> {
-    let command = original.sealed.run.parts.program.as_table().and_then(|program| program.get("command"));
-    if let (Some(command), true, false) = (command, original.is_foreign, consent.trust) {
-        let words: Vec<&str> = match command {
-            Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        };
-        let text = format!("its command came from another ledger and is not executed (--trust executes it): {words:?}");
+    let distrusted = || executed_by(&original.sealed.run.parts.program, &original.sealed.attempt.settings);
+    if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {
+        let text = format!("its {what}");
         return Err(Failure::new(exit::USAGE, text));
     }
     let bound = bind_again(&original.sealed, &original.id.0.prefix(8), true)?;
@@ -144,7 +153,7 @@ pub(super) fn rerun(
     // It is made from the same text, of which the same is kept.
     let redacted = original.sealed.attempt.facts.get_key_value(SourceText::REDACTED);
     facts.extend(redacted.map(|(name, value)| (name.clone(), value.clone())));
-    let changed = environment_changes(&original.sealed.attempt.facts, &facts);
+    let changed = environment_changes(&original.sealed.attempt.facts, &surroundings(bound.image.as_ref(), &facts));
     let parts = why(&original.sealed.run, &bound.run);
     let surroundings = fields_text(&changed, "recorded", "here");
     if !parts.is_empty() && !consent.on_current {
@@ -205,4 +214,23 @@ fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Resu
         return Err(Failure::new(exit::INTERRUPTED, "interrupted; what the rerun did is recorded, without a verdict"));
     }
     Ok(report.executed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::table_of;
+
+    #[test]
+    fn the_trainer_needs_no_trust_and_an_image_does() {
+        let asks = |program: Value, image: &str| executed_by(&program, &table_of([("container.image", image.into())]));
+        let trainer = || Value::from("trainer");
+        let program = || Value::Table(table_of([("command", vec!["sh", "a"].into())]));
+        assert_eq!((asks(trainer(), "host"), executed_by(&trainer(), &Table::new())), (None, None));
+        assert!(
+            asks(trainer(), "/tmp/x.sif")
+                .is_some_and(|text| text.starts_with("image") && text.ends_with("`/tmp/x.sif`"))
+        );
+        assert!(asks(program(), "host").is_some_and(|text| text.contains("[\"sh\", \"a\"]")));
+    }
 }

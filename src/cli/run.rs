@@ -354,7 +354,11 @@ fn best_of_each(
 fn code(report: &SweepReport) -> u8 {
     if report.interrupted {
         exit::INTERRUPTED
-    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(error) if !error.passes())) {
+    } else if report.troubled.iter().any(|(_, error)| match error {
+        EngineError::Hold(error) => !error.passes(),
+        EngineError::Container(_) => true,
+        _ => false,
+    }) {
         exit::USAGE
     } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
         exit::BUSY

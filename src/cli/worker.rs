@@ -27,7 +27,12 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let supervisor = environment::text_var("LEDGER_SUPERVISOR_PID").and_then(|pid| pid.parse().ok());
     if let (true, Some(supervisor)) = (args.guard, supervisor) {
         let ended = process::guard(&args.program, supervisor);
-        let exit = ended.map_err(|error| Failure::new(exit::FAILED, format!("cannot start the container: {error}")))?;
+        let exit = ended.map_err(|error| {
+            Failure::new(
+                exit::FAILED,
+                format!("cannot start the container: {error} (`apptainer exec IMAGE true` says whether it works here)"),
+            )
+        })?;
         return Ok(process::shell_code(exit));
     }
     if let Some(supervisor) = supervisor {

@@ -76,6 +76,11 @@ pub fn execute(
     if let Some(came) = unneeded()? {
         return Ok(came);
     }
+    match bound.image.as_ref().map(|image| image.check(&|| stop.asked() > 0)) {
+        Some(Err(_)) if stop.asked() > 0 => return Ok(Attempted::Stopped),
+        Some(checked) => checked?,
+        None => {}
+    }
     let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
         .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
         .transpose()?;
@@ -184,7 +189,7 @@ impl Supervision {
             nonce,
             run: Box::new(bound.run.clone()),
             settings: bound.cell.settings.clone(),
-            facts: facts.clone(),
+            facts: container::surroundings(bound.image.as_ref(), facts),
             started_unix_ms,
             started_ns,
         };
@@ -251,13 +256,10 @@ impl Supervision {
         let open = container::leaves_open(bound.image.as_ref(), bound.launch != Launch::Trainer);
         self.keep(facts_of([("container.leaves_open".to_owned(), open)].into()));
         let image = bound.image.as_ref();
-        let contained = image.map(|image| worker::contain(image, shim, bound, kernels, &fifo)).transpose();
-        let started = contained.and_then(|contained| {
-            let facts = image.zip(contained.as_ref()).map(|(image, contained)| image.facts(contained));
-            self.keep(facts_of(facts.unwrap_or_default()));
-            Worker::start(shim, bound, kernels, contained.as_ref(), &fifo)
-        });
-        let worker = match started {
+        let contained = image.map(|image| worker::contain(image, shim, bound, kernels, &fifo));
+        let facts = image.zip(contained.as_ref()).map(|(image, contained)| image.facts(contained));
+        self.keep(facts_of(facts.unwrap_or_default()));
+        let worker = match Worker::start(shim, bound, kernels, contained.as_ref(), &fifo) {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
@@ -301,6 +303,8 @@ impl Supervision {
                 self.keep(Vec::new());
             }
         };
+        // What starts a container tells of a signal as a shell does.
+        let exit = if image.is_some() { process::exit_of_shell_code(exit) } else { exit };
         let ended = Moment::now();
         let cpu_ns = crate::host::cpu_time_ns(worker.pid());
         let rest = worker.finish();
@@ -317,8 +321,14 @@ impl Supervision {
             self.keep(kernels.warning(&after).map(Entry::Warning).into_iter().collect());
             self.keep(facts_of(after));
         }
-        self.keep(facts_of(libraries.facts(stop.asked() > 0)));
-        self.keep(bound.image.as_ref().and_then(|image| image.change()).map(Entry::Warning).into_iter().collect());
+        self.keep(facts_of(libraries.facts(stop)));
+        match image.map(|image| image.check(&|| stop.asked() > 0)) {
+            // There was no time to look.
+            Some(Err(changed)) if stop.asked() > 0 => self.keep(vec![Entry::Warning(changed.to_string())]),
+            // Nobody knows what it ran in.
+            Some(Err(changed)) => halt.failed(changed.to_string()),
+            Some(Ok(())) | None => {}
+        }
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);

@@ -243,7 +243,7 @@ pub fn bind_anchored(
         Some(program) => {
             let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
             let argv = program.argv(&cell)?;
-            (program_value(program, &directory, machine)?, Launch::Program { argv, directory })
+            (program_value(program, &directory, image.is_some(), machine)?, Launch::Program { argv, directory })
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
@@ -324,15 +324,22 @@ fn choose_device(
     Ok(usize::try_from(gpus).unwrap_or(0))
 }
 
-/// The program part of an external command: the command as written, the files that it names, and the state of its repository.
-pub(super) fn program_value(program: &Program, directory: &Path, machine: &Machine) -> Result<Value, BindError> {
+/// The program part of an external command: the command as written, the files that it names, and the state of its repository. In an image, a word of the command
+/// that means a file outside of the folder means one of the image's, which has its digest.
+pub(super) fn program_value(
+    program: &Program,
+    directory: &Path,
+    is_contained: bool,
+    machine: &Machine,
+) -> Result<Value, BindError> {
     let mut named = Table::new();
     for file in &program.files {
         named.insert(file.clone(), machine.content(&directory.join(file))?.to_string().into());
     }
     for word in &program.command {
         let path = directory.join(word);
-        if path.is_file() {
+        let is_shown = || container::lies_in(&path, directory);
+        if path.is_file() && (!is_contained || is_shown()) {
             named.insert(word.clone(), machine.content(&path)?.to_string().into());
         }
     }

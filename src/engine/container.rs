@@ -3,14 +3,19 @@
 //! The image's digest is a part of the identity. What reaches into the container from the host is stated one by one, and recorded: the variables, the files, and
 //! NVIDIA's libraries where the run has GPUs. Nothing else of the host is visible inside but its kernel.
 
+mod mounts;
+mod told;
+
+pub(super) use self::mounts::lies_in;
+use self::mounts::{Mount, outside};
+use self::told::{MOST_TEXT, labels, oci_digest, short};
 use super::bind::{Bound, Launch};
 use super::kernels::InUse;
 use super::machine::Machine;
 use crate::host::sif::{self, Sif, SifError};
 use crate::host::sums::{Stamp, Sums};
-use crate::host::{HostError, command, environment, secrets};
+use crate::host::{HostError, command, environment};
 use crate::record::{Cell, Table, Value};
-use crate::wire::from_json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,16 +28,37 @@ pub(super) const EXPECTED: &str = "container.sha256";
 
 /// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
 const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
-/// Variables of these programs' own that change nothing that the worker sees; others are taken away, since they bring in files and options that nobody stated.
-const HARMLESS: [&str; 6] = ["ADD_CAPS", "CACHEDIR", "CONFIGDIR", "DROP_CAPS", "TMPDIR", "LIBRARY"];
+/// Variables of these programs' own that give the worker nothing; others are taken away, since they bring in files and options that nobody stated.
+const HARMLESS: [&str; 5] = ["CACHEDIR", "CONFIGDIR", "DROP_CAPS", "TMPDIR", "LIBRARY"];
+/// Variables that these programs hand on of themselves, in lower case; `all_proxy` and its like may hold a password.
+const HANDED_ON: [&str; 6] = ["all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy", "term"];
 /// Where things of ours lie inside.
 const OWN: &str = "/.ledger";
 /// Folders of an image that a bind over them would hide.
-const SYSTEM: [&str; 13] =
-    ["/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr", "/var"];
-/// A record keeps no longer text of an image, and no more labels.
-const MOST_TEXT: usize = 16 << 10;
-const MOST_LABELS: usize = 64;
+const SYSTEM: [&str; 22] = [
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/opt",
+    "/opt/conda",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/local/cuda",
+    "/usr/local/lib",
+    "/usr/sbin",
+    "/var",
+];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A worker cannot be started in an image.
@@ -60,6 +86,17 @@ pub enum ContainerError {
     /// Nothing can start it.
     #[error("`container.image` asks for a container, but {0} (install Apptainer, or load its module)")]
     NoTool(String),
+    /// It is not the one any more that a run was bound to.
+    #[error("the image `{}` was changed since its digest was taken: {why} (the same command binds to what is there now)", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What is known of it.
+        why: String,
+    },
+    /// Nothing can be kept for a while.
+    #[error("`{}`, which LEDGER_SCRATCH or TMPDIR names, is not the full path of a folder that is there (a container needs one: make it, or set LEDGER_SCRATCH)", .0.display())]
+    NoScratch(PathBuf),
     /// A folder that has to be visible inside would hide what the image holds.
     #[error("`{}` has to be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
     Hides(PathBuf),
@@ -87,13 +124,23 @@ pub(super) struct Tool {
 /// The image that a cell asks for, if it does.
 pub(super) fn image(cell: &Cell, machine: &Machine) -> Result<Option<Image>, ContainerError> {
     let Some(path) = asked(cell)? else { return Ok(None) };
-    let mut shown = ["program.directory", "data.path"].into_iter().filter_map(|field| cell.text(field)).map(Path::new);
+    let scratch = scratch();
+    if !scratch.is_absolute() || !scratch.is_dir() {
+        return Err(ContainerError::NoScratch(scratch));
+    }
+    let stated = ["program.directory", "data.path"].into_iter().filter_map(|field| cell.text(field)).map(Path::new);
+    let mut shown = stated.chain([scratch.as_path()]);
     if let Some(hiding) = shown.find(|shown| SYSTEM.iter().any(|folder| *shown == Path::new(folder))) {
         return Err(ContainerError::Hides(hiding.to_owned()));
     }
     let (sha256, stamp, told) = machine.image(&path)?;
     let tool = machine.container_tool()?;
     Ok(Some(Image { path, sha256, stamp, told, tool }))
+}
+
+/// Where programs keep what they need for a while.
+pub(super) fn scratch() -> PathBuf {
+    environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
 /// The file that a cell asks for, if it does.
@@ -129,8 +176,11 @@ pub(super) fn tool() -> Result<Tool, ContainerError> {
         let Some(path) = environment::which(name) else { continue };
         match command::ask(name, &["--version"], Path::new("/"), &[], PATIENCE) {
             Ok(said) if said.is_success() => {
-                let version = said.out.trim().chars().take(200).collect();
-                return Ok(Tool { path, version, prefix });
+                let version: String = said.out.trim().chars().take(200).collect();
+                match too_old(&version) {
+                    Some(least) => why = format!("`{name}` is {version}, and {least} is the first that can"),
+                    None => return Ok(Tool { path, version, prefix }),
+                }
             }
             Ok(said) => why = format!("`{name}` does not work: {}", said.complaint()),
             Err(error) => why = error.to_string(),
@@ -139,25 +189,14 @@ pub(super) fn tool() -> Result<Tool, ContainerError> {
     Err(ContainerError::NoTool(why))
 }
 
-/// A file or folder of the host that is visible inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
-    source: PathBuf,
-    target: PathBuf,
-    is_writable: bool,
-}
-
-impl Mount {
-    fn same(path: &Path, is_writable: bool) -> Self {
-        Self { source: path.to_owned(), target: path.to_owned(), is_writable }
-    }
-
-    /// As `--mount` takes it: comma-separated values, of which any may be quoted.
-    fn argument(&self) -> String {
-        let field = |name: &str, path: &Path| format!("\"{name}={}\"", path.display().to_string().replace('"', "\"\""));
-        let read_only = if self.is_writable { "" } else { ",ro" };
-        format!("type=bind,{},{}{read_only}", field("source", &self.source), field("destination", &self.target))
-    }
+/// The first version that knows the options that a worker is started with, if this one does not.
+fn too_old(said: &str) -> Option<&'static str> {
+    let is_apptainer = said.contains("apptainer");
+    let (least, name) = if is_apptainer { ((1, 1), "Apptainer 1.1") } else { ((3, 10), "SingularityCE 3.10") };
+    let numbers = said.split_ascii_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+    let mut numbers = numbers.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (version < least).then_some(name)
 }
 
 /// A worker's command in a container.
@@ -192,15 +231,20 @@ impl Image {
         part(Some(&self.sha256))
     }
 
-    /// Why the image is not the one any more that its run is bound to.
-    pub(super) fn change(&self) -> Option<String> {
-        let now = std::fs::metadata(&self.path).map(|metadata| Stamp::of(&metadata));
-        let shown = self.path.display();
-        match now {
-            Ok(now) if now == self.stamp => None,
-            Ok(_) => Some(format!("the image `{shown}` was changed since its digest was taken")),
-            Err(error) => Some(format!("the image `{shown}` is gone since its digest was taken: {error}")),
+    /// Whether it is still the image that its run is bound to. A file that was only touched, linked or moved back is read again: what counts is its content.
+    ///
+    /// # Errors
+    /// If it is another one, or cannot be read, also because `is_over` says that there is no more time.
+    pub(super) fn check(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(), ContainerError> {
+        let changed = |why: String| ContainerError::Changed { path: self.path.clone(), why };
+        let now = std::fs::metadata(&self.path).map_err(|error| changed(error.to_string()))?;
+        if Stamp::of(&now) == self.stamp {
+            return Ok(());
         }
+        let mut sums = Sums::of_user();
+        let (sha256, _) = sums.of_until(&self.path, is_over).map_err(|error| changed(error.to_string()))?;
+        sums.keep();
+        if sha256 == self.sha256 { Ok(()) } else { Err(changed(format!("its digest is {sha256} now"))) }
     }
 
     /// The command that starts a worker in it.
@@ -228,13 +272,7 @@ impl Image {
                 (directory.to_owned(), vec![binary.into(), "worker".into()])
             }
         };
-        mounts.extend(
-            bound
-                .named_files()
-                .into_iter()
-                .filter(|file| !file.starts_with(&directory))
-                .map(|file| Mount::same(&file, false)),
-        );
+        mounts.extend(bound.named_files().iter().filter_map(|file| outside(file, &directory)));
         mounts.dedup();
         let mut argv: Vec<OsString> = vec![self.tool.path.clone().into(), "--quiet".into(), "exec".into()];
         if !bound.gpus.is_empty() {
@@ -266,7 +304,13 @@ impl Image {
             if mount.source == mount.target { format!("{source}{kind}") } else { format!("{source} at {target}{kind}") }
         };
         put("mounts", contained.mounts.iter().map(mount).collect::<Vec<_>>().into());
-        put("variables", contained.inside.iter().map(|(name, _)| *name).collect::<Vec<_>>().into());
+        let variables = contained.inside.iter();
+        let variables: Table =
+            variables.map(|(name, value)| ((*name).to_owned(), value.to_string_lossy().as_ref().into())).collect();
+        put("variables", variables.into());
+        if let Some(dropped) = environment::text_var("APPTAINER_DROP_CAPS") {
+            put("capabilities_dropped", dropped.into());
+        }
         let labels = labels(&self.told);
         let source = oci_digest(&labels, self.told.definition.as_deref());
         if let Some(digest) = source {
@@ -276,10 +320,20 @@ impl Image {
             put("labels", labels.into());
         }
         if let Some(text) = &self.told.definition {
-            put("definition", short(text).into());
+            put("definition", short(text, MOST_TEXT).into());
         }
         facts
     }
+}
+
+/// What is known of the surroundings, with the host's variables by names that say so: a worker in an image has none of them.
+pub fn surroundings(image: Option<&Image>, facts: &Table) -> Table {
+    let is_variable = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
+    let named = |name: &String| match image {
+        Some(_) if is_variable(name) => format!("host.env.{name}"),
+        _ => name.clone(),
+    };
+    facts.iter().map(|(name, value)| (named(name), value.clone())).collect()
 }
 
 /// What a run leaves open of what it computes with: what is neither in its identity nor kept from changing.
@@ -305,59 +359,9 @@ fn strays(all: Vec<(OsString, OsString)>) -> Vec<OsString> {
     let is_stray = |name: &str| {
         let of_tool = ["APPTAINER", "SINGULARITY"].iter().find_map(|tool| name.strip_prefix(tool));
         of_tool.is_some_and(|rest| rest.strip_prefix('_').is_none_or(|rest| !HARMLESS.contains(&rest)))
+            || HANDED_ON.contains(&name.to_ascii_lowercase().as_str())
     };
     all.into_iter().map(|(name, _)| name).filter(|name| is_stray(&name.to_string_lossy())).collect()
-}
-
-/// A text with its secrets taken out, and its end cut off where it is long.
-fn short(text: &str) -> String {
-    let (clean, _) = secrets::redact(text.as_bytes());
-    let clean = String::from_utf8_lossy(&clean);
-    let kept: String = clean.chars().take(MOST_TEXT).collect();
-    if kept.len() < clean.len() { format!("{kept}…") } else { kept }
-}
-
-/// The labels of an image, by their names.
-fn labels(sif: &Sif) -> Table {
-    let mut found = Table::new();
-    for document in sif.documents.iter().filter_map(|text| from_json(text).ok()) {
-        let flat = document.flatten();
-        // Apptainer's own document has them in `data.attributes.labels`, an OCI configuration in `config.Labels`.
-        for (name, value) in flat {
-            let label =
-                ["data.attributes.labels.", "config.Labels."].iter().find_map(|before| name.strip_prefix(before));
-            if let (Some(label), Some(text)) = (label, value.as_str()) {
-                found.insert(label.to_owned(), environment::without_credentials(&short(text)).into());
-            }
-        }
-    }
-    while found.len() > MOST_LABELS {
-        found.pop_last();
-    }
-    found
-}
-
-/// The digest of the OCI image that an image was made from, where a label or the definition's `From:` still holds it.
-fn oci_digest(labels: &Table, definition: Option<&str>) -> Option<String> {
-    const LABELS: [&str; 3] = [
-        "org.opencontainers.image.base.digest",
-        "org.label-schema.usage.singularity.deffile.from",
-        "org.label-schema.usage.apptainer.deffile.from",
-    ];
-    let of_labels = LABELS.iter().filter_map(|name| labels.get(*name)?.as_str());
-    let from = definition.unwrap_or_default().lines().filter_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        key.trim().eq_ignore_ascii_case("from").then_some(value)
-    });
-    of_labels.chain(from).find_map(digest_in).map(str::to_owned)
-}
-
-/// `sha256:` and 64 digits, at the beginning of a text or behind an `@`.
-fn digest_in(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let digest = text.rsplit_once('@').map_or(text, |(_, digest)| digest);
-    let digits = digest.strip_prefix("sha256:")?;
-    (digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digest)
 }
 
 #[cfg(test)]

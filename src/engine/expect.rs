@@ -43,7 +43,8 @@ impl Expected {
         let programs: Table = match program {
             Some(program) => {
                 let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
-                [("program".to_owned(), program_value(program, &directory, machine)?)].into()
+                let is_contained = container::asked(&cell)?.is_some();
+                [("program".to_owned(), program_value(program, &directory, is_contained, machine)?)].into()
             }
             None => {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;

@@ -35,11 +35,7 @@ impl Halt {
     /// A scheduler that ends a job signals each of its processes: the worker may be gone before we have been told ourselves.
     pub(super) fn hear_late(&mut self, stop: &dyn Stop, exit: Exit) {
         let asks = [process::Signal::Interrupt, process::Signal::Terminate].map(process::Signal::number);
-        // A container tells of a signal as a shell does.
-        let by_request = match exit {
-            Exit::Signal(signal) => asks.contains(&signal),
-            Exit::Code(code) => asks.contains(&(code - 128)),
-        };
+        let by_request = matches!(exit, Exit::Signal(signal) if asks.contains(&signal));
         let since = Instant::now();
         while self.asked == 0 && by_request && stop.asked() == 0 && since.elapsed() < LATE_REQUEST {
             std::thread::sleep(LOOK_EVERY);

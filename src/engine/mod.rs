@@ -32,7 +32,7 @@ pub use bind::{
 };
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
-pub use container::{ContainerError, Image};
+pub use container::{ContainerError, Image, surroundings};
 pub use expect::Expected;
 pub use fold::fold;
 pub use hold::HoldError;
@@ -73,6 +73,9 @@ pub enum EngineError {
     /// What the cell asks for cannot be set on the GPUs.
     #[error(transparent)]
     Hold(#[from] HoldError),
+    /// The image that it is bound to is not there any more.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {

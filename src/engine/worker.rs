@@ -1,10 +1,10 @@
 //! A worker's process and what comes out of it.
 
 use super::bind::{Bound, Launch};
-use super::container::{Contained, Image, Start};
+use super::container::{self, Contained, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
-use crate::host::{clock, environment, files, process};
+use crate::host::{clock, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
 use std::ffi::OsString;
@@ -40,6 +40,8 @@ pub struct Shim {
 pub(super) struct Worker {
     child: Child,
     pid: u32,
+    /// Whether it is a guard that stays beside the program.
+    is_guarded: bool,
     fifo: PathBuf,
     gate: File,
     end_mark: String,
@@ -75,7 +77,10 @@ impl Worker {
                 }
             }
         }
-        Self::launch(command, (bound.launch == Launch::Trainer).then(|| cell_json(bound)).as_deref(), fifo)
+        let input = (bound.launch == Launch::Trainer).then(|| cell_json(bound));
+        let mut worker = Self::launch(command, input.as_deref(), fifo)?;
+        worker.is_guarded = contained.is_some();
+        Ok(worker)
     }
 
     /// Starts a command that becomes a worker and finds the input on its standard input. Its events come through a named pipe of that
@@ -107,7 +112,7 @@ impl Worker {
             pumps.push(std::thread::spawn(move || pump_output(stderr, &sender, Entry::Stderr)));
         }
         let pid = child.id();
-        Ok(Self { child, pid, fifo: fifo.to_owned(), gate, end_mark, entries, pumps })
+        Ok(Self { child, pid, is_guarded: false, fifo: fifo.to_owned(), gate, end_mark, entries, pumps })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -123,10 +128,12 @@ impl Worker {
         all
     }
 
-    /// Signals the worker and all that it started.
+    /// Signals the worker and all that it started; a guard passes on what it gets.
     pub(super) fn signal(&self, signal: process::Signal) {
+        let is_for_all = !self.is_guarded || signal == process::Signal::Kill;
+        let target = if is_for_all { process::Target::Group(self.pid) } else { process::Target::Process(self.pid) };
         // One that is gone already needs no signal.
-        let _ = process::signal(process::Target::Group(self.pid), signal);
+        let _ = process::signal(target, signal);
     }
 
     /// After the worker has ended: ends what it left behind, and returns what is still in the pipes.
@@ -162,19 +169,10 @@ impl Drop for Worker {
 }
 
 /// The command of a worker in an image.
-pub(super) fn contain(
-    image: &Image,
-    shim: &Shim,
-    bound: &Bound,
-    kernels: Option<&InUse>,
-    fifo: &Path,
-) -> io::Result<Contained> {
-    if let Some(change) = image.change() {
-        return Err(io::Error::other(change));
-    }
-    let scratch = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+pub(super) fn contain(image: &Image, shim: &Shim, bound: &Bound, kernels: Option<&InUse>, fifo: &Path) -> Contained {
+    let scratch = container::scratch();
     let start = Start { executable: &shim.executable, fifo, kernels, scratch: &scratch, told: told(bound, kernels) };
-    Ok(image.contain(bound, &start))
+    image.contain(bound, &start)
 }
 
 /// What a worker is told of its run in its environment, besides the way of its events.

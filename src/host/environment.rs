@@ -85,7 +85,7 @@ const MOST_CHARS: usize = 4096;
 const MOST_VARIABLES: usize = 256;
 
 /// What stands in a record in the place of a secret.
-pub(super) const REDACTED: &str = "(redacted)";
+pub const REDACTED: &str = "(redacted)";
 
 /// The value of one variable; none where it is not set or empty.
 pub fn var(name: &str) -> Option<OsString> {
@@ -125,12 +125,13 @@ pub fn recorded_of(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Tabl
 }
 
 fn redacted(name: &str, value: &str) -> Value {
+    if is_secret(name) { REDACTED.into() } else { cut(without_credentials(value)).into() }
+}
+
+/// Whether what has this name is taken for a secret.
+pub fn is_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    if SECRET.iter().any(|word| upper.contains(word)) {
-        REDACTED.into()
-    } else {
-        cut(without_credentials(value)).into()
-    }
+    SECRET.iter().any(|word| upper.contains(word))
 }
 
 /// Secrets are gone by now: half a one is not recognised any more.

@@ -3,9 +3,11 @@
 use super::meter::tree;
 use super::sums::{Stamp, Sums};
 use crate::record::{Table, Value};
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use rustix::fs::OFlags;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What numbers depend on, by the beginning of a file's name: NVIDIA's libraries, those of linear algebra and threads, the C library and its mathematics.
@@ -49,16 +51,30 @@ const MARK: &str = "/.singularity.d";
 pub const INJECTED: &str = "/.singularity.d/libs";
 /// No more files are kept in mind.
 const MOST: usize = 96;
+/// Nor the names of more that were passed over.
+const MOST_PASSED: usize = 4096;
+const REPLACED: &str = "it was replaced while it was in use";
 /// No more processes of a worker are looked at.
 const MOST_PROCESSES: usize = 64;
 
 /// Libraries that were seen.
 #[derive(Debug, Default)]
 pub struct Mapped {
-    seen: BTreeMap<PathBuf, Option<File>>,
-    more: usize,
+    seen: BTreeMap<PathBuf, Found>,
+    /// Those that are too many, each counted once.
+    passed: BTreeSet<PathBuf>,
     /// Whether the program has a file system of its own, an image, whose digest stands for all files in it.
     is_contained: bool,
+}
+
+/// What was found where a library lies.
+#[derive(Debug)]
+enum Found {
+    Open(File),
+    /// It is a part of the image.
+    OfImage,
+    /// Why its content is not known.
+    Unread(String),
 }
 
 impl Mapped {
@@ -79,9 +95,12 @@ impl Mapped {
                 self.injected(&root);
             }
             // A process that is gone, or another user's, tells nothing.
-            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-            for path in libraries(&maps) {
-                self.take(&root, path);
+            let read = || fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+            let maps = read();
+            let mut again = None;
+            for line in libraries(&maps) {
+                // Some file systems tell of another inode than the one that is mapped: then the kernel still has to call it by this name.
+                self.take(&root, &line, || libraries(again.get_or_insert_with(read)).any(|now| now == line));
             }
         }
     }
@@ -90,47 +109,61 @@ impl Mapped {
     fn injected(&mut self, root: &Path) {
         let Ok(entries) = fs::read_dir(root.join(&INJECTED[1..])) else { return };
         for entry in entries.flatten() {
-            self.take(root, &Path::new(INJECTED).join(entry.file_name()));
+            let path = Path::new(INJECTED).join(entry.file_name());
+            self.take(root, &Line { path: &path, inode: None, is_deleted: false }, || true);
         }
     }
 
-    fn take(&mut self, root: &Path, path: &Path) {
-        if self.seen.contains_key(path) {
+    fn take(&mut self, root: &Path, line: &Line<'_>, is_still_there: impl FnOnce() -> bool) {
+        let path = line.path;
+        if self.seen.contains_key(path) || self.passed.contains(path) {
             return;
         }
         if self.seen.len() >= MOST {
-            self.more += 1;
+            if self.passed.len() < MOST_PASSED {
+                self.passed.insert(path.to_owned());
+            }
             return;
         }
-        let is_open = !self.is_contained || path.starts_with(INJECTED);
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        let file = File::open(root.join(inside)).ok().filter(|_| is_open);
-        self.seen.insert(path.to_owned(), file);
+        let found = if self.is_contained && !path.starts_with(INJECTED) {
+            Found::OfImage
+        } else if line.is_deleted {
+            Found::Unread(REPLACED.to_owned())
+        } else {
+            match open(&root.join(path.strip_prefix("/").unwrap_or(path))) {
+                Ok((_, inode)) if line.inode.is_some_and(|mapped| mapped != inode) && !is_still_there() => {
+                    Found::Unread(REPLACED.to_owned())
+                }
+                Ok((file, _)) => Found::Open(file),
+                Err(error) => Found::Unread(format!("it could not be opened: {error}")),
+            }
+        };
+        self.seen.insert(path.to_owned(), found);
     }
 
-    /// What was seen, as facts: `library.NAME` with path, length and SHA-256. Sums that are not known are computed, unless there is no time.
-    pub fn facts(&self, sums: &mut Sums, in_haste: bool) -> Table {
-        let files: Vec<(&PathBuf, &File)> =
-            self.seen.iter().filter_map(|(path, file)| Some((path, file.as_ref()?))).collect();
-        let computed: Vec<io::Result<(String, Stamp)>> = if in_haste {
-            files.iter().map(|(_, file)| known(sums, file)).collect()
-        } else {
-            sums.of_all(&files.iter().map(|(_, file)| *file).collect::<Vec<_>>())
+    /// What was seen, as facts: `library.NAME` with path, length and SHA-256. Sums that are not known are computed until `is_over` says that there is no more time.
+    pub fn facts(&self, sums: &mut Sums, is_over: &(dyn Fn() -> bool + Sync)) -> Table {
+        let files = || {
+            self.seen.iter().filter_map(|(path, found)| match found {
+                Found::Open(file) => Some((path, file)),
+                Found::OfImage | Found::Unread(_) => None,
+            })
         };
+        let computed = sums.of_all(&files().map(|(_, file)| file).collect::<Vec<_>>(), is_over);
         let computed: BTreeMap<&PathBuf, io::Result<(String, Stamp)>> =
-            files.iter().map(|(path, _)| *path).zip(computed).collect();
+            files().map(|(path, _)| path).zip(computed).collect();
         let mut facts = Table::new();
-        for path in self.seen.keys() {
+        for (path, found) in &self.seen {
             let mut told: Table = [("path".to_owned(), path.display().to_string().into())].into();
             let mut put = |name: &str, value: Value| drop(told.insert(name.to_owned(), value));
-            match computed.get(path) {
-                Some(Ok((sum, stamp))) => {
+            match (found, computed.get(path)) {
+                (_, Some(Ok((sum, stamp)))) => {
                     put("bytes", stamp.size().into());
                     put("sha256", sum.as_str().into());
                 }
-                Some(Err(error)) => put("unread", error.to_string().into()),
-                None if self.is_contained => put("of", "the image".into()),
-                None => put("unread", "it could not be opened".into()),
+                (_, Some(Err(error))) => put("unread", error.to_string().into()),
+                (Found::Unread(why), None) => put("unread", why.as_str().into()),
+                (Found::OfImage | Found::Open(_), None) => put("of", "the image".into()),
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             // Two of one name: the second by its path.
@@ -138,28 +171,48 @@ impl Mapped {
             let name = if facts.contains_key(&plain) { format!("library.{}", path.display()) } else { plain };
             facts.insert(name, told.into());
         }
-        if self.more > 0 {
-            facts.insert("library.more".to_owned(), self.more.into());
+        if !self.passed.is_empty() {
+            facts.insert("library.more".to_owned(), self.passed.len().into());
         }
         facts
     }
 }
 
-fn known(sums: &Sums, file: &File) -> io::Result<(String, Stamp)> {
-    let stamp = Stamp::of(&file.metadata()?);
-    let sum = sums.known(&stamp).ok_or_else(|| io::Error::other("it was stopped before this was computed"))?;
-    Ok((sum.to_owned(), stamp))
+/// Opens a regular file, and nothing that could wait for somebody else; with the number of its inode.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let check = |metadata: &Metadata| match metadata.is_file() {
+        true => Ok(metadata.ino()),
+        false => Err(io::Error::other("it is no regular file")),
+    };
+    check(&fs::metadata(path)?)?;
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let inode = check(&file.metadata()?)?;
+    Ok((file, inode))
+}
+
+/// A file that is mapped to be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line<'a> {
+    path: &'a Path,
+    inode: Option<u64>,
+    /// Whether another one lies there by now, or none.
+    is_deleted: bool,
 }
 
 /// The files that are mapped to be executed and whose names are known.
-fn libraries(maps: &str) -> impl Iterator<Item = &Path> {
+fn libraries(maps: &str) -> impl Iterator<Item = Line<'_>> {
     maps.lines().filter_map(|line| {
-        let permissions = line.split_ascii_whitespace().nth(1)?;
+        let mut columns = line.split_ascii_whitespace();
+        let (permissions, inode) = (columns.nth(1)?, columns.nth(2)?);
         // The path is the last column and the only one that begins with a slash; it may hold spaces.
-        let path = Path::new(&line[line.find('/')?..]);
+        let shown = &line[line.find('/')?..];
+        let kept = shown.strip_suffix(" (deleted)");
+        let path = Path::new(kept.unwrap_or(shown));
         let name = path.file_name()?.to_str()?;
-        let is_known = NAMES.iter().any(|known| name.starts_with(known)) && !name.ends_with(" (deleted)");
-        (permissions.contains('x') && is_known).then_some(path)
+        let is_known = NAMES.iter().any(|known| name.starts_with(known));
+        let line = Line { path, inode: inode.parse().ok(), is_deleted: kept.is_some() };
+        (permissions.contains('x') && is_known).then_some(line)
     })
 }
 
@@ -173,7 +226,41 @@ mod tests {
         let maps = "7f00-7f01 r--p 0 08:01 5    /usr/lib/libcudnn.so.9\n\
                     7f01-7f02 r-xp 0 08:01 6    /opt/a b/libnvrtc.so.13.0.88\n7f02-7f03 rw-p 0 00:00 0\n\
                     7f03-7f04 r-xp 0 08:01 7    /usr/lib/libfoo.so\n7f05-7f06 r-xp 0 08:01 6    /lib/libc.so.6 (deleted)\n";
-        assert_eq!(libraries(maps).collect::<Vec<_>>(), [Path::new("/opt/a b/libnvrtc.so.13.0.88")]);
+        let line = |path, inode, is_deleted| Line { path: Path::new(path), inode: Some(inode), is_deleted };
+        assert_eq!(
+            libraries(maps).collect::<Vec<_>>(),
+            [line("/opt/a b/libnvrtc.so.13.0.88", 6, false), line("/lib/libc.so.6", 6, true)]
+        );
+    }
+
+    #[test]
+    fn only_the_file_that_is_mapped_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["libm.so.1", "libm.so.2", "libm.so.3", "libm.so.4"] {
+            fs::write(root.path().join(name), name).unwrap();
+        }
+        let made = Command::new("mkfifo").arg(root.path().join("libm.so.5")).status().unwrap();
+        assert!(made.success());
+        let inode = |name: &str| fs::metadata(root.path().join(name)).unwrap().ino();
+        let mut mapped = Mapped::default();
+        let mut take = |path: &str, inode: u64, is_deleted: bool, still: bool| {
+            mapped.take(root.path(), &Line { path: Path::new(path), inode: Some(inode), is_deleted }, || still);
+        };
+        take("/libm.so.1", inode("libm.so.1"), false, false);
+        take("/libm.so.2", inode("libm.so.1"), false, false);
+        take("/libm.so.3", inode("libm.so.1"), false, true);
+        take("/libm.so.4", inode("libm.so.4"), true, false);
+        take("/libm.so.5", inode("libm.so.5"), false, true);
+        let facts = mapped.facts(&mut Sums::default(), &|| false);
+        let told: Vec<String> = (1..=5)
+            .map(|number| {
+                let Value::Table(told) = &facts[&format!("library.libm.so.{number}")] else { panic!("{facts:?}") };
+                told.get("unread").or(told.get("bytes")).unwrap().to_string()
+            })
+            .collect();
+        let replaced = REPLACED.to_owned();
+        assert_eq!(told[..4], ["9".to_owned(), replaced.clone(), "9".to_owned(), replaced]);
+        assert_eq!(told[4], "it could not be opened: it is no regular file");
     }
 
     #[test]
@@ -190,14 +277,14 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let mut sums = Sums::default();
-        let in_haste = mapped.facts(&mut sums, true);
+        let in_haste = mapped.facts(&mut sums, &|| true);
         let Value::Table(libc) = &in_haste["library.libc.so.6"] else { panic!("{in_haste:?}") };
         assert!(libc.contains_key("unread") && !libc.contains_key("sha256"));
-        let facts = mapped.facts(&mut sums, false);
+        let facts = mapped.facts(&mut sums, &|| false);
         let Value::Table(libc) = &facts["library.libc.so.6"] else { panic!("{facts:?}") };
         let (sum, stamp) = Sums::default().of(Path::new(libc["path"].as_str().unwrap())).unwrap();
         assert_eq!((&libc["sha256"], &libc["bytes"]), (&sum.into(), &stamp.size().into()));
-        assert_eq!(mapped.facts(&mut sums, true), facts, "by now they are known");
+        assert_eq!(mapped.facts(&mut sums, &|| true), facts, "by now they are known");
     }
 
     #[test]
@@ -208,9 +295,15 @@ mod tests {
         fs::write(libs.join("libcuda.so.1"), "the driver").unwrap();
         let mut mapped = Mapped::contained();
         mapped.injected(root.path());
-        mapped.take(root.path(), Path::new("/usr/lib/libcublas.so.13"));
-        let told: Vec<String> =
-            mapped.facts(&mut Sums::default(), false).iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let of_image = |path: &str, mapped: &mut Mapped| {
+            mapped.take(root.path(), &Line { path: Path::new(path), inode: Some(1), is_deleted: false }, || true);
+        };
+        of_image("/usr/lib/libcublas.so.13", &mut mapped);
+        let told: Vec<String> = mapped
+            .facts(&mut Sums::default(), &|| false)
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
         let sum = super::super::sums::sha256(b"the driver");
         assert_eq!(
             told,
@@ -221,9 +314,10 @@ mod tests {
                 ),
             ]
         );
-        for number in 0..200 {
-            mapped.take(root.path(), Path::new(&format!("/usr/lib/libm.so.{number}")));
+        // Two processes, or two looks, find the same ones.
+        for number in (0..200).chain(0..200) {
+            of_image(&format!("/usr/lib/libm.so.{number}"), &mut mapped);
         }
-        assert_eq!((mapped.seen.len(), mapped.more), (MOST, 200 - (MOST - 2)));
+        assert_eq!((mapped.seen.len(), mapped.passed.len()), (MOST, 200 - (MOST - 2)));
     }
 }

@@ -1,7 +1,7 @@
 //! How the machine is set up beneath a program: its C library, instruction sets, NUMA nodes, limits, and what the kernel was told.
 
 use super::procfs::kilobytes;
-use super::secrets;
+use super::{environment, secrets};
 use crate::record::{Table, Value};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ fn facts_under(root: &Path) -> Table {
     };
     put("host.libc", libc_version().map(Value::from));
     put("host.kernel_version", read("proc/sys/kernel/version").map(Value::from));
-    let line = read("proc/cmdline").map(|line| secrets::redact(line.as_bytes()).0);
+    let line = read("proc/cmdline").map(|line| secrets::redact(without_named_secrets(&line).as_bytes()).0);
     put("host.kernel_command_line", line.map(|line| String::from_utf8_lossy(&line).into_owned().into()));
     let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     put("cpu.features", features(&cpuinfo).map(Value::from));
@@ -188,6 +188,15 @@ fn numa_node(nodes: &Path, number: u32) -> Option<Table> {
     Some(table)
 }
 
+/// The kernel's options without the values of those whose names say that they are secrets, however short.
+fn without_named_secrets(line: &str) -> String {
+    let word = |word: &str| match word.split_once('=') {
+        Some((name, _)) if environment::is_secret(name) => format!("{name}={}", environment::REDACTED),
+        _ => word.to_owned(),
+    };
+    line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +213,7 @@ mod tests {
             "proc/cpuinfo",
             "processor: 0\nphysical id: 0\nmicrocode\t: 0x2b\nflags\t\t: fpu avx2 fma avx2 amx_bf16 vme\n\nprocessor: 1\nphysical id: 1\nflags: sse4_2\n",
         );
-        write("proc/cmdline", "root=/dev/sda1 quiet api_key=hunter2hunter2x9 isolcpus=2\n");
+        write("proc/cmdline", "root=/dev/sda1 quiet api_key=hunter2hunter2x9 foo.password=short isolcpus=2\n");
         write("proc/self/status", "Name:\tledger\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n");
         write("proc/self/cgroup", "0::/a/b\n4:memory:/c\n");
         write("sys/fs/cgroup/a/memory.max", "1000000\n");
@@ -231,7 +240,7 @@ mod tests {
                 "cpu.max_mhz = 3800",
                 "cpu.microcode = 0x2b",
                 "cpu.sockets = 2",
-                "host.kernel_command_line = root=/dev/sda1 quiet api_key=(redacted) isolcpus=2",
+                "host.kernel_command_line = root=/dev/sda1 quiet api_key=(redacted) foo.password=(redacted) isolcpus=2",
                 "memory.limit_bytes = 1000000",
                 "memory.transparent_hugepages = madvise",
                 "numa.0 = {cpus = 0-3, distances = 10 21, memory_bytes = 2097152}",

@@ -1,5 +1,6 @@
 //! Starting, signalling and outliving other processes.
 
+use super::meter::tree;
 use crate::record::Exit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Makes this process the leader of a session of its own, without a terminal.
@@ -118,7 +120,8 @@ const GUARDED_EVERY: Duration = Duration::from_millis(100);
 /// Starts a program and stays beside it until it has ended; if the parent goes first, ends the whole process group, this process with it.
 ///
 /// For programs that cannot be tied to their parent by [`die_with_parent`]: those that start containers change who they are, by which the kernel forgets the tie. This process has to
-/// lead its group. `SIGINT` and `SIGTERM` are for the program, which gets them too: what is sent to the group does not end the guard.
+/// lead its group. `SIGINT` and `SIGTERM` that this process gets are for the program: they are passed on, each once, to every process of the group that is in the container. What starts
+/// a container would pass them on a second time, and is left out, unless there is none yet.
 ///
 /// # Errors
 /// If the parent is another, or the program cannot be started.
@@ -127,9 +130,10 @@ pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Resul
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no program to execute"));
     };
     let is_guarded = || std::os::unix::process::parent_id() == expected_parent_pid;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    let heard = [Signal::Interrupt, Signal::Terminate].map(|signal| (signal, Arc::<AtomicBool>::default()));
+    for (signal, flag) in &heard {
         // A handler, unlike an ignored signal, is not inherited by the program.
-        signal_hook::flag::register(signal, Arc::default())?;
+        signal_hook::flag::register(signal.number(), Arc::clone(flag))?;
     }
     if !is_guarded() {
         return Err(io::Error::other("the supervisor is gone"));
@@ -139,10 +143,45 @@ pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Resul
         if await_end_within(child.id(), GUARDED_EVERY)?.is_some() {
             return child.wait().map(exit_of);
         }
+        for (signal, _) in heard.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst)) {
+            pass_on(child.id(), *signal)?;
+        }
         if !is_guarded() {
             // Nothing follows: this process is of the group.
             signal(Target::Group(std::process::id()), Signal::Kill)?;
         }
+    }
+}
+
+fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
+    let group = process::getpgrp();
+    let own = namespaces(std::process::id()).map_or(1, |ids| ids.len());
+    // The first process of a container passes on what it gets, as the starter does.
+    let is_inside = |pid: &u32| {
+        let group_of = checked(*pid).ok().and_then(|pid| process::getpgid(Some(pid)).ok());
+        let ids = namespaces(*pid).unwrap_or_default();
+        group_of == Some(group) && ids.len() > own && ids.last().is_some_and(|id| *id != 1)
+    };
+    let inside: Vec<u32> = tree(std::process::id()).into_iter().filter(is_inside).collect();
+    for pid in if inside.is_empty() { vec![starter] } else { inside } {
+        // One that is gone needs none, and one that is another user's by now gets none.
+        let _ = signal(Target::Process(pid), what);
+    }
+    Ok(())
+}
+
+/// The ids of a process in the PID namespaces that it is in, from this one on inwards.
+fn namespaces(pid: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().map(|id| id.parse().ok()).collect()
+}
+
+/// How a process ended, by the code with which a shell, or what started a container, tells of it.
+pub fn exit_of_shell_code(exit: Exit) -> Exit {
+    match exit {
+        Exit::Code(code @ 129..=192) => Exit::Signal(code - 128),
+        exit => exit,
     }
 }
 
@@ -360,8 +399,11 @@ mod tests {
     fn guarding() {
         let parent = std::os::unix::process::parent_id();
         assert!(guard(&["true"], parent + 1).is_err());
-        assert_eq!(guard(&["sh", "-c", "kill -INT $PPID; exit 3"], parent).unwrap(), Exit::Code(3));
-        assert_eq!(shell_code(guard(&["sh", "-c", "kill -9 $$"], parent).unwrap()), 137);
+        let passed_on = "trap 'exit 3' INT; kill -INT $PPID; while :; do sleep 0.01; done";
+        assert_eq!(guard(&["sh", "-c", passed_on], parent).unwrap(), Exit::Code(3));
+        let code = shell_code(guard(&["sh", "-c", "kill -9 $$"], parent).unwrap());
+        assert_eq!((code, exit_of_shell_code(Exit::Code(code.into()))), (137, Exit::Signal(9)));
+        assert_eq!([7, 128, 255].map(|code| exit_of_shell_code(Exit::Code(code))), [7, 128, 255].map(Exit::Code));
         panic!("{:?}", guard(&["cat"], parent));
     }
 

@@ -11,6 +11,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A file that was changed so shortly before it was read may change once more without its time telling.
@@ -20,6 +21,10 @@ const MOST_KEPT: usize = 4096;
 /// A kept file that is larger was not written by us.
 const MOST_BYTES: u64 = 4 << 20;
 const BUFFER: usize = 1 << 18;
+/// How often a file is read that is changed while it is.
+const MOST_READ: usize = 2;
+const CHANGED: &str = "it was changed while it was read";
+const STOPPED: &str = "there was no time to read it";
 
 /// What says that a file is still the one that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,8 +54,9 @@ impl Stamp {
         self.size
     }
 
-    fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    /// Whether the file had been left alone for a while before that moment.
+    fn is_settled(&self, at: SystemTime) -> bool {
+        let now = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let limit = i128::try_from(now.saturating_sub(SETTLED).as_nanos()).unwrap_or(0);
         self.changed_ns.max(self.modified_ns) < limit
     }
@@ -61,7 +67,16 @@ impl Stamp {
 pub struct Sums {
     place: Option<PathBuf>,
     known: BTreeMap<Stamp, String>,
-    new: BTreeMap<Stamp, String>,
+    /// What was computed since, and whether it may be kept.
+    new: BTreeMap<Stamp, Computed>,
+}
+
+/// The sum of a file, of the stamp that it had before and after it was read.
+#[derive(Clone, Debug)]
+struct Computed {
+    stamp: Stamp,
+    sum: String,
+    is_settled: bool,
 }
 
 impl Sums {
@@ -80,7 +95,7 @@ impl Sums {
 
     /// The sum of a file if it is known already.
     pub fn known(&self, stamp: &Stamp) -> Option<&str> {
-        self.new.get(stamp).or_else(|| self.known.get(stamp)).map(String::as_str)
+        self.new.get(stamp).map(|new| &new.sum).or_else(|| self.known.get(stamp)).map(String::as_str)
     }
 
     /// The sum of a regular file, in hexadecimal digits, and what says that it is still the same.
@@ -88,6 +103,14 @@ impl Sums {
     /// # Errors
     /// If it cannot be read or is no regular file.
     pub fn of(&mut self, path: &Path) -> Result<(String, Stamp), HostError> {
+        self.of_until(path, &|| false)
+    }
+
+    /// As [`of`](Self::of), until `is_over` says that there is no more time.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of), and if there was no time.
+    pub fn of_until(&mut self, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(String, Stamp), HostError> {
         let failed = |source: io::Error| HostError::File {
             action: "read",
             path: path.to_owned(),
@@ -99,55 +122,58 @@ impl Sums {
             return Err(failed(io::Error::other("it is no regular file")));
         }
         let file = File::open(path).map_err(failed)?;
-        self.of_open(&file).map_err(failed)
+        self.of_open(&file, is_over).map_err(failed)
     }
 
-    /// As [`of`](Self::of), of an open file, from its beginning.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn of_open(&mut self, file: &File) -> io::Result<(String, Stamp)> {
+    fn of_open(&mut self, file: &File, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<(String, Stamp)> {
         let stamp = Stamp::of(&file.metadata()?);
         if let Some(sum) = self.known(&stamp) {
             return Ok((sum.to_owned(), stamp));
         }
-        let sum = compute(file)?;
-        self.put(stamp, &sum);
-        Ok((sum, stamp))
+        let computed = compute(file, is_over)?;
+        let found = (computed.sum.clone(), computed.stamp);
+        self.new.insert(computed.stamp, computed);
+        Ok(found)
     }
 
-    /// As [`of_open`](Self::of_open), of many files; those that are not known are read at once, each by a thread.
-    pub fn of_all(&mut self, files: &[&File]) -> Vec<io::Result<(String, Stamp)>> {
-        let mut unknown: Vec<&File> = Vec::new();
-        for file in files {
-            let stamp = file.metadata().map(|metadata| Stamp::of(&metadata));
-            if stamp.is_ok_and(|stamp| self.known(&stamp).is_none()) {
-                unknown.push(file);
-            }
-        }
+    /// As [`of`](Self::of), of many open files, each from its beginning; those that are not known are read at once, each by a thread, until `is_over` says that there is no more time. It is asked all the time, by all threads.
+    pub fn of_all(&mut self, files: &[&File], is_over: &(dyn Fn() -> bool + Sync)) -> Vec<io::Result<(String, Stamp)>> {
+        let known = |sums: &Self, file: &File| {
+            let stamp = Stamp::of(&file.metadata()?);
+            Ok::<_, io::Error>(sums.known(&stamp).map(|sum| (sum.to_owned(), stamp)))
+        };
+        let unknown: Vec<(usize, &File)> =
+            files.iter().copied().enumerate().filter(|(_, file)| matches!(known(self, file), Ok(None))).collect();
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16);
-        let share = unknown.len().div_ceil(threads).max(1);
-        let read: Vec<(Stamp, String)> = std::thread::scope(|scope| {
-            let each = |file: &&File| Some((Stamp::of(&file.metadata().ok()?), compute(file).ok()?));
-            let running: Vec<_> = unknown
-                .chunks(share)
-                .map(|files| scope.spawn(move || files.iter().filter_map(each).collect::<Vec<_>>()))
-                .collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut read = Vec::new();
+            while let Some((index, file)) = unknown.get(next.fetch_add(1, Ordering::Relaxed)) {
+                read.push((*index, compute(file, is_over)));
+            }
+            read
+        };
+        let mut read: BTreeMap<usize, io::Result<Computed>> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads.min(unknown.len())).map(|_| scope.spawn(work)).collect();
             running.into_iter().flat_map(|one| one.join().unwrap_or_default()).collect()
         });
-        read.iter().for_each(|(stamp, sum)| self.put(*stamp, sum));
-        files.iter().map(|file| self.of_open(file)).collect()
-    }
-
-    fn put(&mut self, stamp: Stamp, sum: &str) {
-        self.new.insert(stamp, sum.to_owned());
+        let each = |(index, file): (usize, &&File)| match read.remove(&index) {
+            None => known(self, file)?.ok_or_else(|| io::Error::other(CHANGED)),
+            Some(computed) => {
+                let computed = computed?;
+                let found = (computed.sum.clone(), computed.stamp);
+                self.new.insert(computed.stamp, computed);
+                Ok(found)
+            }
+        };
+        files.iter().enumerate().map(each).collect()
     }
 
     /// Keeps what was computed since, for others and for later. That it could not be kept costs time and nothing else.
     pub fn keep(&mut self) {
         let Some(place) = &self.place else { return };
         let new: Vec<(Stamp, String)> =
-            self.new.iter().filter(|(stamp, _)| stamp.is_settled()).map(|(stamp, sum)| (*stamp, sum.clone())).collect();
+            self.new.values().filter(|new| new.is_settled).map(|new| (new.stamp, new.sum.clone())).collect();
         if new.iter().all(|(stamp, _)| self.known.contains_key(stamp)) {
             return;
         }
@@ -182,12 +208,26 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn compute(file: &File) -> io::Result<String> {
+/// Reads a file, again where it is changed meanwhile.
+fn compute(file: &File, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<Computed> {
+    for _ in 0..MOST_READ {
+        // Before the first byte is read: what is changed from now on may be in the sum or not.
+        let now = SystemTime::now();
+        let stamp = Stamp::of(&file.metadata()?);
+        let sum = content(file, is_over)?;
+        if Stamp::of(&file.metadata()?) == stamp {
+            return Ok(Computed { stamp, sum, is_settled: stamp.is_settled(now) });
+        }
+    }
+    Err(io::Error::other(CHANGED))
+}
+
+fn content(file: &File, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<String> {
     use std::os::unix::fs::FileExt;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
-    loop {
+    while !is_over() {
         match file.read_at(&mut buffer, at) {
             Ok(0) => return Ok(hex(&hasher.finalize())),
             Ok(read) => {
@@ -198,6 +238,7 @@ fn compute(file: &File) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
+    Err(io::Error::other(STOPPED))
 }
 
 /// Lines that cannot be read are nobody's.
@@ -244,7 +285,7 @@ mod tests {
         assert_eq!(Sums::default().of(&path).unwrap().0, theirs[..64]);
         assert_eq!(sha256(&bytes), theirs[..64]);
         let files: Vec<File> = (0..5).map(|_| File::open(&path).unwrap()).collect();
-        let all = Sums::default().of_all(&files.iter().collect::<Vec<_>>());
+        let all = Sums::default().of_all(&files.iter().collect::<Vec<_>>(), &|| false);
         assert!(all.len() == 5 && all.into_iter().all(|one| one.unwrap().0 == theirs[..64]));
     }
 
@@ -255,18 +296,59 @@ mod tests {
         old(&path, b"one");
         let stamp = Stamp::of(&fs::metadata(&path).unwrap());
         let made_up = "0".repeat(64);
+        // The change of the inode's time is of this moment: what is read now may be changed once more without its telling, however late it is kept.
         let mut sums = Sums::at(place.clone());
-        sums.put(stamp, &made_up);
-        sums.keep();
-        // The change of the inode's time is of this moment: it is not settled yet, and not kept.
-        assert!(!place.exists());
+        assert_eq!(sums.of(&path).unwrap().0, sha256(b"one"));
         std::thread::sleep(SETTLED + Duration::from_millis(100));
+        sums.keep();
+        assert!(!place.exists());
+        let mut sums = Sums::at(place.clone());
+        assert_eq!(sums.of(&path).unwrap().0, sha256(b"one"));
+        sums.new.get_mut(&stamp).unwrap().sum.clone_from(&made_up);
         sums.keep();
         assert_eq!(Sums::at(place.clone()).of(&path).unwrap().0, made_up, "it is not computed again");
         old(&path, b"two");
         assert_eq!(Sums::at(place.clone()).of(&path).unwrap().0, sha256(b"two"), "same size, same time, other change");
         fs::write(&place, "rubbish\n1 2 3\n").unwrap();
         assert_eq!(Sums::at(place).of(&path).unwrap().0, sha256(b"two"));
+    }
+
+    #[test]
+    fn without_time_what_is_known_is_told_and_nothing_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let files: Vec<File> = (0..3_u8)
+            .map(|number| {
+                let path = dir.path().join(number.to_string());
+                fs::write(&path, [number]).unwrap();
+                File::open(path).unwrap()
+            })
+            .collect();
+        let mut sums = Sums::default();
+        sums.of_open(&files[1], &|| false).unwrap();
+        let told = sums.of_all(&files.iter().collect::<Vec<_>>(), &|| true);
+        let told: Vec<String> =
+            told.into_iter().map(|one| one.map_or_else(|error| error.to_string(), |(sum, _)| sum)).collect();
+        assert_eq!(told, [STOPPED.to_owned(), sha256(&[1]), STOPPED.to_owned()]);
+        // A file that never ends is left within a chunk of it.
+        let endless = File::open("/dev/zero").unwrap();
+        let left = AtomicUsize::new(5);
+        let told = Sums::default().of_all(&[&endless], &|| left.fetch_sub(1, Ordering::Relaxed) == 1);
+        assert_eq!(told[0].as_ref().unwrap_err().to_string(), STOPPED);
+    }
+
+    #[test]
+    fn what_is_changed_while_it_is_read_has_no_sum() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, [0; 10]).unwrap();
+        let asked = AtomicUsize::new(0);
+        let change = || {
+            let time = SystemTime::now() + Duration::from_secs(asked.fetch_add(1, Ordering::Relaxed) as u64);
+            File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            false
+        };
+        let told = Sums::default().of_all(&[&File::open(&path).unwrap()], &change);
+        assert_eq!(told[0].as_ref().unwrap_err().to_string(), CHANGED);
     }
 
     #[test]

@@ -58,7 +58,16 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
 /// An image; none where there is no Apptainer, and then it says so.
 fn image() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| build(&tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep()));
+    let built = BUILT.get_or_init(|| {
+        // One for all, and no more are left: another process may put its own there, of which a copy is as good.
+        let (target, kept) =
+            (env!("CARGO_TARGET_TMPDIR"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("container.sif"));
+        let folder = tempfile::tempdir_in(target).unwrap();
+        build(folder.path()).map(|image| {
+            fs::rename(image, &kept).unwrap();
+            kept
+        })
+    });
     match built {
         Err(reason) => {
             // Seen of tests that pass, too. Nobody is left to tell if standard error is closed.
@@ -113,6 +122,7 @@ fn a_run_in_a_container_is_its_images_and_sees_what_is_stated() {
     contained(&sandbox, &format!("{WORKER}\nenv > seen\nsleep 0.3\n"), "image.sif");
     sandbox.write("home/secret", "of the host");
     let mut command = command(&sandbox, &["run", "m.toml"]);
+    command.env("https_proxy", "http://me:hunter2@proxy:1").env("OMP_NUM_THREADS", "3");
     command.env("MY_PASSWORD", "hunter2").env("APPTAINERENV_STRAY", "1").env("APPTAINER_BIND", "/usr:/mnt");
     Said::new(command.output().unwrap()).expect(0);
     let (attempt, parts) = attempt(&sandbox);
@@ -130,6 +140,9 @@ fn a_run_in_a_container_is_its_images_and_sees_what_is_stated() {
     assert_eq!(facts["library.libc.so.6"]["of"], "the image", "{facts}");
     let seen = fs::read_to_string(sandbox.path("seen")).unwrap();
     assert!(!seen.contains("hunter2") && !seen.contains("STRAY") && seen.contains("LEDGER_RUN="), "{seen}");
+    assert!(!seen.contains("OMP_NUM_THREADS") && facts["OMP_NUM_THREADS"].is_null(), "{seen}");
+    assert_eq!(facts["host.env.OMP_NUM_THREADS"], "3");
+    assert_eq!(facts["image.variables"]["LEDGER_EVENTS"], "/.ledger/events");
     assert_eq!(attempt["series"].as_array().unwrap().iter().filter(|series| series["axis"] == "step").count(), 2);
     // It is the same run as long as the image is, and another one on the host.
     assert_eq!(
@@ -158,6 +171,56 @@ fn a_failure_inside_is_the_failure_of_the_attempt() {
     sandbox.write("m.toml", manifest.replace("\"sh\"", "\"no-such-program\""));
     run(&sandbox, &["run", "m.toml"]).expect(4);
     assert!(attempt(&sandbox).0["reason"].as_str().unwrap().contains("no-such-program"), "{}", attempt(&sandbox).0);
+}
+
+#[test]
+fn an_interruption_reaches_the_program_once() {
+    let Some(sandbox) = sandbox() else { return };
+    // A second one would come while it is still there.
+    let script = "trap 'echo INT >> got' INT\necho on > started\nwhile ! [ -e got ]; do sleep 0.1; done\nsleep 1\necho end >> got\nexit 5\n";
+    contained(&sandbox, script, "image.sif");
+    let mut child = command(&sandbox, &["run", "m.toml"]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
+    signal(child.id(), "INT");
+    let said = Sandbox::finish(child);
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert_eq!(fs::read_to_string(sandbox.path("got")).unwrap(), "INT\nend\n");
+    assert_eq!(sandbox.outcomes(), ["interrupted"]);
+}
+
+#[test]
+fn a_program_of_the_hosts_is_no_part_of_a_run_in_an_image() {
+    let Some(sandbox) = sandbox() else { return };
+    contained(&sandbox, WORKER, "image.sif");
+    let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", manifest.replace("\"sh\"", "\"/bin/sh\""));
+    run(&sandbox, &["run", "m.toml"]).expect(0);
+    let (_, parts) = attempt(&sandbox);
+    let files = parts["program"]["value"]["files"].as_object().unwrap();
+    assert!(!files.is_empty() && !files.contains_key("/bin/sh"), "{files:?}");
+    // The program that is killed inside is killed, and not ended by itself.
+    contained(&sandbox, "kill -9 $$", "image.sif");
+    run(&sandbox, &["run", "m.toml"]).expect(4);
+    assert!(attempt(&sandbox).0["reason"].as_str().unwrap().starts_with("the worker was ended by SIGKILL"));
+}
+
+#[test]
+fn another_image_in_its_place_is_noticed() {
+    let Some(sandbox) = sandbox() else { return };
+    // The image is mounted while it runs: it is another file that comes into its place.
+    contained(&sandbox, "echo on > started; sleep 2", "image.sif");
+    let mut child = command(&sandbox, &["run", "m.toml"]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
+    let mut other = fs::read(sandbox.path("image.sif")).unwrap();
+    other.push(0);
+    sandbox.write("other.sif", other);
+    fs::rename(sandbox.path("other.sif"), sandbox.path("image.sif")).unwrap();
+    let said = Sandbox::finish(child);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let reason = attempt(&sandbox).0["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("was changed since its digest was taken: its digest is "), "{reason}");
 }
 
 #[test]
@@ -241,6 +304,12 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
     assert!(!sandbox.ledger_dir().exists());
     let Some(sandbox) = self::sandbox() else { return };
     contained(&sandbox, WORKER, "image.sif");
+    for scratch in ["relative", "/no/such/folder"] {
+        let mut command = command(&sandbox, &["run", "m.toml"]);
+        command.env("LEDGER_SCRATCH", scratch);
+        let said = Said::new(command.output().unwrap()).complaint(2);
+        assert!(said.contains("(a container needs one"), "{said}");
+    }
     let mut without = sandbox.command(&["run", "m.toml"]);
     without.env("PATH", sandbox.path("home"));
     let said = Said::new(without.output().unwrap()).complaint(2);
@@ -274,5 +343,6 @@ fn gpus_bring_the_drivers_libraries_and_these_are_recorded() {
         checked += 1;
     }
     // Without a driver the tool brings in what else it finds of its list: OpenGL's libraries, or nothing.
-    let _ = writeln!(io::stderr(), "{checked} libraries of this machine were brought in");
+    let skipped = if checked == 0 { "skipped in part: " } else { "" };
+    let _ = writeln!(io::stderr(), "{skipped}{checked} libraries of this machine were brought in");
 }

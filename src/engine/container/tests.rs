@@ -1,3 +1,4 @@
+use super::told::{MOST_LABELS, MOST_NAME};
 use super::*;
 use crate::record::{Parts, Run};
 
@@ -76,7 +77,10 @@ fn a_program_sees_what_is_stated_and_nothing_else() {
     );
     let facts = image().facts(&contained);
     assert_eq!(facts["image.mounts"].to_string().split(", ").nth(2), Some("/tmp (read-only)"));
-    assert_eq!(facts["image.variables"].to_string(), "[LEDGER_RUN, LEDGER_EVENTS, TMPDIR]");
+    assert_eq!(
+        facts["image.variables"].to_string(),
+        "{LEDGER_EVENTS = /.ledger/events, LEDGER_RUN = 1234, TMPDIR = /scratch}"
+    );
 }
 
 #[test]
@@ -92,16 +96,42 @@ fn the_trainer_is_brought_along() {
 
 #[test]
 fn a_folder_of_the_system_is_not_laid_over_the_images() {
-    let settings: Table = [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), "/usr".into())].into();
-    let error = super::image(&Cell { settings, ..Cell::default() }, &Machine::default()).unwrap_err();
-    assert!(error.to_string().starts_with("`/usr` has to be visible in the container"), "{error}");
+    for folder in ["/usr", "/usr/local", "/opt/conda"] {
+        let settings: Table =
+            [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), folder.into())].into();
+        let error = super::image(&Cell { settings, ..Cell::default() }, &Machine::default()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{folder}` has to be visible in the container")), "{error}");
+    }
 }
 
 #[test]
 fn only_harmless_variables_of_the_tool_stay() {
-    let all = ["APPTAINER_BIND", "APPTAINERENV_X", "SINGULARITY_NV", "APPTAINER_DROP_CAPS", "PATH", "SINGULARITYENV_Y"];
+    let all = [
+        "https_proxy",
+        "HTTP_PROXY",
+        "TERM",
+        "APPTAINER_ADD_CAPS",
+        "APPTAINER_BIND",
+        "APPTAINERENV_X",
+        "SINGULARITY_NV",
+        "APPTAINER_DROP_CAPS",
+        "PATH",
+        "SINGULARITYENV_Y",
+    ];
     let left = strays(all.iter().map(|name| (name.into(), "1".into())).collect());
-    assert_eq!(left, ["APPTAINER_BIND", "APPTAINERENV_X", "SINGULARITY_NV", "SINGULARITYENV_Y"]);
+    assert_eq!(
+        left,
+        [
+            "https_proxy",
+            "HTTP_PROXY",
+            "TERM",
+            "APPTAINER_ADD_CAPS",
+            "APPTAINER_BIND",
+            "APPTAINERENV_X",
+            "SINGULARITY_NV",
+            "SINGULARITYENV_Y"
+        ]
+    );
 }
 
 #[test]
@@ -115,13 +145,17 @@ fn labels_and_the_digest_of_where_it_came_from() {
     let definition = format!("Bootstrap: docker\nFrom: debian@{digest}\n%post\n  echo From: nothing\n");
     assert_eq!(oci_digest(&Table::new(), Some(&definition)), Some(digest));
     assert_eq!(oci_digest(&Table::new(), Some("From: debian:12\n")), None);
-    let clean = short("%environment\n  export API_KEY=hunter2hunter2x9\n  export A=1\n");
+    let clean = short("%environment\n  export API_KEY=hunter2hunter2x9\n  export A=1\n", MOST_TEXT);
     assert!(!clean.contains("hunter2") && clean.contains("export A=1"), "{clean}");
     let many: Vec<String> = (0..500).map(|number| format!("\"l{number}\":\"{}\"", "x".repeat(20_000))).collect();
     let sif =
         Sif { definition: None, documents: vec![format!("{{\"config\":{{\"Labels\":{{{}}}}}}}", many.join(","))] };
     let found = labels(&sif);
-    assert!(found.len() == MOST_LABELS && found.values().all(|value| value.to_string().len() < 17_000));
+    assert!(found.len() == MOST_LABELS && found.values().all(|value| value.to_string().len() < 600));
+    let long = "n".repeat(MOST_NAME + 1);
+    let text = format!(r#"{{"config":{{"Labels":{{"API_KEY":"hunter2","{long}":"x","a":"b"}}}}}}"#);
+    let found = labels(&Sif { definition: None, documents: vec![text] });
+    assert_eq!(Value::Table(found).to_string(), "{API_KEY = (redacted), a = b}");
 }
 
 #[test]
@@ -134,4 +168,61 @@ fn what_a_cell_asks_for() {
     );
     assert_eq!(part(None), "host".into());
     assert_eq!(part(Some("ab")), "sha256:ab".into());
+}
+
+#[test]
+fn a_file_outside_of_the_folder_is_bound_where_the_program_looks_for_it() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    let (folder, shared) = (root.join("proj/sub"), root.join("shared"));
+    std::fs::create_dir_all(folder.join("own")).unwrap();
+    std::fs::create_dir(&shared).unwrap();
+    for file in [folder.join("own/a"), shared.join("w"), root.join("proj/v")] {
+        std::fs::write(file, "1").unwrap();
+    }
+    std::os::unix::fs::symlink(shared.join("w"), folder.join("weights")).unwrap();
+    std::os::unix::fs::symlink("../../shared", folder.join("assets")).unwrap();
+    std::os::unix::fs::symlink("own/a", folder.join("b")).unwrap();
+    let bound = |file: &str| outside(&folder.join(file), &folder).map(|mount| (mount.source, mount.target));
+    let same = |path: PathBuf| Some((path.clone(), path));
+    assert_eq!(bound("../v"), same(root.join("proj/v")));
+    assert_eq!(bound("own/../../v"), same(root.join("proj/v")));
+    assert_eq!(bound("weights"), same(shared.join("w")));
+    assert_eq!(bound("assets/w"), same(shared.join("w")));
+    assert_eq!((bound("own/a"), bound("b"), bound("no such")), (None, None, None));
+    std::os::unix::fs::symlink(&shared, root.join("link")).unwrap();
+    let by_link = outside(&root.join("link/w"), &folder).unwrap();
+    assert_eq!((by_link.source, by_link.target), (shared.join("w"), root.join("link/w")));
+    assert!(lies_in(&folder.join("b"), &folder) && !lies_in(&folder.join("weights"), &folder));
+}
+
+#[test]
+fn versions_that_lack_the_options_are_too_old() {
+    for said in ["singularity version 3.8.7-1.el8", "singularity-ce version 3.9.0", "apptainer version 1.0.3"] {
+        assert!(too_old(said).is_some(), "{said}");
+    }
+    let known = ["apptainer version 1.4.5", "singularity-ce version 3.11.4-jammy", "singularity-ce version 4.1.0"];
+    for said in known.into_iter().chain(["apptainer version 2.0", "apptainer version main"]) {
+        assert_eq!(too_old(said), None, "{said}");
+    }
+}
+
+#[test]
+fn an_image_that_was_only_touched_is_the_same_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sif");
+    std::fs::write(&path, "one").unwrap();
+    let stamp = Stamp::of(&std::fs::metadata(&path).unwrap());
+    let image = Image { path: path.clone(), sha256: crate::host::sums::sha256(b"one"), stamp, ..image() };
+    assert!(image.check(&|| false).is_ok());
+    std::fs::hard_link(&path, dir.path().join("backup")).unwrap();
+    assert!(image.check(&|| false).is_ok());
+    std::fs::write(&path, "two").unwrap();
+    let said = image.check(&|| false).unwrap_err().to_string();
+    assert!(
+        said.contains("was changed since its digest was taken: its digest is ") && said.ends_with(" now)"),
+        "{said}"
+    );
+    std::fs::remove_file(&path).unwrap();
+    assert!(image.check(&|| false).is_err());
 }
