@@ -53,9 +53,9 @@ pub(super) fn outside(file: &Path, folder: &Path) -> Option<Mount> {
         let Ok(inside) = way.strip_prefix(folder) else {
             return Some(Mount { source, target: way, is_writable: false });
         };
-        let steps: Vec<&Path> = inside.ancestors().collect();
-        let link = steps.into_iter().rev().find_map(|step| Some((step, folder.join(step).read_link().ok()?)));
-        let Some((step, target)) = link.filter(|(step, _)| !step.as_os_str().is_empty()) else { return None };
+        let steps: Vec<&Path> = inside.ancestors().filter(|step| !step.as_os_str().is_empty()).collect();
+        let (step, target) =
+            steps.into_iter().rev().find_map(|step| Some((step, folder.join(step).read_link().ok()?)))?;
         let rest = inside.strip_prefix(step).unwrap_or(inside);
         let before = folder.join(step);
         way = plain(&before.parent().unwrap_or(folder).join(target).join(rest));
