@@ -99,7 +99,7 @@ fn tables_sort_and_filter_and_nothing_is_asked_of_the_network() {
     assert_eq!(down, up.iter().rev().copied().collect::<Vec<_>>());
     // By the name of a row's run: numbers stand in other rows' names too.
     let filter = "const i = document.querySelector('.filter input'); \
-                  const row = [...document.querySelectorAll('#t-attempts tbody tr')].find(r => r.querySelector('[data-v=\"304\"]')); \
+                  const row = [...document.querySelectorAll('#t-attempts tbody tr')].find(r => r.querySelector('[data-v=\"304.0\"]')); \
                   i.value = row.querySelector('a').textContent; i.dispatchEvent(new Event('input'));";
     let dom = browser.ask(&acted(&page, filter), &["--dump-dom"]).0;
     assert_eq!(column(&dom), [304.0]);
