@@ -332,10 +332,9 @@ mod tests {
         command
     }
 
-    /// Grandchild `tied` becomes `cat`, which lives as long as its standard input is open, and that is held here.
-    #[test]
-    fn a_tied_process_dies_with_its_parent_even_after_exec() {
-        let mut parent = alone("parent").spawn().unwrap();
+    /// The grandchild answers as `cat` does, until its parent, of this body, is killed.
+    fn assert_dies_with_its_parent(body: &str) {
+        let mut parent = alone(body).spawn().unwrap();
         let mut input = parent.stdin.take().unwrap();
         let mut output = parent.stdout.take().unwrap();
         input.write_all(b"MARK\n").unwrap();
@@ -349,6 +348,12 @@ mod tests {
         parent.wait().unwrap();
         assert_closed(&mut output);
         drop(input);
+    }
+
+    /// Grandchild `tied` becomes `cat`, which lives as long as its standard input is open, and that is held here.
+    #[test]
+    fn a_tied_process_dies_with_its_parent_even_after_exec() {
+        assert_dies_with_its_parent("parent");
     }
 
     #[test]
@@ -371,20 +376,7 @@ mod tests {
     /// The guard outlives what is sent to its group, and takes the group along when its parent is killed.
     #[test]
     fn a_guarded_program_ends_with_its_parent() {
-        let mut parent = alone("parent_of_a_guard").spawn().unwrap();
-        let mut input = parent.stdin.take().unwrap();
-        let mut output = parent.stdout.take().unwrap();
-        input.write_all(b"MARK\n").unwrap();
-        let mut seen = String::new();
-        let mut byte = [0];
-        while !seen.contains("MARK\n") {
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "the guarded program did not start: {seen}");
-            seen.push(char::from(byte[0]));
-        }
-        parent.kill().unwrap();
-        parent.wait().unwrap();
-        assert_closed(&mut output);
-        drop(input);
+        assert_dies_with_its_parent("parent_of_a_guard");
     }
 
     #[test]

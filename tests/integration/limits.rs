@@ -1,6 +1,9 @@
 //! Power limits and clocks: set for an attempt, and given back however it ends. Never on a real card: the fake NVML writes down every
 //! call that would change one.
 
+mod restore;
+mod zeusd;
+
 use crate::fake::Fake;
 use crate::machine::Machine;
 use crate::sandbox::signal;
@@ -300,147 +303,6 @@ fn an_interruption_leaves_the_card_as_it_was() {
 }
 
 #[test]
-fn the_watcher_undoes_what_a_killed_supervisor_has_set() {
-    for name in ["KILL", "HUP", "QUIT"] {
-        let machine = machine(CARD, LONG, ALL);
-        let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
-        machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
-        signal(child.id(), name);
-        child.wait().unwrap();
-        machine.sandbox.wait_for("the watcher's work", || pending(&machine).is_empty());
-        assert_eq!(lines(&machine), set_and_undone(), "SIG{name}");
-    }
-}
-
-/// The watcher of a supervisor: its child that has the hidden command.
-fn watcher_of(supervisor: u32) -> u32 {
-    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap_or_default();
-    let all =
-        fs::read_dir(format!("/proc/{supervisor}/task")).unwrap().map(|task| task.unwrap().path().join("children"));
-    let children = all
-        .map(|path| fs::read_to_string(path).unwrap_or_default())
-        .fold(children, |all, more| format!("{all} {more}"));
-    let is_it =
-        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("restorer");
-    children.split_whitespace().find(is_it).unwrap().parse().unwrap()
-}
-
-#[test]
-fn the_watcher_lives_through_what_ends_everything_else() {
-    let machine = machine(CARD, LONG, ALL);
-    let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
-    machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
-    let watcher = watcher_of(child.id());
-    for name in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] {
-        signal(watcher, name);
-    }
-    // It is alone to undo what was set, so that it did outlive them.
-    child.kill().unwrap();
-    child.wait().unwrap();
-    machine.sandbox.wait_for("the watcher's work", || pending(&machine).is_empty());
-    assert_eq!(lines(&machine), set_and_undone());
-}
-
-#[test]
-fn the_next_command_undoes_what_nobody_was_left_to_undo() {
-    for next in [&["ls"][..], &["doctor", "--restore"]] {
-        let machine = machine(CARD, LONG, ALL);
-        let mut child = machine.command(&["run", "m.toml"]).spawn().unwrap();
-        machine.sandbox.wait_for("the worker's start", || machine.sandbox.path("started").exists());
-        let watcher = watcher_of(child.id());
-        signal(watcher, "KILL");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(lines(&machine), SET);
-        let doctor = machine.run(&["doctor"], &[]).expect(0);
-        assert!(doctor.contains("ledger doctor --restore"), "it says so, and does nothing: {doctor}");
-        assert_eq!(lines(&machine), SET);
-        let said = machine.run(next, &[]);
-        assert!(said.err.contains("undid what was left set on GPU 0"), "{said:?}");
-        assert_eq!(lines(&machine), set_and_undone(), "{next:?}");
-        assert!(pending(&machine).is_empty());
-    }
-}
-
-#[test]
-fn what_cannot_be_undone_stays_and_is_said() {
-    let script = format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n");
-    let machine = machine(&script, QUICK, ALL);
-    let attempt = machine.attempt(0, &[]);
-    let warned = attempt["warnings"].to_string();
-    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
-    assert_eq!(pending(&machine).len(), 1);
-    // The supervisor is gone: `show` has tried again already, and in vain.
-    let said = machine.run(&["doctor", "--restore"], &[]);
-    assert!(said.err.contains("is still set on GPUs") && said.code == Some(1), "{said:?}");
-    let refused = machine.run(&["run", "m.toml", "--repeat", "1"], &[]).complaint(2);
-    assert!(refused.contains("what an earlier attempt has set is still there"), "{refused}");
-    assert_eq!(lines(&machine).iter().filter(|line| **line == SET[2]).count(), 1, "nothing was set on top of it");
-}
-
-#[test]
-fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
-    let machine = machine(CARD, QUICK, "");
-    let restore = place(&machine);
-    fs::write(restore.join("a.json"), left("before", "GPU-aa11")).unwrap();
-    fs::write(restore.join("b.json"), left("before", "GPU-zz99")).unwrap();
-    fs::write(restore.join("c.json"), "rubbish").unwrap();
-    let said = machine.run(&["ls"], &[]);
-    assert!(said.err.contains("b.json` names GPUs of another machine"), "{said:?}");
-    assert!(said.err.contains("c.json` is damaged or of a newer ledger"), "{said:?}");
-    let left: Vec<_> = pending(&machine).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
-    assert_eq!(left.len(), 2, "{left:?}");
-    assert_eq!(machine.fake.log(), "");
-    machine.manifest(QUICK, ALL);
-    let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
-    assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
-    assert!(said.contains("remove that file"), "a way out: {said}");
-    assert_eq!(machine.fake.log(), "");
-    machine.manifest(QUICK, "");
-    machine.run(&["run", "m.toml"], &[]).expect(0);
-    let attempt = &machine.sandbox.json(&["show", "latest"], 0)["attempts"][0];
-    assert!(attempt["facts"]["validity.reasons"].to_string().contains("c.json"), "{attempt}");
-    // Cards forget what was set when the machine starts.
-    let old = fs::File::options().write(true).open(restore.join("c.json")).unwrap();
-    old.set_modified(std::time::UNIX_EPOCH).unwrap();
-    machine.manifest(QUICK, ALL);
-    let said = machine.run(&["run", "m.toml"], &[]);
-    assert!(said.code == Some(0) && said.err.contains("older than this machine's start"), "{said:?}");
-    assert!(restore.join("c.json").exists(), "it may be another machine's");
-    assert_eq!(lines(&machine), set_and_undone());
-}
-
-/// The folder of what has to be undone, made as the program makes it.
-fn place(machine: &Machine) -> PathBuf {
-    let restore = machine.sandbox.path("restore");
-    fs::create_dir_all(&restore).unwrap();
-    fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
-    restore
-}
-
-/// A file of a supervisor that is gone, which had set a limit of 300 W.
-fn left(boot: &str, uuid: &str) -> String {
-    format!(
-        r#"{{"format":1,"boot_id":"{boot}","pid":99,"gpus":1,"cards":[{{"index":0,"name":"NVIDIA H200","uuid":"{uuid}","pci_bus_id":"x","made":{{"power_limit_mw":300000}},"power_limit_mw":650000}}]}}"#
-    )
-}
-
-#[test]
-fn a_limit_that_somebody_else_has_set_since_is_kept() {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    for (now, expected) in [(500_000, 0), (300_000, 1), (650_000, 0)] {
-        let machine = machine(CARD, QUICK, "");
-        fs::write(place(&machine).join("a.json"), left(boot.trim(), "GPU-aa11")).unwrap();
-        let set = format!("0 nvmlDeviceSetPowerManagementLimit {now} = 0\n");
-        fs::write(log_path(&machine), &set).unwrap();
-        let said = machine.run(&["ls"], &[]);
-        assert_eq!(said.err.contains("keeps its power limit of 500 W"), now == 500_000, "{said:?}");
-        assert_eq!(lines(&machine).len(), 1 + expected, "{:?}", lines(&machine));
-        assert!(pending(&machine).is_empty());
-    }
-}
-
-#[test]
 fn a_sweep_goes_on_to_its_end_when_a_card_cannot_be_given_back() {
     let script = format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n");
     let machine = machine(&script, QUICK, "sm_clock_mhz = [990, 1500]\n");
@@ -475,6 +337,21 @@ fn nothing_is_set_on_a_card_that_does_not_tell_who_computes_on_it() {
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
     assert!(said.contains("whether others compute on it cannot be asked"), "{said}");
     assert_eq!(machine.fake.log(), "");
+}
+
+/// The folder of what has to be undone, made as the program makes it.
+fn place(machine: &Machine) -> PathBuf {
+    let restore = machine.sandbox.path("restore");
+    fs::create_dir_all(&restore).unwrap();
+    fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
+    restore
+}
+
+/// A file of a supervisor that is gone, which had set a limit of 300 W.
+fn left(boot: &str, uuid: &str) -> String {
+    format!(
+        r#"{{"format":1,"boot_id":"{boot}","pid":99,"gpus":1,"cards":[{{"index":0,"name":"NVIDIA H200","uuid":"{uuid}","pci_bus_id":"x","made":{{"power_limit_mw":300000}},"power_limit_mw":650000}}]}}"#
+    )
 }
 
 /// Where the fake writes down what changes a card.
@@ -553,90 +430,4 @@ fn a_panic_of_the_supervisor_leaves_the_card_as_it_was() {
     assert!(panicked.is_err());
     assert_eq!(lines(&machine), set_and_undone());
     assert!(pending(&machine).is_empty());
-}
-
-/// Serves as zeusd does, until the end of the test; says what it was asked for after `/discover`. One that does not answer has done
-/// what it was asked for all the same.
-fn zeusd(socket: PathBuf, group: &'static str, log: PathBuf, answers: bool) -> std::sync::mpsc::Receiver<String> {
-    let listener = UnixListener::bind(&socket).unwrap();
-    let (to, asked) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let lines: Vec<String> =
-                BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-            let discover = format!(
-                r#"{{"gpus":[{{"id":5,"name":"NVIDIA H200","pci_address":"0000:3b:00.0"}}],"cpus":[],"enabled_api_groups":["{group}"],"auth_required":false}}"#
-            );
-            if let Some((_, mw)) = lines[0].split_once("power_limit_mw=") {
-                // What it does is seen by NVML.
-                let mw = mw.split(' ').next().unwrap();
-                let mut log = fs::File::options().append(true).create(true).open(&log).unwrap();
-                writeln!(log, "0 nvmlDeviceSetPowerManagementLimit {mw} = 0").unwrap();
-            }
-            let body = if lines[0].starts_with("GET /discover ") { discover.as_str() } else { "" };
-            if body.is_empty() && !answers {
-                let _ = to.send(lines[0].clone());
-                continue;
-            }
-            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-            if body.is_empty() && to.send(lines[0].clone()).is_err() {
-                return;
-            }
-        }
-    });
-    asked
-}
-
-#[test]
-fn zeusd_sets_and_undoes_for_who_may_not() {
-    let denied: String = [
-        "SetPowerManagementLimit",
-        "SetGpuLockedClocks",
-        "ResetGpuLockedClocks",
-        "SetMemoryLockedClocks",
-        "ResetMemoryLockedClocks",
-    ]
-    .map(|call| format!("fail nvmlDevice{call} 4\n"))
-    .concat();
-    let machine = machine(&format!("{CARD}{denied}"), QUICK, ALL);
-    let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-control", log_path(&machine), true);
-    let attempt = machine.attempt(0, &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]);
-    assert_eq!(attempt["warnings"].to_string(), "[]");
-    let call = |call: &str, more: &str| format!("POST /gpu/{call}?gpu_ids=5&block=true{more} HTTP/1.1");
-    let expected = [
-        call("set_mem_locked_clocks", "&min_clock_mhz=2619&max_clock_mhz=2619"),
-        call("set_gpu_locked_clocks", "&min_clock_mhz=990&max_clock_mhz=990"),
-        call("set_power_limit", "&power_limit_mw=300000"),
-        call("set_power_limit", "&power_limit_mw=650000"),
-        call("reset_gpu_locked_clocks", ""),
-        call("reset_mem_locked_clocks", ""),
-    ];
-    assert_eq!(asked.try_iter().collect::<Vec<_>>(), expected);
-    let done = lines(&machine).into_iter().filter(|line| !line.ends_with("= 4")).count();
-    assert_eq!(done, 2, "both limits by zeusd: {:?}", lines(&machine));
-}
-
-#[test]
-fn a_change_whose_answer_was_lost_is_undone() {
-    let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
-    let socket = machine.sandbox.path("zeusd.sock");
-    let _asked = zeusd(socket.clone(), "gpu-control", log_path(&machine), false);
-    let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
-    assert!(said.contains("zeusd.sock`: "), "{said}");
-    let done: Vec<String> = lines(&machine).into_iter().filter(|line| line.ends_with("= 0")).collect();
-    let call = "0 nvmlDeviceSetPowerManagementLimit";
-    assert_eq!(done, [format!("{call} 300000 = 0"), format!("{call} 650000 = 0")], "and undone once");
-    assert!(pending(&machine).is_empty() && machine.sandbox.outcomes().is_empty());
-}
-
-#[test]
-fn a_zeusd_that_may_not_is_named_in_the_refusal() {
-    let machine = machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"), QUICK, "power_limit_w = 300\n");
-    let socket = machine.sandbox.path("zeusd.sock");
-    let asked = zeusd(socket.clone(), "gpu-read", log_path(&machine), true);
-    let said = machine.run(&["run", "m.toml"], &[("ZEUSD_SOCK_PATH", socket.to_str().unwrap())]).complaint(2);
-    assert!(said.contains("zeusd.sock`: its API group gpu-control is off"), "{said}");
-    assert_eq!(asked.try_iter().count(), 0);
 }
