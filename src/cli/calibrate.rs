@@ -103,7 +103,7 @@ fn chosen(number: Option<usize>, library: Option<&std::path::Path>) -> Result<Ve
     let Some(number) = number else { return Ok(visible) };
     if number >= visible.len() {
         let last = visible.len() - 1;
-        return Err(usage(format!("no GPU {number} is visible (0 to {last} are)").into()));
+        return Err(usage(format!("--gpu: no GPU {number} is visible (0 to {last} are)").into()));
     }
     Ok(vec![visible.swap_remove(number)])
 }

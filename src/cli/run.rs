@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::host::{container, environment, git, machine, secrets, slurm};
 use crate::manifest::{self, Manifest, Objective};
-use crate::record::{Attempt, Cell, Digest, Direction, Sealed, SourceText, Table, Value, known_metric};
+use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
 use crate::report::{self, Summary, table_of};
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
@@ -242,8 +242,8 @@ fn answer(
         })
         .collect();
     let best = best_of_each(planned, &newest, manifests.iter().find_map(|manifest| manifest.objective.as_ref()));
-    let executed: Vec<Sealed> = report.executed.iter().map(|executed| executed.sealed.clone()).collect();
-    let drift = planned.first().and_then(|first| Drift::of(&first.bound, &executed));
+    let executed = report.executed.iter().map(|executed| &executed.sealed);
+    let drift = planned.first().and_then(|first| Drift::of(&first.bound, executed));
     let text = || {
         let mut text = report::summary_text(&summaries, axes);
         text.extend(drift.as_ref().map(drift_text));

@@ -203,7 +203,13 @@ impl Reading<'_> {
                 break exit;
             }
             let late = Instant::now() > deadline;
-            let read = if late { Err(CalibrateError::Load("it does not end".to_owned())) } else { self.read(stop) };
+            let read = if late {
+                Err(CalibrateError::Load(
+                    "it did not end when its pulses were over (docs/protocol.md says what a load reads)".to_owned(),
+                ))
+            } else {
+                self.read(stop)
+            };
             if let Err(error) = read {
                 worker.signal(Signal::Kill);
                 while matches!(process::peek_end(worker.pid()), Ok(None)) {
@@ -222,7 +228,7 @@ impl Reading<'_> {
 /// Where the load's pipe is.
 fn pipe_of(ledger: &Path) -> io::Result<PathBuf> {
     let folder = KeptCalibration::folder(ledger);
-    std::fs::create_dir_all(&folder)?;
+    crate::host::files::private_folder(&folder)?;
     Ok(folder.join(format!(".load-{}.events", std::process::id())))
 }
 

@@ -79,7 +79,7 @@ impl KeptCalibration {
     pub(super) fn write(&self) -> Result<(), CalibrationError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let failed = |source| CalibrationError::Io { action: "make the folder", path: folder.to_owned(), source };
-        fs::create_dir_all(folder).map_err(failed)?;
+        files::private_folder(folder).map_err(failed)?;
         Ok(files::write_whole(&self.path, to_json_text(&self.table.clone().into()).as_bytes())?)
     }
 

@@ -168,9 +168,9 @@ pub struct Drift {
 
 impl Drift {
     /// From the attempts of a sweep in the order of their ends; none where fewer than two of the canary count.
-    pub fn of(bound: &Bound, executed: &[Sealed]) -> Option<Self> {
+    pub fn of<'a>(bound: &Bound, executed: impl IntoIterator<Item = &'a Sealed>) -> Option<Self> {
         let metric = metric(bound);
-        let of_canary = executed.iter().filter(|sealed| sealed.attempt.settings.contains_key(CANARY));
+        let of_canary = executed.into_iter().filter(|sealed| sealed.attempt.settings.contains_key(CANARY));
         let values = of_canary.filter_map(|sealed| {
             let value = counted(&sealed.attempt, &metric)?;
             #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact for 285,000 years")]

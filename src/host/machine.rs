@@ -2,7 +2,10 @@
 
 use super::procfs::kilobytes;
 use super::sums::{self, Sums};
-use super::{cpu, owner, platform};
+use super::{
+    cpu, owner,
+    platform::{self, memory_limit},
+};
 use crate::record::{Table, Value};
 use std::fs;
 use std::path::Path;
@@ -84,17 +87,9 @@ pub fn load_average() -> Option<[f64; 3]> {
     loads(&fs::read_to_string("/proc/loadavg").ok()?)
 }
 
-/// The least of the memory limits of this process's control groups (version 2), in bytes; none where there is no limit, or no such group.
+/// The least of the memory limits of this process's control groups, in bytes; none where there is no limit.
 pub fn cgroup_memory_bytes() -> Option<u64> {
-    memory_under(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?)
-}
-
-fn memory_under(root: &Path, groups: &str) -> Option<u64> {
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own = root.join(own);
-    let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
-    let limits = folders.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok());
-    limits.min()
+    memory_limit(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 
 /// Whether this process has the capability CAP_SYS_ADMIN, without which the driver changes no GPU.
@@ -146,19 +141,6 @@ fn binary_sha256() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tightest_limit_of_memory_counts() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("a/b")).unwrap();
-        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
-        write("a/memory.max", "4096\n");
-        write("a/b/memory.max", "max\n");
-        assert_eq!(memory_under(root.path(), "0::/a/b\n"), Some(4096));
-        write("a/b/memory.max", "1024\n");
-        assert_eq!(memory_under(root.path(), "1:cpu:/x\n0::/a/b\n"), Some(1024));
-        assert_eq!(memory_under(root.path(), "0::/\n"), None);
-    }
 
     #[test]
     fn the_capability_is_a_bit_of_the_effective_set() {

@@ -141,7 +141,7 @@ fn chosen(text: &str) -> Value {
 }
 
 /// The tightest limit of the groups from this process's up to the root, in both hierarchies; none where nothing limits it.
-fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
+pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let mut tightest: Option<u64> = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -267,5 +267,18 @@ mod tests {
         let text = b"\0GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.\nCopyright";
         assert_eq!(glibc_of(text).as_deref(), Some("2.36"));
         assert_eq!(glibc_of(b"release version "), None);
+    }
+
+    #[test]
+    fn the_tightest_limit_of_memory_counts() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        write("a/memory.max", "4096\n");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(memory_limit(root.path(), "0::/a/b\n"), Some(4096));
+        write("a/b/memory.max", "1024\n");
+        assert_eq!(memory_limit(root.path(), "1:cpu:/x\n0::/a/b\n"), Some(1024));
+        assert_eq!(memory_limit(root.path(), "0::/\n"), None);
     }
 }

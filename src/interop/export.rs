@@ -26,7 +26,20 @@ pub use write::{Encoding, TableWriter};
 
 use crate::record::{Attempt, AttemptId, Phase, Sealed, Value};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::PathBuf;
+
+/// Percent-encodes what may not stand in a URI (RFC 3986), these bytes apart.
+fn percent(text: &str, kept: &[u8]) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
 
 /// An attempt and its id. Series and phases may be left out where a format has no use for them.
 #[derive(Clone, Debug)]

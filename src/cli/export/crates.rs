@@ -19,14 +19,14 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
     if ids.is_empty() {
         return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
     }
-    let refused = |error| failed_with(folder, Fault::Io(error), "--ro-crate with another name makes another one");
+    let refused = |fault| failed_with(folder, fault, "--ro-crate with another name makes another one");
     if folder.symlink_metadata().is_ok() {
-        return Err(refused(io::ErrorKind::AlreadyExists.into()));
+        return Err(refused(Fault::Io(io::ErrorKind::AlreadyExists.into())));
     }
     // Beside its place until it is whole.
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let draft = folder.with_file_name(format!(".{name}.new-{}", std::process::id()));
-    fs::create_dir(&draft).map_err(refused)?;
+    fs::create_dir(&draft).map_err(|error| refused(Fault::Io(error)))?;
     let written = write(store, &ids, args, &draft).and_then(|size| {
         fs::rename(&draft, folder).map_err(Fault::Io)?;
         Ok(size)
@@ -35,8 +35,7 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
         // What is left of it is of no use.
         let _ = fs::remove_dir_all(&draft);
     }
-    let (number, size) =
-        written.map_err(|fault| failed_with(folder, fault, "--ro-crate with another name makes another one"))?;
+    let (number, size) = written.map_err(refused)?;
     let shown = folder.display().to_string();
     context.answer(
         || {

@@ -222,7 +222,9 @@ impl Search<'_> {
         }
         if self.args.slower_at_most.is_some() && standing.time.is_none() {
             let id = base.bound.run.id.0.prefix(8);
-            let text = format!("--slower-at-most: the base, run `{id}`, has no time that counts");
+            let text = format!(
+                "--slower-at-most: the base, run `{id}`, has no time that counts (`ledger rerun {id}` makes another attempt; without --slower-at-most no time is needed)"
+            );
             return Err(Failure::new(exit::NO, text));
         }
         Ok(standing)

@@ -1,6 +1,6 @@
 //! A file store as MLflow keeps it: a folder an experiment, in it a folder a run, in it files of metrics, parameters and tags.
 
-use super::{Entry, File, StepTimes, path_name};
+use super::{Entry, File, StepTimes, path_name, percent};
 use crate::record::{Axis, Digest, Outcome};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -140,12 +140,5 @@ fn quoted(text: &str) -> String {
 
 /// A path as a `file:` URI.
 fn uri(path: &Path) -> String {
-    path.to_string_lossy().bytes().fold("file://".to_owned(), |mut uri, byte| {
-        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
-            uri.push(char::from(byte));
-        } else {
-            let _ = write!(uri, "%{byte:02X}");
-        }
-        uri
-    })
+    format!("file://{}", percent(&path.to_string_lossy(), b"/"))
 }

@@ -2,7 +2,7 @@
 //!
 //! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
 
-use super::{Encoding, Entry, File, TableWriter, points};
+use super::{Encoding, Entry, File, TableWriter, percent, points};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value};
 use crate::wire::{PackError, encode_pack, to_json_text};
@@ -296,17 +296,9 @@ fn moment(unix_ms: i64) -> String {
     iso_ms(unix_ms).replace('Z', "+00:00")
 }
 
-/// A text as a part of an identifier: what may not stand there is percent-encoded (RFC 3986).
+/// A text as a part of an identifier.
 fn fragment(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    percent(text, b"")
 }
 
 fn curves(entry: &Entry) -> Vec<u8> {
