@@ -1,4 +1,4 @@
-//! Text as a manifest: nothing panics, every fault has a place, and what is right gives cells.
+//! Text as a manifest: nothing panics, and what is wrong with it is said.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -23,7 +23,7 @@ name = "resnet50"
 [data]
 name = "shapes"
 side = 224
-train_count = 32000
+train_count = 64000
 eval_count = 256
 
 [training]
@@ -31,13 +31,16 @@ optimizer = "momentum"
 learning_rate = 0.01
 batch_size = 128
 precision = "bf16"
-steps = 240
+steps = 480
 
 [hardware]
 gpus = 1
 
 [telemetry]
 idle_s = 1
+
+[protocol]
+canary_every = 0
 M
 nvidia-smi --query-gpu=name,driver_version,power.limit,temperature.gpu --format=csv,noheader | head -n 1
 timeout 60 "$work/ledger" calibrate --gpu 0 --seconds "${CALIBRATE_S:-20}" > "$out/calibration.txt" 2>&1
@@ -59,7 +62,8 @@ for attempt in json.load(open(listed))["attempts"]:
         continue
     shown = json.loads(subprocess.run([program, "show", attempt["attempt"], "--json"], capture_output=True, text=True, check=True).stdout)["attempts"][0]
     row = [(shown["metrics"].get(name) or {}).get("value") for name in names]
-    stamp = {key: shown.get(key) for key in ("validity", "warnings") if shown.get(key)}
+    facts = shown["facts"]
+    stamp = {"validity": facts.get("validity"), "reasons": facts.get("validity.reasons"), "warnings": shown.get("warnings")}
     print(attempt["attempt"][:8], " ".join(f"{name} {value:.6g}" for name, value in zip(names, row) if value is not None), json.dumps(stamp)[:300])
     for name, value in zip(names, row):
         found[name] += [value] if value is not None else []

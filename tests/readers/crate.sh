@@ -11,9 +11,10 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 venv="${2:-$work/venv}"
 
-if ! "$venv/bin/python" -c 'import rocrate_validator, rocrate' 2>/dev/null; then
-    if ! python3 -m venv "$venv" || ! "$venv/bin/pip" install -q roc-validator==0.13.0 ||
-        ! "$venv/bin/pip" install -q --no-deps rocrate==0.13.0; then
+pins='from importlib.metadata import version as v; assert (v("roc-validator"), v("rocrate")) == ("0.13.0", "0.13.0")'
+pip() { timeout 240 "$venv/bin/pip" install -q --retries 1 --timeout 15 "$@"; }
+if ! "$venv/bin/python" -c "$pins" 2>/dev/null; then
+    if ! python3 -m venv "$venv" || ! pip roc-validator==0.13.0 || ! pip --no-deps rocrate==0.13.0; then
         printf 'skipped: roc-validator cannot be installed here\n'
         exit 0
     fi

@@ -70,7 +70,7 @@ fn beside_gain(energy: &Energy) -> f64 {
     (energy.half_width().powi(2) - energy.uncertainty.sensor.powi(2)).max(0.0).sqrt()
 }
 
-/// How many of 100 windows hold the truth, by assumed sensors and by known ones, and how much narrower these make the interval.
+/// How many percent of 300 windows hold the truth, by assumed sensors and by known ones, and how much narrower these make the interval.
 fn compare(instant: Model, method: Method, with_counter: bool, every: f64) -> (f64, f64, f64) {
     let mut chance = Chance(20_260_101);
     let calibration = Calibration {
@@ -98,7 +98,7 @@ fn compare(instant: Model, method: Method, with_counter: bool, every: f64) -> (f
         narrower += halves[1] / halves[0];
         all += 1.0;
     }
-    assert!(all >= 100.0, "only {all} windows");
+    assert!(all >= 250.0, "only {all} windows");
     (100.0 * held[0] / all, 100.0 * held[1] / all, narrower / all)
 }
 
@@ -124,7 +124,10 @@ fn known_sensors_give_a_narrower_interval_that_holds_the_truth() {
         println!("{told}");
         assert!(known >= 95.0, "{told}");
         // An assumption that does not hold is no measure of width.
-        assert!(if assumed >= 95.0 { narrower < 0.95 } else { ["late", "a filter"].contains(&name) }, "{told}");
+        match name {
+            "late" | "a filter" => assert!(assumed < 1.0, "{told}"),
+            _ => assert!(assumed >= 95.0 && (0.3..0.9).contains(&narrower), "{told}"),
+        }
     }
 }
 
