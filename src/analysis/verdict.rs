@@ -55,7 +55,8 @@ impl Class {
         if program.is_none_or(|program| program.contains_key("command")) {
             return Self::Unknown;
         }
-        if run.config().get("hardware.device").and_then(Value::as_str) != Some("cuda") {
+        let is_deterministic = run.config().get("training.deterministic") == Some(&Value::Bool(true));
+        if is_deterministic || run.config().get("hardware.device").and_then(Value::as_str) != Some("cuda") {
             return Self::Bits;
         }
         // What the worker says counts more than what was asked for: it knows whether products are rounded to TF32.

@@ -6,7 +6,7 @@ use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{Grade, Margin, environment_changes, verdict, why};
-use crate::engine::{Bound, Cause, Executed, Machine, Sweep, plan, rebind, surroundings};
+use crate::engine::{Bound, Cause, Executed, KernelCache, Machine, Sweep, plan, rebind, surroundings};
 use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, SourceText, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
@@ -163,6 +163,10 @@ pub(super) fn rerun(
         }
         let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
+    }
+    let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);
+    if let (Err(unpinned), false) = (pinned, consent.on_current) {
+        return Err(Failure::new(exit::NOT_REPRODUCED, unpinned.to_string()));
     }
     if !changed.is_empty() {
         say(&format!("changed since it was recorded:\n{}", surroundings.trim_end()));

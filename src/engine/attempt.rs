@@ -81,9 +81,13 @@ pub fn execute(
         Some(checked) => checked?,
         None => {}
     }
-    let kernels = (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
-        .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run))
-        .transpose()?;
+    let kernels = match (bound.launch == Launch::Trainer && !bound.gpus.is_empty())
+        .then(|| KernelCache::of(store.dir(), &bound.run).open(&bound.run, stop))
+        .transpose()?
+    {
+        Some(None) => return Ok(Attempted::Stopped),
+        kernels => kernels.flatten(),
+    };
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
@@ -315,7 +319,15 @@ impl Supervision {
         self.keep_left(bound, shim);
         if let Some(kernels) = kernels {
             // Once a run came to its end, all its kernels have been chosen.
-            let remembered = if exit == Exit::Code(0) { kernels.remember() } else { Ok(()) };
+            let chosen = kernels.chosen();
+            let is_good = exit == Exit::Code(0) && chosen.is_none() && halt.failure.is_none();
+            let remembered = if is_good { kernels.remember() } else { Ok(()) };
+            if is_good && remembered.is_ok() {
+                self.keep(facts_of(kernels.pinned()));
+            }
+            if let Some(chosen) = chosen {
+                halt.failed(chosen);
+            }
             self.keep(remembered.err().map(|error| Entry::Warning(error.to_string())).into_iter().collect());
             let after = kernels.cache.facts("after");
             self.keep(kernels.warning(&after).map(Entry::Warning).into_iter().collect());

@@ -4,6 +4,7 @@
 //! follows from all that they depend on: product, driver, CUDA's versions and the trainer. A folder of other versions is never looked
 //! at. What is in the files is the trainer's business; they are moved as they are.
 
+use super::Stop;
 use crate::host::files;
 use crate::record::{Digest, Part, Run, Table, Value};
 use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_json, to_json_text};
@@ -12,6 +13,12 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+mod pin;
+
+use pin::Pinning;
+pub use pin::UnpinnedError;
 
 const FOLDER: &str = "cache/kernels";
 const KEY_FILE: &str = "key.json";
@@ -20,6 +27,8 @@ const CONFIG_FILE: &str = "cubecl.toml";
 /// Where workers are started whose kernels still have to be tuned, and where the others are.
 const TUNING: &str = "tuning";
 const READY: &str = "ready";
+/// How often it is looked whether others have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Kernels that cannot be kept, found or moved.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +88,8 @@ pub(super) struct InUse {
     pub(super) workplace: PathBuf,
     /// What is recorded of them before the run.
     pub(super) before: Table,
+    /// Of a run that takes no choice anew.
+    pinning: Option<Pinning>,
     mark: PathBuf,
     _lock: Lock,
 }
@@ -103,12 +114,32 @@ impl InUse {
         (!self.tuned || grew).then(|| text.to_owned())
     }
 
-    /// Remembers that the shapes of this run are tuned.
+    /// Remembers that the shapes of this run are tuned, and by which choices if these are pinned.
     pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
+        let pin = self.pinning.as_ref().map(Pinning::pin);
+        if self.tuned && pin.is_none() {
+            return Ok(());
+        }
         if let Some(folder) = self.mark.parent() {
             files::private_folder(folder).map_err(io_error("make the folder", folder))?;
         }
-        files::write_private(&self.mark, b"").map_err(io_error("write", &self.mark))
+        files::write_whole(&self.mark, pin.unwrap_or_default().as_bytes())
+            .map_err(|error| io_error("write", &self.mark)(io::Error::other(error)))
+    }
+
+    /// Whether the run takes no choice anew.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinning.is_some()
+    }
+
+    /// What is recorded of the choices that the run was pinned to.
+    pub(super) fn pinned(&self) -> Table {
+        self.pinning.iter().map(|pinning| (pin::FACT.to_owned(), pinning.pin().into())).collect()
+    }
+
+    /// Why a deterministic run is none after all: it has chosen kernels by their times, when it should have taken those chosen before.
+    pub(super) fn chosen(&self) -> Option<String> {
+        self.pinning.as_ref()?.chosen()
     }
 }
 
@@ -152,25 +183,51 @@ impl KernelCache {
     ///
     /// Tuning compiles hundreds of kernels of which a few win. They are kept only once it is over, from the second run of the same
     /// shapes on: half a gigabyte otherwise, for a model of three layers.
-    pub(super) fn open(self, run: &Run) -> Result<InUse, KernelCacheError> {
+    ///
+    /// A deterministic run whose choices are not made yet waits until it is alone; nothing where it is to stop meanwhile.
+    pub(super) fn open(self, run: &Run, stop: &dyn Stop) -> Result<Option<InUse>, KernelCacheError> {
         files::private_folder(&self.dir).map_err(io_error("make the folder", &self.dir))?;
+        let mark = self.mark(run);
+        let is_pinned = pin::is_deterministic(run);
         let lock = self.lock_file()?;
-        lock.lock_shared().map_err(io_error("lock", &self.dir))?;
+        loop {
+            let alone = is_pinned && pin::read(&mark).is_none();
+            if !wait(&lock, alone, stop).map_err(io_error("lock", &self.dir))? {
+                return Ok(None);
+            }
+            // Whoever was alone before may have made the choices.
+            if !alone || pin::read(&mark).is_none() {
+                break;
+            }
+            lock.unlock().map_err(io_error("lock", &self.dir))?;
+        }
         if !self.dir.join(KEY_FILE).exists() {
             self.write(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
         }
-        let mark = self.dir.join("tuned").join(shapes(run).prefix(16));
         let tuned = mark.exists();
-        let folder = if tuned { READY } else { TUNING };
-        let workplace = self.dir.join(folder);
-        files::private_folder(&workplace).map_err(io_error("make the folder", &workplace))?;
         // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
-        let directory = self.dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-        let config =
-            format!("[environment]\npath = {{ directory = \"{directory}\" }}\n\n[compilation]\ncache = {tuned}\n");
+        let quoted = |path: &Path| path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+        let mut config = format!(
+            "[environment]\npath = {{ directory = \"{}\" }}\n\n[compilation]\ncache = {tuned}\n",
+            quoted(&self.dir)
+        );
+        let (folder, pinning) = if is_pinned {
+            let pinning = Pinning::new(&self.dir, &mark)?;
+            config += &format!("\n[autotune.recorder]\nfile = \"{}\"\n", quoted(pinning.record()));
+            (pinning.folder().to_owned(), Some(pinning))
+        } else {
+            (if tuned { READY } else { TUNING }.to_owned(), None)
+        };
+        let workplace = self.dir.join(&folder);
+        files::private_folder(&workplace).map_err(io_error("make the folder", &workplace))?;
         self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
         let before = self.facts("before");
-        Ok(InUse { cache: self, tuned, workplace, before, mark, _lock: Lock(lock) })
+        Ok(Some(InUse { cache: self, tuned, workplace, before, pinning, mark, _lock: Lock(lock) }))
+    }
+
+    /// The file that is there once the kernels of a run's shapes are tuned, and holds the pin of deterministic runs.
+    fn mark(&self, run: &Run) -> PathBuf {
+        self.dir.join("tuned").join(shapes(run).prefix(16))
     }
 
     fn lock_file(&self) -> Result<File, KernelCacheError> {
@@ -348,12 +405,34 @@ impl KernelCache {
     }
 }
 
+/// Locks a file for this process alone or beside others, once these allow it; false where it is to stop before.
+fn wait(lock: &File, alone: bool, stop: &dyn Stop) -> io::Result<bool> {
+    loop {
+        match if alone { lock.try_lock() } else { lock.try_lock_shared() } {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if stop.asked() > 0 => return Ok(false),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
 /// All of a run that decides which shapes its kernels have.
 fn shapes(run: &Run) -> Digest {
     let decides = |name: &str| {
-        ["model.", "data.", "training.batch_size", "training.micro_batches", "training.precision", "hardware."]
-            .iter()
-            .any(|known| name.starts_with(known))
+        [
+            "model.",
+            "data.",
+            "training.batch_size",
+            "training.clip_norm",
+            "training.micro_batches",
+            "training.optimizer",
+            "training.precision",
+            "inference.",
+            "hardware.",
+        ]
+        .iter()
+        .any(|known| name.starts_with(known))
     };
     let fields =
         run.config().iter().filter(|(name, _)| decides(name)).map(|(name, value)| (name.clone(), value.clone()));
@@ -364,6 +443,18 @@ fn shapes(run: &Run) -> Digest {
 mod tests {
     use super::*;
     use crate::record::Parts;
+
+    pub(super) struct Never;
+
+    impl Stop for Never {
+        fn asked(&self) -> u32 {
+            0
+        }
+
+        fn urgent(&self) -> bool {
+            false
+        }
+    }
 
     fn run(driver: &str, gpus: usize) -> Run {
         let cuda: Table = [("nvrtc".to_owned(), "13.0".into()), ("nccl".to_owned(), "2.28.3".into())].into();
@@ -391,11 +482,11 @@ mod tests {
         let (cache, run) = (KernelCache::of(dir.path(), &run("580", 1)), run("580", 1));
         let keeps =
             |in_use: &InUse| fs::read_to_string(in_use.workplace.join(CONFIG_FILE)).unwrap().contains("cache = true");
-        let first = cache.clone().open(&run).unwrap();
+        let first = cache.clone().open(&run, &Never).unwrap().unwrap();
         assert!(!first.tuned && !keeps(&first));
         assert!(first.warning(&cache.facts("after")).is_some(), "it was tuned meanwhile");
         first.remember().unwrap();
-        let second = cache.clone().open(&run).unwrap();
+        let second = cache.clone().open(&run, &Never).unwrap().unwrap();
         assert!(second.tuned && keeps(&second));
         assert_eq!(second.warning(&cache.facts("after")), None);
         fs::write(cache.dir.join("default.db"), "one more kernel").unwrap();
@@ -406,7 +497,7 @@ mod tests {
     fn kernels_move_from_one_ledger_to_another() {
         let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let cache = KernelCache::of(here.path(), &run("580", 1));
-        let in_use = cache.clone().open(&run("580", 1)).unwrap();
+        let in_use = cache.clone().open(&run("580", 1), &Never).unwrap().unwrap();
         assert_eq!(cache.state().unwrap(), None);
         fs::write(cache.dir.join("default.db"), "kernels").unwrap();
         fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();

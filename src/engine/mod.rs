@@ -36,7 +36,7 @@ pub use container::{ContainerError, Image, surroundings};
 pub use expect::Expected;
 pub use fold::fold;
 pub use hold::HoldError;
-pub use kernels::{KernelCache, KernelCacheError};
+pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use machine::Machine;
 pub use place::Place;
 pub use protocol::{CANARY, Drift, Order, Until, filled};

@@ -191,6 +191,10 @@ fn told(bound: &Bound, kernels: Option<&InUse>) -> Vec<(&'static str, OsString)>
             true => ("CUDA_CACHE_PATH", kernels.cache.driver_cache().into()),
             false => ("CUDA_CACHE_DISABLE", "1".into()),
         });
+        // Left alone, NCCL takes one of several orders of adding by a model of their times.
+        if kernels.is_pinned() && bound.gpus.len() > 1 {
+            told.extend([("NCCL_ALGO", "Ring".into()), ("NCCL_PROTO", "Simple".into())]);
+        }
     }
     told
 }

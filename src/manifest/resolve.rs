@@ -5,8 +5,8 @@ use super::draft::{Draft, Item};
 use super::field::{Field, Kind, Preset, Role, When, choices};
 use super::grid::Point;
 use super::table::{
-    BERT_POSITIONS, FIELDS, LARGEST_PICTURE, LEARNABLE, OBJECT_MODELS, OBJECT_STRIDE, SCENE_CLASSES, SMALLEST_SCENE,
-    field,
+    BERT_POSITIONS, DETERMINISTIC, FIELDS, LARGEST_PICTURE, LEARNABLE, OBJECT_MODELS, OBJECT_STRIDE, SCENE_CLASSES,
+    SMALLEST_SCENE, field,
 };
 use crate::record::{Cell, Table, Value};
 use std::collections::BTreeSet;
@@ -125,6 +125,10 @@ impl<'a> Resolver<'a> {
     }
 
     fn combine_built_in(&self, point: &Point, out: &mut Resolved<'_>) {
+        // As it was before there was such a key: so the runs are the same.
+        if out.cell.get(DETERMINISTIC) == Some(&Value::Bool(false)) {
+            out.cell.config.remove(DETERMINISTIC);
+        }
         let at = |key: &str| self.place(point, key);
         let faulty = ["training.epochs", "training.steps"].iter().any(|key| out.unknown.contains(key));
         match (out.cell.get("training.epochs").is_some(), out.cell.get("training.steps").is_some()) {

@@ -60,6 +60,8 @@ pub(super) const LEARNABLE: &[(&[&str], &[&str])] = &[
 ];
 /// The small models, which compute in float32 alone.
 pub(super) const SMALL_MODELS: &[&str] = &["linear", "softmax", "mnist_mlp", "mnist_cnn"];
+/// Whether each attempt has to have the same bits.
+pub(super) const DETERMINISTIC: &str = "training.deterministic";
 /// The most tokens of a sample that BERT has positions for.
 pub(super) const BERT_POSITIONS: i64 = 512;
 /// Models that find objects see their picture in steps of so many pixels.
@@ -313,6 +315,11 @@ const HERE: &[Field] = &[
     F::hashed("training.steps", POSITIVE, "optimiser steps; exactly one of `epochs` and `steps`"),
     F::hashed("training.precision", Kind::Choice(&["fp32", "fp16", "bf16"]), "number format of the arithmetic")
         .text("fp32"),
+    F::hashed(
+        DETERMINISTIC,
+        Kind::Flag,
+        "kernels of a GPU are chosen once, and never again by their times; the same bits in each attempt (docs/reproducibility.md); absent: false",
+    ),
     F::listed(
         "inference.batch_sizes",
         Kind::Counts { max: 65_536, most: 16 },

@@ -116,6 +116,16 @@ fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
     let command: Table = [("command".to_owned(), vec!["python"].into())].into();
     let foreign = |share: f64| sealed(Made { program: command.clone().into(), ..made(&[2.0, 1.0 + share]) });
     assert_eq!(grade(&foreign(0.0), &foreign(1e-9)), Grade::Drifted, "nothing is known of another program");
+    let pinned = |losses: &[f64]| {
+        let mut sealed = sealed(made(losses));
+        let mut config = sealed.run.config().clone();
+        config.insert("training.deterministic".to_owned(), true.into());
+        sealed.run.parts.config = config.into();
+        sealed
+    };
+    let [one, other] = [1.0, 1.0 + 1e-9].map(|loss| pinned(&[2.0, loss]));
+    assert_eq!(Class::of(&one.run, &one.attempt), Class::Bits);
+    assert_eq!((grade(&one, &one), grade(&one, &other)), (Grade::Identical, Grade::Drifted));
     // A loss that is no number any more is no matter of rounding, nor is a curve that ends early.
     assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5, f64::NAN]))), Grade::Drifted);
     let ends = |last: f64| sealed(made(&[2.0, 1.0, 0.5, last]));

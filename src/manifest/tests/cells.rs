@@ -137,6 +137,16 @@ fn sizes_of_answered_batches_are_one_value_and_no_axis() {
 }
 
 #[test]
+fn what_need_not_be_deterministic_is_the_run_that_it_was() {
+    let read = |word: &str| read(&SMALL.replace("epochs", &format!("deterministic = {word}, epochs")));
+    let key = "training.deterministic";
+    assert_eq!(values(&read("true"), &[key]), ["true"]);
+    assert!(!read("false").cells[0].config.contains_key(key));
+    let both = read("[false, true]");
+    assert_eq!(both.cells.iter().map(|cell| cell.config.contains_key(key)).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
 fn defaults_follow_the_model_and_the_choices() {
     let text = "seed = 18446744073709551615\n[model]\nname = 'linear'\n[training]\noptimizer = 'adam'\nlearning_rate = 1\nsteps = 9\nschedule = 'step'\nschedule_step_size = 3\n[objective]\nmetric = 'accuracy'";
     insta::assert_snapshot!(listing(&read(text).cells[0]), @r"
