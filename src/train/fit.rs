@@ -16,6 +16,7 @@ use super::device::Place;
 use super::early::Marks;
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::images::order;
+use super::laps::Laps;
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Team};
@@ -77,6 +78,8 @@ struct Trainee<'a> {
     unread: Vec<Unread>,
     /// When the first of them began.
     since_ns: u64,
+    /// Their borders by the device's clock.
+    laps: Laps,
     last_loss: f64,
     /// Of all samples that this rank has seen, in their order.
     seen: Digest,
@@ -129,6 +132,7 @@ impl<'a> Trainee<'a> {
             smaller: false,
             unread: Vec::new(),
             since_ns: 0,
+            laps: Laps::default(),
             last_loss: f64::NAN,
             seen: Digest::of(b""),
         })
@@ -230,6 +234,7 @@ impl<'a> Trainee<'a> {
             }
             if self.unread.is_empty() {
                 self.since_ns = self.sink.now_ns();
+                self.laps.begin(self.place);
             }
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
             let pass = if self.task.whole() { step } else { epoch };
@@ -240,6 +245,7 @@ impl<'a> Trainee<'a> {
                 return Ok(Finish::Stopped);
             };
             self.unread.push(unread);
+            self.laps.lap(self.place);
             if alone {
                 self.read_losses()?;
             }
@@ -351,7 +357,8 @@ impl<'a> Trainee<'a> {
             .map_err(|source| TrainError::read("the parameters", source))
     }
 
-    /// Reads the losses that are there, which waits for their steps, and tells of each where the mean of their times puts it.
+    /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the
+    /// device has none, and where a single one was waited for, whose parts are of the host too.
     fn read_losses(&mut self) -> Result<(), TrainError> {
         let Some(Unread { step: first, pace, .. }) = self.unread.first() else { return Ok(()) };
         let (first, pace, many) = (*first, *pace, self.unread.len());
@@ -372,7 +379,9 @@ impl<'a> Trainee<'a> {
             self.team.took(Duration::from_nanos(duration_ns));
         }
         let mut t_ns = self.since_ns;
-        for (step, loss) in (first..).zip(losses) {
+        let laps = self.laps.durations_ns().filter(|laps| laps.len() == many && many > 1);
+        let laps = laps.unwrap_or_else(|| vec![duration_ns; many]);
+        for ((step, loss), duration_ns) in (first..).zip(losses).zip(laps) {
             self.last_loss = loss;
             t_ns = t_ns.saturating_add(duration_ns);
             // It is that of all ranks.

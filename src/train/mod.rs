@@ -20,6 +20,7 @@ mod gradient;
 mod idle;
 mod idx;
 mod images;
+mod laps;
 mod layers;
 mod load;
 mod models;

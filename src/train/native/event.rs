@@ -92,6 +92,11 @@ impl Mark {
         event.since(driver, self.0.get()?)
     }
 
+    /// The seconds from an earlier mark to this one, if both are timed and the card has come to this.
+    pub fn since(&self, before: &Self) -> Option<f64> {
+        self.0.get()?.since(driver()?, before.0.get()?)
+    }
+
     /// Has a stream of the card wait for it. To be called by work that was sent to the card later than the mark was made.
     pub fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         self.0.get().ok_or(Fault::Absent)?.hold(driver, stream)
