@@ -39,7 +39,9 @@ pub struct Bounds {
     memory_clock_mhz: Option<f64>,
     min_window_s: Option<f64>,
     min_readings: Option<f64>,
+    /// The hottest and the coldest at which an attempt may begin.
     start_c: Option<f64>,
+    least_start_c: Option<f64>,
     /// Whether the supervisor has to be in a container: one is asked for, and the worker is started in none.
     container: bool,
     /// The coefficient of variation at which steps are steady, and over how many of them.
@@ -58,6 +60,7 @@ impl Bounds {
             min_window_s: bound("protocol.min_window_s"),
             min_readings: bound("protocol.min_readings"),
             start_c: bound("protocol.cool_to_c"),
+            least_start_c: bound("protocol.min_start_c"),
             steady: bound("protocol.warmup_cv").zip(
                 settings
                     .get("protocol.warmup_over")
@@ -119,6 +122,7 @@ impl Evidence<'_> {
         reasons.extend(self.foreign());
         reasons.extend(self.unsteady.map(str::to_owned));
         reasons.extend(self.hot_start());
+        reasons.extend(self.cold_start());
         reasons.extend(self.too_little());
         reasons.extend(self.overloaded());
         reasons.extend(self.swapped());
@@ -249,13 +253,35 @@ impl Evidence<'_> {
         Some(format!("foreign process on the GPU: {count} other {verb} there"))
     }
 
-    fn hot_start(&self) -> Option<String> {
-        let bound = self.bounds.start_c?;
+    /// The first temperature that was read of each GPU.
+    fn starts_c(&self) -> Vec<(u32, Option<f64>)> {
         let first = |rank: u32| {
             let values = &self.series(Source::Gpu(rank), Quantity::Temperature)?.values;
             values.iter().copied().find(|value| value.is_finite())
         };
-        let all: Vec<(u32, Option<f64>)> = (0..self.gpus).map(|rank| (rank, first(rank))).collect();
+        (0..self.gpus).map(|rank| (rank, first(rank))).collect()
+    }
+
+    /// A card that has rested leaks less than one between two attempts, and draws less.
+    fn cold_start(&self) -> Option<String> {
+        let bound = self.bounds.least_start_c?;
+        let all = self.starts_c();
+        let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
+        let coldest = told.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, coldest)| *coldest < bound);
+        if let Some((rank, coldest)) = coldest {
+            return Some(format!(
+                "cold start: GPU {rank} began at {coldest} °C, and the protocol asks for {bound} °C at least"
+            ));
+        }
+        let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
+        Some(format!(
+            "cold start: how cold GPU {rank} began was not read, and the protocol asks for {bound} °C at least"
+        ))
+    }
+
+    fn hot_start(&self) -> Option<String> {
+        let bound = self.bounds.start_c?;
+        let all = self.starts_c();
         let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
         // Whoever waited knows it from the moment in which it went on: a degree more a second later is the card's own noise.
         let waited = self.facts.get("protocol.start_c").and_then(Value::as_float).is_some_and(|c| c <= bound);

@@ -107,6 +107,7 @@ pub fn execute(
         gpus: bound.gpus.clone(),
         library: bound.nvml.clone(),
         ledger: Some(store.dir().to_owned()),
+        is_single: bound.launch == Launch::Trainer,
     };
     let sampler = Sampler::start(watched, stop);
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };

@@ -9,7 +9,7 @@ use crate::host::clock::{monotonic_ns, thread_cpu_ns};
 use crate::host::machine;
 use crate::host::meter::{HostMeter, process_is_visible};
 use crate::record::{Entry, Quantity, Source, Table, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -34,6 +34,8 @@ pub(super) struct Watched {
     pub(super) library: Option<PathBuf>,
     /// The ledger, beside which calibrations of the GPUs' sensors may lie.
     pub(super) ledger: Option<PathBuf>,
+    /// Whether the worker is a single process on each of them: every other one is somebody else's.
+    pub(super) is_single: bool,
 }
 
 /// What the thread is told.
@@ -43,6 +45,10 @@ enum Order {
     /// From now on look at the processes of this worker too.
     Watch(u32),
 }
+
+/// How long the driver may take to clear away what a worker left on a GPU, and how often that is looked at.
+const CLEARED: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A thread that looks until it is told to stop.
 pub(super) struct Sampler {
@@ -132,8 +138,11 @@ struct Looking<'a> {
     meter: Option<Meter<'a>>,
     host: HostMeter,
     has_worker: bool,
+    is_single: bool,
     /// Processes on a GPU before the worker was there, and later those that are not the worker's.
     foreign: BTreeSet<(u32, u32)>,
+    /// Of each GPU, how many processes that are not visible were there beside the worker's for certain.
+    hidden: BTreeMap<u32, usize>,
     /// GPUs of which was said that somebody else may compute there.
     suspected: BTreeSet<u32>,
     lost: BTreeSet<u32>,
@@ -176,7 +185,9 @@ impl<'a> Looking<'a> {
             meter,
             host: HostMeter::default(),
             has_worker: false,
+            is_single: watched.is_single,
             foreign: BTreeSet::new(),
+            hidden: BTreeMap::new(),
             suspected: BTreeSet::new(),
             lost: BTreeSet::new(),
             processes_ns: 0,
@@ -262,7 +273,7 @@ impl<'a> Looking<'a> {
                 return;
             }
         }
-        let mut entries = self.processes();
+        let mut entries = self.left();
         entries.extend(self.look(true));
         entries.extend(self.disturbances());
         entries.extend(self.cost());
@@ -323,15 +334,56 @@ impl<'a> Looking<'a> {
                     )));
                 }
             }
-            // They may all be the worker's: that is worth a word, and no taint.
+            // Of a program they may all be the worker's: that is worth a word, and no taint.
             if hidden > 1 && self.suspected.insert(rank) {
+                let other =
+                    if self.is_single { "one of them alone is the worker's" } else { "one of them may be foreign" };
                 entries.push(Entry::Warning(format!(
-                    "{hidden} processes that are not visible from here use GPU {rank} at once: one of them may be foreign"
+                    "{hidden} processes that are not visible from here use GPU {rank} at once: {other}"
                 )));
+            }
+            if self.is_single && hidden > 1 {
+                raise(&mut self.hidden, rank, hidden - 1);
             }
         }
         self.processes_ns = monotonic_ns();
-        entries.push(fact("telemetry.foreign_processes", count(self.foreign.len())));
+        entries.push(self.others());
+        entries
+    }
+
+    fn others(&self) -> Entry {
+        fact("telemetry.foreign_processes", count(self.foreign.len() + self.hidden.values().sum::<usize>()))
+    }
+
+    /// Who computes on the GPUs when the worker is gone: nobody, once the driver has cleared away what it left.
+    fn left(&mut self) -> Vec<Entry> {
+        let mut entries = self.processes();
+        let Some(meter) = &mut self.meter else { return entries };
+        if !self.has_worker {
+            return entries;
+        }
+        let begin = Instant::now();
+        let mut found: Vec<(u32, usize)> = Vec::new();
+        loop {
+            found.clear();
+            for rank in 0..self.ranks {
+                let there = meter.processes(rank).unwrap_or_default();
+                let new = |pid: u32| !self.foreign.contains(&(rank, pid)) && !process_is_visible(pid);
+                let many = there.iter().filter(|process| new(process.pid)).count();
+                found.extend((many > 0).then_some((rank, many)));
+            }
+            if found.is_empty() || begin.elapsed() > CLEARED {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        for (rank, many) in found {
+            raise(&mut self.hidden, rank, many);
+            entries.push(Entry::Warning(format!(
+                "{many} processes that are not visible from here use GPU {rank} after the worker has ended: they are others"
+            )));
+        }
+        entries.push(self.others());
         entries
     }
 
@@ -378,6 +430,12 @@ pub(super) fn facts(table: Table) -> Vec<Entry> {
 
 fn count(len: usize) -> Value {
     i64::try_from(len).unwrap_or(i64::MAX).into()
+}
+
+/// Keeps the most that there were of each GPU.
+fn raise(most: &mut BTreeMap<u32, usize>, rank: u32, many: usize) {
+    let most = most.entry(rank).or_default();
+    *most = many.max(*most);
 }
 
 #[cfg(test)]
@@ -446,7 +504,8 @@ mod tests {
             pci_bus_id: "0".into(),
         };
         let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
-        let sampler = Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ledger: None }, &Never).unwrap();
+        let sampler =
+            Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &Never).unwrap();
         let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
         let reason = all.iter().find_map(|entry| match entry {
             Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),

@@ -147,6 +147,7 @@ fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestErro
     let program = program(&draft, &mut faults);
     let shared = shared(&draft, path, objective.as_ref());
     let most = repeats(&draft, &mut faults);
+    start_band(&draft, &mut faults);
     let cells =
         if draft.shapeless { Vec::new() } else { expand::cells(&draft, &shared, program.as_ref(), &mut faults) };
     if !faults.is_empty() {
@@ -221,6 +222,18 @@ fn repeats(draft: &Draft, faults: &mut Faults) -> Option<u32> {
         faults.add(at, format!("repeats.max is {max}, but repeats.min is {min} (it must be at least that)"));
     }
     Some(max)
+}
+
+/// The temperatures at which attempts begin: a band in which there is none would taint them all.
+fn start_band(draft: &Draft, faults: &mut Faults) {
+    let bound = |key: &str| draft.single(key).and_then(|(value, at)| Some((value.as_int()?, at)));
+    if let (Some((most, _)), Some((least, at))) = (bound("protocol.cool_to_c"), bound("protocol.min_start_c"))
+        && least > most
+    {
+        let rule =
+            format!("protocol.min_start_c is {least}, but protocol.cool_to_c is {most} (it must be at most that)");
+        faults.add(at, rule);
+    }
 }
 
 /// A share that is written as `2%`.

@@ -408,6 +408,11 @@ const HERE: &[Field] = &[
         "no attempt begins before its GPUs are that cool, in °C; absent: none waits",
     ),
     F::setting(
+        "protocol.min_start_c",
+        Kind::Int { min: 1, max: 120 },
+        "an attempt with a GPU that is colder at its beginning, in °C, is stamped as a cold start; absent: none is",
+    ),
+    F::setting(
         "protocol.cool_timeout_s",
         Kind::Real(Interval::UpTo(86_400.0)),
         "seconds after which it begins all the same, as a hot start",

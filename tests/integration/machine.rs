@@ -212,19 +212,29 @@ fn a_foreign_process_on_the_gpu_is_named() {
 }
 
 #[test]
-fn processes_that_may_be_the_workers_own_are_a_warning_and_no_taint() {
+fn hidden_processes_are_foreign_if_they_outlive_the_worker() {
     // As in a container, where NVML tells numbers of the host; they are there once the worker is.
-    let hidden = "uuid GPU-aa11\nprocess 4194301 5\nprocess 4194302 5\nfail nvmlDeviceGetComputeRunningProcesses_v3 3 for 1 calls";
-    let machine = Machine::new(Fake::new(&TWO.replace("uuid GPU-aa11", hidden)));
-    machine.manifest(WORKER, "");
-    let attempt = machine.attempt(0, &[]);
-    assert!(
-        warnings(&attempt).contains("2 processes that are not visible from here use GPU 0"),
-        "{}",
-        warnings(&attempt)
-    );
-    assert_eq!(attempt["facts"]["telemetry.foreign_processes"], 0);
-    assert!(!attempt["facts"]["validity.reasons"].to_string().contains("foreign"), "{attempt}");
+    let attempt = |until: &str| {
+        let hidden = format!(
+            "uuid GPU-aa11\nprocess 4194301 5{until}\nprocess 4194302 5{until}\nfail nvmlDeviceGetComputeRunningProcesses_v3 3 for 1 calls"
+        );
+        let machine = Machine::new(Fake::new(&TWO.replace("uuid GPU-aa11", &hidden)));
+        machine.manifest(WORKER, "");
+        machine.attempt(0, &[])
+    };
+    let stay = attempt("");
+    for told in [
+        "2 processes that are not visible from here use GPU 0 at once: one of them may be foreign",
+        "2 processes that are not visible from here use GPU 0 after the worker has ended",
+    ] {
+        assert!(warnings(&stay).contains(told), "{}", warnings(&stay));
+    }
+    assert_eq!(stay["facts"]["telemetry.foreign_processes"], 2);
+    assert!(stay["facts"]["validity.reasons"].to_string().contains("foreign process"), "{stay}");
+    // They may all have been the worker's.
+    let gone = attempt(" 1");
+    assert_eq!(gone["facts"]["telemetry.foreign_processes"], 0);
+    assert!(!gone["facts"]["validity.reasons"].to_string().contains("foreign"), "{gone}");
 }
 
 #[test]

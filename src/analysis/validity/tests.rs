@@ -137,6 +137,13 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     let waited = |start_c: f64| reasons(cool, &[("protocol.start_c", start_c.into())], vec![temperature(46.0)]).len();
     assert_eq!((waited(45.0), waited(46.0)), (0, 1), "it waited until it was cool; it waited in vain");
     assert_eq!(reasons(cool, &[("protocol.start_c", 45.0.into())], vec![]).len(), 1, "of another card, maybe");
+    let band: &[(&str, Value)] = &[("protocol.cool_to_c", 45.0.into()), ("protocol.min_start_c", 40.0.into())];
+    assert_eq!(reasons(band, &[], vec![temperature(40.0)]), [""; 0]);
+    assert_eq!(
+        reasons(band, &[], vec![temperature(39.0)]),
+        ["cold start: GPU 0 began at 39 °C, and the protocol asks for 40 °C at least"]
+    );
+    assert_eq!(reasons(band, &[], vec![]).len(), 2, "nobody knows how hot it was, nor how cold");
     let protocol = |seconds: f64, readings: i64| {
         let bounds = [("protocol.min_window_s", seconds.into()), ("protocol.min_readings", Value::Int(readings))];
         reasons(&bounds, &[], vec![power()])

@@ -48,6 +48,12 @@ hz = [1, 2]
 }
 
 #[test]
+fn a_band_of_temperatures_has_room() {
+    let fault = |least: i64| faults(&format!("{SMALL}[protocol]\ncool_to_c = 45\nmin_start_c = {least}"));
+    insta::assert_snapshot!(fault(46), @"m:5:15: protocol.min_start_c is 46, but protocol.cool_to_c is 45 (it must be at most that)");
+}
+
+#[test]
 fn sizes_of_answered_batches_are_different_whole_numbers() {
     let fault = |sizes: &str| faults(&format!("{SMALL}[inference]\nbatch_sizes = {sizes}"));
     insta::assert_snapshot!(["8", "[]", "[0]", "[8, 'x']", "[8, 1, 8]", "[70000]"].map(fault).join("\n"), @r"
