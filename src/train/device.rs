@@ -177,14 +177,16 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
     if let Place::Device(device) = place
         && let Some(card) = native::card_of(device)
     {
-        use native::memory::{Room, shrink};
+        use native::memory::{Room, shrink, take_singly};
         let gib = |bytes: u64| format!("{:.1}", super::number::real(bytes) / f64::from(1 << 30));
-        return match shrink(card, limit_gib.saturating_mul(1 << 30)) {
-            Ok(Room::Taken(bytes)) => Ok(bytes),
+        let limit_bytes = limit_gib.saturating_mul(1 << 30);
+        let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
+        return match shrink(card, limit_bytes) {
+            Ok(Room::Taken(bytes)) => take_singly(card, limit_bytes).map(|()| bytes).map_err(lost),
             Ok(Room::Smaller(bytes)) => {
                 Err(DeviceError::Size { device: place.name(), limit: limit_gib, has: gib(bytes) })
             }
-            Err(fault) => Err(DeviceError::Lost { device: place.name(), problem: fault.to_string() }),
+            Err(fault) => Err(lost(fault)),
         };
     }
     let _ = (place, limit_gib);

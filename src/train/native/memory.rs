@@ -4,6 +4,10 @@ use super::library::{Driver, driver};
 use super::plan::enter;
 use super::{Fault, told};
 use crate::train::number::wide;
+use cubecl::Runtime;
+use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
+use cubecl::config::size::MemorySize;
+use cubecl::cuda::{CudaDevice, CudaRuntime};
 use std::ffi::c_int;
 
 /// A card has no more than that.
@@ -41,6 +45,18 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
         told("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
     }
     Ok(Room::Taken(wide(beyond)))
+}
+
+/// Has the runtime take memory of a card allocation by allocation, and give back what is free once three quarters of so many bytes are taken: otherwise it takes pages by the size of the
+/// whole card, of which a small one would have room for one or two. For the stream of this thread and those that come later, before anything lies there.
+///
+/// # Errors
+/// If something does.
+pub fn take_singly(card: usize, limit_bytes: u64) -> Result<(), Fault> {
+    let reclaim_at = Some(MemorySize(limit_bytes / 4 * 3));
+    let pools = MemoryPoolsConfig::Explicit(vec![MemoryPoolConfig::Direct { reclaim_at }]);
+    let client = CudaRuntime::client(&CudaDevice::new(card));
+    client.install_memory_pools(&pools).map_err(|error| Fault::Runtime(error.to_string()))
 }
 
 /// Whether each of the first so many cards reaches the memory of the one after it, and of the one before.
