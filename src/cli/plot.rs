@@ -7,7 +7,7 @@ use super::pareto;
 use super::picture::{Output, failed};
 use super::selection::{Selected, Selection, nothing};
 use crate::analysis::{self, portions};
-use crate::record::{AttemptId, Direction, Sealed, known_metric};
+use crate::record::{AttemptId, Direction, Sealed, Why, known_metric};
 use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
 use std::collections::BTreeSet;
 
@@ -275,8 +275,13 @@ impl Curves {
 }
 
 /// Why an attempt would not count in an answer.
-pub(super) fn state(one: &Sealed) -> Option<&'static str> {
+fn state(one: &Sealed) -> Option<&'static str> {
     one.attempt.counts().err().map(|left| left.why.name())
+}
+
+/// As [`state`], of its energies.
+pub(super) fn energy_state(one: &Sealed) -> Option<&'static str> {
+    state(one).or_else(|| (!one.attempt.believes_energies()).then(|| Why::Tainted.name()))
 }
 
 /// The curves of an attempt that are wanted: those over steps where nothing is said.
@@ -300,7 +305,7 @@ impl Energy {
         let found = sealed(&self.ids, context)?;
         let of = |(attempt, one): (AttemptId, Sealed)| EnergyOf {
             attempt,
-            state: state(&one),
+            state: energy_state(&one),
             portions: portions(&one),
             run: one.run,
         };

@@ -7,7 +7,7 @@ mod models;
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
-use super::plot::{curved, state};
+use super::plot::{curved, energy_state};
 use super::selection::{Selection, trials_of};
 use crate::analysis::{Trial, portions};
 use crate::manifest::{self, Manifest};
@@ -151,7 +151,7 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     }
     let Some(sealed) = reader.sealed(trial.id)? else { return Ok(figures) };
     let energy =
-        EnergyOf { attempt: trial.id, run: sealed.run.clone(), state: state(&sealed), portions: portions(&sealed) };
+        EnergyOf { attempt: trial.id, run: sealed.run.clone(), state: energy_state(&sealed), portions: portions(&sealed) };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
     figures.extend(
         report::curves(&[curved(trial.id, sealed, None)], Over::Own).ok().map(|one| ("curves".to_owned(), one)),

@@ -60,6 +60,8 @@ impl LeftOut {
     }
 }
 
+const DISAGREE: &str = "the two estimators of energy disagree";
+
 /// Units of what comes from sensors of power, which estimators that disagree make worthless.
 const OF_ENERGY: [&str; 3] = ["J", "W", "J·s"];
 
@@ -82,6 +84,18 @@ impl Attempt {
     /// The reasons are the texts of the facts `tainted` and `worker.tainted`: one text or a list of them.
     pub fn taints(&self) -> Vec<&str> {
         [Self::TAINT, "worker.tainted"].into_iter().flat_map(|name| texts(self.facts.get(name))).collect()
+    }
+
+    /// Everything that speaks against numbers of this attempt, be it against all of them or against what was measured alone.
+    pub fn all_taints(&self) -> Vec<&str> {
+        let disagree = self.estimators_disagree().then_some(DISAGREE);
+        self.taints().into_iter().chain(self.disturbances()).chain(disagree).collect()
+    }
+
+    /// How it ended, for people: its outcome, and a word on it if any of its numbers are not to be believed.
+    pub fn standing(&self) -> String {
+        let tainted = if self.all_taints().is_empty() { "" } else { ", tainted" };
+        format!("{}{tainted}", self.outcome.name())
     }
 
     /// Whether the attempt counts in answers at all.
@@ -121,7 +135,7 @@ impl Attempt {
             return Err(LeftOut::new(Why::NotFinite, &format!("it is {value}")));
         }
         if OF_ENERGY.contains(&metric.unit.as_str()) && self.estimators_disagree() {
-            return Err(LeftOut::new(Why::Tainted, "the two estimators of energy disagree"));
+            return Err(LeftOut::new(Why::Tainted, DISAGREE));
         }
         if is_measured(name, metric) && !self.disturbances().is_empty() {
             return Err(LeftOut::new(Why::Tainted, &self.disturbances().join("; ")));
@@ -225,6 +239,7 @@ mod tests {
             attempt(Outcome::Finished, [("telemetry.marks".to_owned(), vec!["gap", "disagreement"].into())].into());
         assert_eq!((marked.counts(), marked.measured("accuracy")), (Ok(()), Ok(0.5)));
         assert_eq!(why(marked.measured("energy")).map(|(why, _)| why), Some(Why::Tainted));
+        assert_eq!(marked.all_taints(), ["the two estimators of energy disagree"]);
     }
 
     #[test]
@@ -243,6 +258,8 @@ mod tests {
             );
         }
         assert_eq!(disturbed.measured("top5"), Ok(1.0), "a share of answers, of a program's own");
+        assert_eq!(disturbed.all_taints(), ["throttled", "hot start"]);
+        assert_eq!(disturbed.standing(), "finished, tainted");
     }
 
     #[test]

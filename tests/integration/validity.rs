@@ -73,6 +73,27 @@ fn a_tainted_attempt_is_in_no_ranking_of_what_was_measured() {
 }
 
 #[test]
+fn whatever_is_made_of_a_tainted_attempt_says_so() {
+    let machine = machine(&format!("{CARD}throttle 64\n"), "");
+    machine.run(&["run", "m.toml"], &[]).expect(0);
+    let sandbox = &machine.sandbox;
+    let drawn = machine.run(&["plot", "energy", "latest"], &[]).expect(0);
+    assert!(drawn.contains("(tainted)"), "{drawn}");
+    let csv = machine.run(&["export", "--to", "csv"], &[]).expect(0);
+    assert!(csv.contains("throttled: GPU 0"), "{csv}");
+    machine.run(&["export", "latest", "--ro-crate", "crate"], &[]).expect(0);
+    let crate_of = std::fs::read_to_string(sandbox.path("crate/ro-crate-metadata.json")).unwrap();
+    assert!(crate_of.contains("; tainted: throttled: GPU 0"), "{crate_of}");
+    machine.run(&["report", "--all", "-o", "site"], &[]).expect(0);
+    let read = |file: &str| std::fs::read_to_string(sandbox.path(file)).unwrap();
+    assert!(read("site/index.html").contains("finished, tainted"));
+    assert!(read("site/data/attempts.csv").contains("throttled: GPU 0"));
+    let page = std::fs::read_dir(sandbox.path("site/runs")).unwrap().next().unwrap().unwrap().path();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Tainted, what was measured of times, power and energy: throttled: GPU 0"), "{page}");
+}
+
+#[test]
 fn settings_that_were_only_observed_are_held_against_the_cell() {
     let asked = "power_limit_w = 300\nsm_clock_mhz = 990\n";
     let observed = |card: &str| {

@@ -4,7 +4,7 @@ use crate::analysis::{self, Trial, configurations, count_left_out, place, portio
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
-use crate::cli::plot::{curved, state};
+use crate::cli::plot::{curved, energy_state};
 use crate::cli::selection::{Selected, direction_of};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
@@ -199,7 +199,7 @@ fn of_single_attempts(
         stacks.push(EnergyOf {
             attempt: id,
             run: sealed.run.clone(),
-            state: state(&sealed),
+            state: energy_state(&sealed),
             portions: portions(&sealed),
         });
         if lines.len() < SINGLE {

@@ -116,7 +116,7 @@ fn tags(entry: &Entry) -> Vec<(&'static str, String)> {
         ("ledger.outcome", attempt.outcome.name().to_owned()),
     ];
     tags.extend(attempt.outcome.reason().map(|reason| ("ledger.reason", reason.to_owned())));
-    let taints = attempt.taints();
+    let taints = attempt.all_taints();
     if !taints.is_empty() {
         tags.push(("ledger.tainted", taints.join("; ")));
     }

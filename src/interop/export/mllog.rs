@@ -26,6 +26,10 @@ pub fn mllog_lines(entry: &Entry) -> File {
             point(&mut lines, entry.attempt().wall_ns, &format!("ledger_{name}"), value.into(), metadata);
         }
     }
+    let taints = entry.attempt().all_taints();
+    if !taints.is_empty() {
+        point(&mut lines, entry.attempt().wall_ns, "ledger_tainted", taints.join("; ").into(), Table::new());
+    }
     let text: String = lines.iter().map(|line| line.text(entry)).collect();
     let name = format!("{}-{}.txt", entry.sealed.run.model(), entry.id.0.prefix(8));
     (path_name(&name).into(), text.into_bytes())

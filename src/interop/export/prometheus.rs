@@ -26,7 +26,7 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
         }
         let mut labels = ids(entry);
         labels.push(("outcome".to_owned(), entry.attempt().outcome.name().to_owned()));
-        labels.push(("tainted".to_owned(), (!entry.attempt().taints().is_empty()).to_string()));
+        labels.push(("tainted".to_owned(), (!entry.attempt().all_taints().is_empty()).to_string()));
         let taken: Vec<String> = labels.iter().map(|(name, _)| name.clone()).collect();
         for (name, value) in entry.fields() {
             let name = identifier(name);

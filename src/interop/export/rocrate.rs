@@ -116,11 +116,13 @@ impl ResearchObject {
         let attempt = entry.attempt();
         let short = entry.id.0.prefix(16);
         let id = format!("#attempt-{short}");
+        let taints = attempt.all_taints().join("; ");
+        let tainted = if taints.is_empty() { taints } else { format!("; tainted: {taints}") };
         let mut fields = vec![
             ("name", entry.title().into()),
             (
                 "description",
-                format!("An attempt of the run {} of `{}`", entry.sealed.run.id, entry.experiment()).into(),
+                format!("An attempt of the run {} of `{}`{tainted}", entry.sealed.run.id, entry.experiment()).into(),
             ),
             ("identifier", entry.id.to_string().into()),
             ("startTime", moment(attempt.started_unix_ms).into()),

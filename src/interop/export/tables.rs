@@ -74,7 +74,8 @@ fn base(entries: &[Entry]) -> Vec<Column> {
         all("outcome", Kind::Text, &|entry| Some(entry.attempt().outcome.name().into())),
         all("reason", Kind::Text, &|entry| entry.attempt().outcome.reason().map(Value::from)),
         all("tainted", Kind::Text, &|entry| {
-            Some(entry.attempt().taints().join("; ").into()).filter(|_| !entry.attempt().taints().is_empty())
+            let taints = entry.attempt().all_taints();
+            (!taints.is_empty()).then(|| taints.join("; ").into())
         }),
     ]
 }

@@ -17,6 +17,11 @@ pub fn tensorboard_file(entry: &Entry) -> File {
     record(&mut file, Message::default().double(WALL_TIME, started_s).text(FILE_VERSION, "brain.Event:2"));
     let text = entry.fields().iter().map(|(name, value)| format!("    {name} = {value}\n")).collect::<String>();
     record(&mut file, event(started_s, 0, &text_value("fields", &text)));
+    let doubts: Vec<&str> = attempt.outcome.reason().into_iter().chain(attempt.all_taints()).collect();
+    if !doubts.is_empty() {
+        let text = format!("    {}: {}\n", attempt.standing(), doubts.join("; "));
+        record(&mut file, event(started_s, 0, &text_value("outcome", &text)));
+    }
     let times = StepTimes::new(&entry.sealed.phases);
     let mut last_step = 0;
     for series in &entry.sealed.series {

@@ -363,3 +363,24 @@ fn a_research_object_describes_all_that_it_refers_to() {
     let packs: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger")).collect();
     assert!(packs.len() == 2 && packs.iter().all(|(_, bytes)| decode_pack(bytes).is_ok()));
 }
+
+/// Of an attempt whose times and energies were stamped as tainted, and whose accuracy counts.
+#[test]
+fn every_form_says_that_an_attempt_is_tainted() {
+    let mut entry = entry(Outcome::Finished, 1);
+    entry.sealed.attempt.facts.insert(Attempt::DISTURBED.to_owned(), vec!["hot start", "throttled"].into());
+    entry.sealed.attempt.facts.insert("telemetry.marks".to_owned(), vec!["disagreement"].into());
+    let why = "hot start; throttled; the two estimators of energy disagree";
+    let csv = text(written(Encoding::Csv, [wide(std::slice::from_ref(&entry))]));
+    assert!(csv.contains(why), "{csv}");
+    let prometheus = prometheus_text(std::slice::from_ref(&entry));
+    assert!(prometheus.contains("outcome=\"finished\",tainted=\"true\""), "{prometheus}");
+    let (_, files) = mlflow_files(&entry, Path::new("/tmp"));
+    let tag = files.iter().find(|(path, _)| path.ends_with("tags/ledger.tainted")).map(|(_, bytes)| bytes.as_slice());
+    assert_eq!(tag, Some(why.as_bytes()));
+    let lines = text(mllog_lines(&entry).1);
+    assert!(lines.contains(&format!("\"key\": \"ledger_tainted\", \"value\": \"{why}\"")), "{lines}");
+    let board = tensorboard_file(&entry).1;
+    let said = format!("finished, tainted: {why}");
+    assert!(board.windows(said.len()).any(|bytes| bytes == said.as_bytes()));
+}

@@ -193,7 +193,7 @@ fn row(report: &ReportOf, trial: &Trial, metrics: &[&str], fields: &[String]) ->
     let run = trial.run.id;
     let outcome = match (trial.attempt.counts(), trial.is_hidden) {
         (_, true) => "hidden".to_owned(),
-        (Ok(()), _) => trial.attempt.outcome.name().to_owned(),
+        (Ok(()), _) => trial.attempt.standing(),
         (Err(left), _) => left.why.name().to_owned(),
     };
     #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]

@@ -86,7 +86,7 @@ impl ReportOf {
                 trial.run.model().to_owned(),
                 trial.run.parts.seed.to_string(),
                 trial.attempt.outcome.name().to_owned(),
-                trial.attempt.taints().join("; "),
+                trial.attempt.all_taints().join("; "),
             ];
             row.extend(
                 fields.iter().map(|name| trial.run.config().get(*name).map_or_else(String::new, ToString::to_string)),
