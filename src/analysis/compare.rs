@@ -4,6 +4,7 @@
 
 use super::trials::Trial;
 use crate::record::{Direction, Names, Part, Value, known_metric};
+use std::collections::BTreeSet;
 
 /// One field or metric of all attempts.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub struct SideBySide {
     pub metrics: Vec<Line>,
     /// What is recorded only, and how the attempts ended.
     pub recorded: Vec<Line>,
+    /// Why numbers of each attempt are not to be believed, in their order; empty of one against which nothing speaks.
+    pub taints: Vec<Vec<String>>,
 }
 
 /// Puts attempts side by side, every field and metric that any of them has.
@@ -62,22 +65,31 @@ pub fn side_by_side(trials: &[Trial]) -> SideBySide {
         identity: identity.collect(),
         metrics: metrics.map(|name| metric(trials, name)).collect(),
         recorded: names.settings.iter().chain(&names.facts).map(line).filter(there).collect(),
+        taints: trials.iter().map(|trial| texts(trial.attempt.all_taints())).collect(),
     }
 }
 
+pub(super) fn texts(all: Vec<&str>) -> Vec<String> {
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// A metric of all attempts. What does not count in any answer is the best of none.
 fn metric(trials: &[Trial], name: &str) -> Line {
     let of = |trial: &Trial| trial.attempt.metrics.get(name).cloned();
     let unit = trials.iter().find_map(of).map(|metric| metric.unit).unwrap_or_default();
     let values: Vec<Option<f64>> = trials.iter().map(|trial| of(trial).and_then(|metric| metric.value)).collect();
-    let finite = values.iter().flatten().copied().filter(|value| value.is_finite());
+    let nothing = BTreeSet::new();
+    let counting: Vec<Option<f64>> = trials.iter().map(|trial| trial.measured(name, &nothing).ok()).collect();
+    let all = counting.iter().flatten().copied();
     let best = match known_metric(name).map(|known| known.direction) {
-        Some(Direction::Minimize) => finite.reduce(f64::min),
-        Some(Direction::Maximize) => finite.reduce(f64::max),
+        Some(Direction::Minimize) => all.reduce(f64::min),
+        Some(Direction::Maximize) => all.reduce(f64::max),
         None => None,
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
-    let all_alike = values.iter().all(is_best);
-    let best = values.iter().enumerate().filter(|(_, value)| is_best(value) && !all_alike).map(|(at, _)| at).collect();
+    let all_alike = counting.iter().all(is_best);
+    let best =
+        counting.iter().enumerate().filter(|(_, value)| is_best(value) && !all_alike).map(|(at, _)| at).collect();
     Line {
         name: name.to_owned(),
         unit,
@@ -102,6 +114,11 @@ mod tests {
         assert!(line(&found.metrics, "own").best.is_empty());
         assert!(line(&found.identity, "x").differs() && !line(&found.identity, "y").differs());
         assert!(!line(&found.identity, "seed").differs() && !line(&found.recorded, "outcome").differs());
+        let mut tainted = of(3, 0.9, 1.0);
+        tainted.attempt.facts.insert("tainted".to_owned(), "the fan failed".into());
+        let beside = side_by_side(&[of(1, 0.5, 1.0), tainted, of(2, 0.7, 2.0)]);
+        assert_eq!(line(&beside.metrics, "accuracy").best, [2], "what does not count is not the best");
+        assert_eq!(beside.taints, [vec![], vec!["the fan failed".to_owned()], vec![]]);
         let same = side_by_side(&[of(1, 0.5, 1.0), of(1, 0.5, 1.0)]);
         assert!(
             [same.identity, same.metrics, same.recorded]

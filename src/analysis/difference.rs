@@ -1,5 +1,6 @@
 //! What differs between two runs, and between two of their attempts.
 
+use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
 use crate::record::{Attempt, Axis, Metric, Part, Run, Sealed, Series, Table, Value};
 use std::collections::BTreeSet;
@@ -134,12 +135,14 @@ pub struct Difference {
     pub phases: Vec<PhaseDifference>,
     /// What was read of the hardware.
     pub telemetry: Vec<TelemetryDifference>,
+    /// Why numbers of the first and of the second one are not to be believed. That is no difference, but what the numbers are worth.
+    pub taints: (Vec<String>, Vec<String>),
 }
 
 impl Difference {
     /// Whether the two are alike in everything.
     pub fn is_empty(&self) -> bool {
-        self == &Self::default()
+        *self == Self { taints: self.taints.clone(), ..Self::default() }
     }
 }
 
@@ -162,6 +165,7 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
         digests: digests(&a.attempt, &b.attempt),
         phases: contrast::phases(a, b),
         telemetry: contrast::telemetry(a, b),
+        taints: (texts(a.attempt.all_taints()), texts(b.attempt.all_taints())),
     }
 }
 

@@ -5,9 +5,9 @@ mod scan;
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use super::selection::{Selection, direction_of, nothing};
+use super::selection::{Selection, all_tainted, direction_of, nothing};
 use crate::analysis::{self, Contender, Measured, Place, place, saving};
-use crate::record::{Direction, GroupId, Run, Target, Why, known_metric};
+use crate::record::{Direction, GroupId, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeMap;
@@ -112,23 +112,14 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
             format!("no configuration has {} ({unmet} have less or no value)", limits.join(" and ")),
         );
     }
-    let tainted = || ranking.left_out.iter().filter(|(left, _)| left.why == Why::Tainted);
-    if let Some((left, _)) = tainted().next() {
-        let all = report::count(
-            usize::try_from(tainted().map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX),
-            "attempt",
-        );
-        let text = format!(
-            "no `{}` counts: {all} tainted, such as by {} (--include tainted takes them in)",
-            args.metric, left.reason
-        );
-        return Failure::new(exit::NO, text);
+    if let Some(failure) = all_tainted(&args.metric, &ranking.left_out) {
+        return failure;
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
         let failure = "no attempt that matches has a finite value of that metric, or none matches";
         return Failure::new(exit::NO, format!("{failure} (`--include` takes in failed, tainted and hidden ones)"));
     }
-    nothing(context, &args.model, &args.metric)
+    nothing(context, &args.model, &args.metric, &ranking.left_out)
 }
 
 impl Args {

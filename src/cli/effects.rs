@@ -54,7 +54,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<f64>), Failure> {
     let selected = args.selection.select(context, Some(&args.model))?;
     let metric = selected.metric(&args.metric, "--metric")?;
-    judge(&args.model, &metric, &args.axes, &selected)?.ok_or_else(|| nothing(context, &args.model, &metric))
+    judge(&args.model, &metric, &args.axes, &selected)?.ok_or_else(|| {
+        let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
+        nothing(context, &args.model, &metric, &left_out)
+    })
 }
 
 /// The effects on a metric, and the observations that they were found from; none without observations.

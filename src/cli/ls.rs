@@ -35,7 +35,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         for row in reader.recent(limit, args.hidden)? {
             let of = |id: &Digest| tags.get(id).cloned().unwrap_or_default();
             let tags = [of(&row.run.0), of(&row.attempt.0)].concat();
-            lines.push(Line { run: reader.short(row.run.0)?, tags, row });
+            let is_tainted = reader.is_tainted(&row)?;
+            lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, row });
         }
         Ok((lines, reader.attempt_count()?))
     })?;

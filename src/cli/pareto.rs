@@ -3,8 +3,8 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
-use super::selection::{Selected, Selection, direction_of, nothing};
-use crate::analysis::{self, Configuration, configurations, dominators, place};
+use super::selection::{Selected, Selection, all_tainted, direction_of, nothing};
+use crate::analysis::{self, Configuration, configurations, count_left_out, dominators, place};
 use crate::record::{Direction, LeftOut, Table};
 use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
 use std::collections::BTreeMap;
@@ -119,10 +119,12 @@ fn empty(context: &Context, args: &Question, front: &Front, selected: &Selected)
     let none = |one: &&Coordinate| {
         !selected.trials.iter().any(|trial| trial.measured(&one.metric, &selected.admitted).is_ok())
     };
-    match front.coordinates.iter().find(none) {
-        Some(one) if args.selection.is_everything() => nothing(context, &args.model, &one.metric),
-        _ => Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"),
-    }
+    let left_out = |one: &Coordinate| count_left_out(&selected.trials, &one.metric, &selected.admitted).1;
+    let why = front.coordinates.iter().find(none).and_then(|one| match args.selection.is_everything() {
+        true => Some(nothing(context, &args.model, &one.metric, &left_out(one))),
+        false => all_tainted(&one.metric, &left_out(one)),
+    });
+    why.unwrap_or_else(|| Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"))
 }
 
 /// The front of configurations in these metrics.

@@ -5,7 +5,7 @@ use super::effects;
 use super::failure::{Failure, exit};
 use super::pareto;
 use super::picture::{Output, failed};
-use super::selection::{Selected, Selection, nothing};
+use super::selection::{Selected, Selection, all_tainted, nothing};
 use crate::analysis::{self, portions};
 use crate::record::{AttemptId, Direction, Sealed, Why, known_metric};
 use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
@@ -223,8 +223,12 @@ impl Question {
         let selected = self.selection.select(context, Some(&self.model))?;
         let metric = selected.metric(&self.metric, "--metric")?;
         let counts = selected.trials.iter().any(|trial| trial.measured(&metric, &selected.admitted).is_ok());
-        if !counts && self.selection.is_everything() {
-            return Err(nothing(context, &self.model, &metric));
+        if !counts {
+            let left_out = analysis::count_left_out(&selected.trials, &metric, &selected.admitted).1;
+            if self.selection.is_everything() {
+                return Err(nothing(context, &self.model, &metric, &left_out));
+            }
+            all_tainted(&metric, &left_out).map_or(Ok(()), Err)?;
         }
         let stated = match self.direction.as_deref() {
             Some("maximize") => Some(Direction::Maximize),

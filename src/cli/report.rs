@@ -150,8 +150,12 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
         return Ok(figures);
     }
     let Some(sealed) = reader.sealed(trial.id)? else { return Ok(figures) };
-    let energy =
-        EnergyOf { attempt: trial.id, run: sealed.run.clone(), state: energy_state(&sealed), portions: portions(&sealed) };
+    let energy = EnergyOf {
+        attempt: trial.id,
+        run: sealed.run.clone(),
+        state: energy_state(&sealed),
+        portions: portions(&sealed),
+    };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
     figures.extend(
         report::curves(&[curved(trial.id, sealed, None)], Over::Own).ok().map(|one| ("curves".to_owned(), one)),

@@ -1,18 +1,19 @@
 //! `ledger run`
 
-use super::context::{self, Context, say};
+mod answer;
+
+use super::context::Context;
 use super::failure::{Failure, exit};
 use super::only;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{
-    self, BindError, Bound, Cause, Drift, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport,
-    bind_anchored, plan,
+    self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
 };
 use crate::host::{container, environment, git, machine, secrets, slurm};
-use crate::manifest::{self, Manifest, Objective};
-use crate::record::{Attempt, Cell, Digest, Direction, SourceText, Table, Value, known_metric};
-use crate::report::{self, Summary, table_of};
+use crate::manifest::{self, Manifest};
+use crate::record::{Cell, Digest, SourceText, Table, Value};
+use crate::report;
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Execute each run N more times, sealed or not
+    /// Execute each run N more times, sealed or not, and no canary
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
 
@@ -74,7 +75,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let report = if missing == 0 {
         SweepReport::default()
     } else {
-        let watcher = Watcher::new(engine::attempts(&planned));
+        // Whoever asks for a number of attempts wants no more of them.
+        let canary = args.repeat.is_none();
+        let watcher = Watcher::new(engine::attempts(&planned, canary));
         let sweep = Sweep {
             store,
             facts: &facts,
@@ -82,13 +85,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             watch: &watcher,
             stop: &interruption,
             jobs: usize::from(args.jobs),
-            canary: true,
+            canary,
         };
         let report = sweep.run(planned.clone());
         watcher.finish();
         report
     };
-    answer(context, store, &planned, &axes, &manifests, &report)?;
+    answer::answer(context, store, &planned, &axes, &manifests, &report)?;
     Ok(code(&report))
 }
 
@@ -212,143 +215,6 @@ pub(super) fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) 
 
 pub(super) fn directory(manifest: &Manifest) -> PathBuf {
     if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
-}
-
-fn answer(
-    context: &Context,
-    store: &Store,
-    planned: &[Planned],
-    axes: &[String],
-    manifests: &[Manifest],
-    report: &SweepReport,
-) -> Result<(), Failure> {
-    let ids = short_ids(store, planned)?;
-    let newest: Vec<Option<Attempt>> = store.read(|reader| {
-        planned
-            .iter()
-            .map(|planned| match context::newest_attempt(reader, planned.bound.run.id)? {
-                Some(id) => reader.attempt(id),
-                None => Ok(None),
-            })
-            .collect()
-    })?;
-    let summaries: Vec<Summary<'_>> = planned
-        .iter()
-        .zip(&ids)
-        .zip(&newest)
-        .map(|((planned, id), newest)| {
-            let seen = newest.as_ref().map(|attempt| (&attempt.outcome, &attempt.metrics));
-            (id.clone(), &planned.bound.cell, seen)
-        })
-        .collect();
-    let best = best_of_each(planned, &newest, manifests.iter().find_map(|manifest| manifest.objective.as_ref()));
-    let executed = report.executed.iter().map(|executed| &executed.sealed);
-    let drift = planned.first().and_then(|first| Drift::of(&first.bound, executed));
-    let text = || {
-        let mut text = report::summary_text(&summaries, axes);
-        text.extend(drift.as_ref().map(drift_text));
-        for (model, metric, index, value) in &best {
-            text.push_str(&format!("best {model}: {} with {metric} {}\n", ids[*index], report::significant(*value)));
-        }
-        text
-    };
-    let members = || {
-        let runs = planned.iter().zip(&newest).map(|(planned, newest)| {
-            let mut table = table_of([("run", planned.bound.run.id.to_string().into())]);
-            if let Some(attempt) = newest {
-                table.insert("attempt".to_owned(), attempt.id().to_string().into());
-                table.insert("outcome".to_owned(), attempt.outcome.name().into());
-            }
-            Value::Table(table)
-        });
-        let best = best.iter().map(|(model, metric, index, value)| {
-            let run = planned[*index].bound.run.id.to_string();
-            let pairs = [("model", model.as_str().into()), ("metric", metric.as_str().into())];
-            let mut table = table_of(pairs);
-            table.insert("run".to_owned(), run.into());
-            table.insert("value".to_owned(), (*value).into());
-            Value::Table(table)
-        });
-        table_of([
-            ("executed", report.executed.len().into()),
-            ("interrupted", report.interrupted.into()),
-            ("runs", Value::List(runs.collect())),
-            ("best", Value::List(best.collect())),
-            ("drift", drift.as_ref().map_or_else(|| Value::Table(Table::new()), drift_value)),
-        ])
-    };
-    context.answer(text, members)?;
-    let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count();
-    if sealed_before > 0 {
-        say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
-    }
-    if report.interrupted {
-        say("interrupted; the same command goes on where this one stopped");
-    }
-    Ok(())
-}
-
-/// What the canary's attempts say, in a line.
-fn drift_text(drift: &Drift) -> String {
-    let p =
-        drift.p.map_or_else(|| "too few to tell from chance".to_owned(), |p| format!("p {}", report::significant(p)));
-    format!(
-        "canary: {} went {} from its first to its last of {} ({p})\n",
-        drift.metric,
-        signed_percent(drift.share),
-        report::count(drift.attempts, "attempt")
-    )
-}
-
-fn signed_percent(share: f64) -> String {
-    format!("{:+.2}%", 100.0 * share)
-}
-
-fn drift_value(drift: &Drift) -> Value {
-    let pairs =
-        [("metric", drift.metric.as_str().into()), ("attempts", drift.attempts.into()), ("share", drift.share.into())];
-    let mut table = table_of(pairs);
-    table.extend(drift.p.map(|p| ("p".to_owned(), p.into())));
-    table.into()
-}
-
-/// For each model the best run by the objective, else by accuracy, else by loss.
-fn best_of_each(
-    planned: &[Planned],
-    newest: &[Option<Attempt>],
-    objective: Option<&Objective>,
-) -> Vec<(String, String, usize, f64)> {
-    let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
-    let mut found = Vec::new();
-    for model in models {
-        let of_model = || {
-            planned.iter().zip(newest).enumerate().filter_map(|(index, (planned, attempt))| {
-                let attempt = attempt.as_ref().filter(|attempt| attempt.outcome.name() == "finished")?;
-                (planned.bound.run.model() == model).then_some((index, attempt))
-            })
-        };
-        let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
-        let usual = ["accuracy", "loss"]
-            .into_iter()
-            .filter_map(|name| known_metric(name).map(|metric| (name.to_owned(), metric.direction)));
-        for (metric, direction) in stated.into_iter().chain(usual) {
-            let values = of_model().filter_map(|(index, attempt)| {
-                attempt.metric(&metric).filter(|value| value.is_finite()).map(|value| (index, value))
-            });
-            let best = values.reduce(|best, next| {
-                let better = match direction {
-                    Direction::Minimize => next.1 < best.1,
-                    Direction::Maximize => next.1 > best.1,
-                };
-                if better { next } else { best }
-            });
-            if let Some((index, value)) = best {
-                found.push((model.to_owned(), metric, index, value));
-                break;
-            }
-        }
-    }
-    found
 }
 
 fn code(report: &SweepReport) -> u8 {

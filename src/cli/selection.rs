@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names};
-use crate::record::{Direction, Value, Why, known_metric};
+use crate::record::{Direction, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,8 +188,24 @@ pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Directi
     }
 }
 
-/// What there is, where nothing was found: of the model its metrics, or the models.
-pub(super) fn nothing(context: &Context, model: &str, metric: &str) -> Failure {
+/// The failure of a question whose attempts have values, all of which are left out because they are not to be believed.
+pub(super) fn all_tainted(metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Option<Failure> {
+    let tainted = || left_out.iter().filter(|(left, _)| left.why == Why::Tainted);
+    let (first, _) = tainted().next()?;
+    let all = usize::try_from(tainted().map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX);
+    let text = format!(
+        "no `{metric}` counts: {} tainted, such as by {} (--include tainted takes them in)",
+        crate::report::count(all, "attempt"),
+        first.reason
+    );
+    Some(Failure::new(exit::NO, text))
+}
+
+/// Why nothing was found: what is tainted; else what there is, of the model its metrics, or the models.
+pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
+    if let Some(failure) = all_tainted(metric, left_out) {
+        return failure;
+    }
     let asked = |reader: &Reader<'_>| Ok((reader.is_current(), reader.ranked_metrics()?));
     let (is_current, ranked) = context.store_as_it_is().read(asked).unwrap_or((true, BTreeMap::new()));
     let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -9,6 +9,7 @@ mod calibrate;
 mod calibrations;
 mod container;
 mod data;
+mod drift;
 mod expect;
 mod fold;
 mod halt;
@@ -23,6 +24,7 @@ mod recover;
 mod restore;
 mod sweep;
 mod telemetry;
+mod until;
 mod worker;
 mod zeusd;
 
@@ -33,16 +35,18 @@ pub use bind::{
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
 pub use container::{ContainerError, Image, surroundings};
+pub use drift::{Canary, Drift};
 pub use expect::Expected;
 pub use fold::fold;
 pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use machine::Machine;
 pub use place::Place;
-pub use protocol::{CANARY, Drift, Order, Until, filled};
+pub use protocol::{CANARY, Order};
 pub use recover::{Recovered, recover};
 pub use restore::{Held, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
+pub use until::{Repeated, Until, filled};
 pub use worker::Shim;
 pub use zeusd::zeusd_socket;
 

@@ -1,107 +1,18 @@
-//! How a sweep is measured fairly: in which order, how often, how cool, and whether the machine drifted meanwhile.
+//! How a sweep is measured fairly: in which order, and how cool. How often is the matter of `until`, what its canary says that of `drift`.
 //!
 //! Everything is read from the settings of the cells, so that it is recorded with each attempt. What is measured of an attempt, and what
 //! taints it, is decided in `analysis`.
 
-use super::bind::{Bound, OBSERVE_ONLY};
+use super::bind::Bound;
 use super::{Seen, Stop, Watch};
-use crate::analysis::{Correlation, Summary};
-use crate::gpu::{Gpus, Settings};
-use crate::manifest::percent;
-use crate::record::{Attempt, Run, RunId, Sealed, Table, Value};
-use crate::store::{Reader, Store, StoreError};
+use crate::gpu::Gpus;
+use crate::record::{Table, Value};
 use std::time::{Duration, Instant};
 
 /// The setting that marks an attempt as one of the canary's.
 pub const CANARY: &str = "protocol.canary";
 /// How often a GPU's temperature is looked at while it cools.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// When a run has been executed often enough.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Until {
-    /// Attempts in any case.
-    pub min: usize,
-    /// Half the width of the 95% interval, as a share of the mean.
-    pub share: f64,
-    /// Of this metric.
-    pub metric: String,
-}
-
-impl Until {
-    /// What the cell's settings ask for.
-    pub fn of(bound: &Bound) -> Option<Self> {
-        let settings = &bound.cell.settings;
-        let share = settings.get("repeats.until").and_then(Value::as_str).and_then(percent)?;
-        let min = settings.get("repeats.min").and_then(Value::as_int).and_then(|min| usize::try_from(min).ok());
-        Some(Self { min: min.unwrap_or(2), share, metric: metric(bound) })
-    }
-
-    /// Whether what the ledger holds of a run is enough: so many attempts that count, and an interval that is narrow enough.
-    ///
-    /// # Errors
-    /// If the ledger cannot be read; one that does not exist yet holds nothing.
-    pub fn is_met(&self, store: &Store, run: RunId) -> Result<bool, StoreError> {
-        let values = match store.read(|reader| {
-            let mut values = Vec::new();
-            for (id, finished) in reader.attempts_of(run)? {
-                let attempt = if finished { reader.attempt(id)? } else { None };
-                values.extend(attempt.and_then(|attempt| counted(&attempt, &self.metric)));
-            }
-            Ok(values)
-        }) {
-            Err(StoreError::Missing(_)) => Vec::new(),
-            found => found?,
-        };
-        Ok(self.is_enough(&values))
-    }
-
-    fn is_enough(&self, values: &[f64]) -> bool {
-        let Some(summary) = Summary::of(values).filter(|summary| summary.n >= self.min) else { return false };
-        summary.half_width().is_some_and(|half_width| half_width <= self.share * summary.mean.abs())
-    }
-}
-
-/// What was measured of an attempt that counts.
-fn counted(attempt: &Attempt, metric: &str) -> Option<f64> {
-    attempt.counts().ok()?;
-    attempt.measured(metric).ok()
-}
-
-/// The metric by which runs of a sweep are watched.
-fn metric(bound: &Bound) -> String {
-    let named = |key: &str| bound.cell.settings.get(key).and_then(Value::as_str).map(str::to_owned);
-    let usual = if bound.gpus.is_empty() { "train_time" } else { "energy" };
-    named("repeats.metric").or_else(|| named("objective.metric")).unwrap_or_else(|| usual.to_owned())
-}
-
-/// How many finished attempts of a run the ledger holds, of those that the run wants.
-pub(super) fn finished_count(reader: &Reader<'_>, bound: &Bound) -> Result<usize, StoreError> {
-    // Where nothing is set, though it is asked for, all are alike.
-    if bound.settings_to_make().is_none() { reader.finished_count(bound.run.id) } else { filled(reader, &bound.run) }
-}
-
-/// How many finished attempts of a run the ledger holds that were made as the run asks.
-///
-/// # Errors
-/// If the ledger cannot be read.
-pub fn filled(reader: &Reader<'_>, run: &Run) -> Result<usize, StoreError> {
-    if Settings::of(run.config()).is_none() {
-        return reader.finished_count(run.id);
-    }
-    let mut count = 0;
-    for (id, finished) in reader.attempts_of(run.id)? {
-        let attempt = if finished { reader.attempt(id)? } else { None };
-        count += usize::from(attempt.is_some_and(|attempt| fills(&attempt)));
-    }
-    Ok(count)
-}
-
-/// Whether a finished attempt is one of those that its cell wants. One that only watched, on a card that was not set as the cell asks,
-/// was made of something else.
-fn fills(attempt: &Attempt) -> bool {
-    !attempt.settings.contains_key(OBSERVE_ONLY) || attempt.disturbances().is_empty()
-}
 
 /// In which order a sweep executes its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,44 +64,6 @@ pub fn canary(bound: &Bound) -> Bound {
     canary
 }
 
-/// What the canary's attempts of one sweep say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Drift {
-    /// The metric that was watched.
-    pub metric: String,
-    /// How many attempts of the canary count.
-    pub attempts: usize,
-    /// How far the line through them goes from the first to the last, as a share of their mean.
-    pub share: f64,
-    /// The probability of such a line, or a steeper one, where nothing drifts; none of fewer than three attempts.
-    pub p: Option<f64>,
-}
-
-impl Drift {
-    /// From the attempts of a sweep in the order of their ends; none where fewer than two of the canary count.
-    pub fn of<'a>(bound: &Bound, executed: impl IntoIterator<Item = &'a Sealed>) -> Option<Self> {
-        let metric = metric(bound);
-        let of_canary = executed.into_iter().filter(|sealed| sealed.attempt.settings.contains_key(CANARY));
-        let values = of_canary.filter_map(|sealed| {
-            let value = counted(&sealed.attempt, &metric)?;
-            #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact for 285,000 years")]
-            Some((sealed.attempt.started_unix_ms as f64, value))
-        });
-        let mut points: Vec<(f64, f64)> = values.collect();
-        let (first, last) = (points.first()?.0, points.last()?.0);
-        points.iter_mut().for_each(|point| point.0 -= first);
-        let values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
-        let mean = Summary::of(&values)?.mean;
-        if values.len() < 2 || mean == 0.0 {
-            return None;
-        }
-        // Values that do not vary have no line, and do not drift.
-        let line = Correlation::of(&points);
-        let (slope, p) = line.map_or((0.0, None), |line| (line.slope, line.pearson_p));
-        Some(Self { metric, attempts: points.len(), share: slope * (last - first) / mean, p })
-    }
-}
-
 /// Waits until the GPUs of a run are as cool as its protocol asks, and says how long that took. Ends early when it is told to stop.
 pub(super) fn cool_down(bound: &Bound, watch: &dyn Watch, stop: &dyn Stop) -> Table {
     let settings = &bound.cell.settings;
@@ -224,7 +97,6 @@ pub(super) fn cool_down(bound: &Bound, watch: &dyn Watch, stop: &dyn Stop) -> Ta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Digest, Metric, Nonce, Outcome, Tail};
     use std::collections::BTreeMap;
 
     #[test]
@@ -265,46 +137,5 @@ mod tests {
         let mut state = 1_234_567;
         let drawn: Vec<u64> = (0..3).map(|_| draw(&mut state)).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
-    }
-
-    fn attempt(energy_j: f64, outcome: Outcome, facts: Table) -> Attempt {
-        Attempt {
-            run: RunId(Digest([1; 32])),
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
-            outcome,
-            exit: None,
-            metrics: [("energy".to_owned(), Metric::new(energy_j, "J"))].into(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
-            facts,
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
-        }
-    }
-
-    #[test]
-    fn attempts_that_do_not_count_are_no_part_of_drift_and_interval() {
-        let finished = || Outcome::Finished;
-        let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
-        let tainted: Table = [("worker.tainted".to_owned(), "the fan failed".into())].into();
-        assert_eq!(counted(&attempt(5.0, finished(), Table::new()), "energy"), Some(5.0));
-        assert_eq!(counted(&attempt(2.5, cut_short, Table::new()), "energy"), None);
-        assert_eq!(counted(&attempt(5.0, finished(), tainted), "energy"), None);
-    }
-
-    #[test]
-    fn intervals_end_the_repetitions() {
-        let until = Until { min: 3, share: 0.02, metric: "energy".to_owned() };
-        assert!(!until.is_enough(&[]));
-        assert!(!until.is_enough(&[100.0, 100.0]), "too few, however alike");
-        assert!(until.is_enough(&[100.0, 100.0, 100.0]));
-        // Deviation 1, three values: 4.3027 * 1 / sqrt(3) = 2.484.
-        assert!(!until.is_enough(&[99.0, 100.0, 101.0]));
-        // The same scatter of five: deviation 0.7071 * 2.776 / sqrt(5) = 0.878.
-        assert!(until.is_enough(&[99.0, 100.0, 101.0, 100.0, 100.0]));
     }
 }

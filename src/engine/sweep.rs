@@ -2,7 +2,8 @@
 
 use super::attempt::{Attempted, Executed, execute};
 use super::bind::Bound;
-use super::protocol::{self, Order, Until, finished_count};
+use super::protocol::{self, Order};
+use super::until::{Until, finished_count};
 use super::worker::Shim;
 use super::{EngineError, HoldError, Seen, Stop, Watch};
 use crate::record::{Outcome, RunId, Table};
@@ -47,7 +48,7 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
         let until = Until::of(&bound);
         let missing = match cause {
             Cause::Complete(wanted) if sealed < wanted => match until {
-                Some(until) if until.is_met(store, bound.run.id)? => 0,
+                Some(until) if until.is_met(store, &bound)? => 0,
                 _ => wanted - sealed,
             },
             Cause::Complete(_) => 0,
@@ -58,18 +59,20 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
     planned.collect()
 }
 
-/// How many attempts a sweep with a canary makes at most, the canary's among them.
-pub fn attempts(planned: &[Planned]) -> usize {
-    let missing = planned.iter().map(|planned| planned.missing).sum();
-    missing + canaries(Order::of(planned.first().map(|planned| &planned.bound)), missing)
+/// How many attempts a sweep makes at most, those of its canary among them if it is to have one.
+pub fn attempts(planned: &[Planned], with_canary: bool) -> usize {
+    let missing: usize = planned.iter().map(|planned| planned.missing).sum();
+    missing + if with_canary { canaries(planned) } else { 0 }
 }
 
-/// How often the canary is executed beside so many attempts: first, last, and in between. Fewer than three attempts have none.
-fn canaries(order: Order, attempts: usize) -> usize {
-    match order.canary_every {
+/// How often the canary is executed beside what is missing: first, last, and in between. Fewer than three attempts have none, nor have
+/// those of a single run: they are all of its own cell.
+fn canaries(planned: &[Planned]) -> usize {
+    let missing: usize = planned.iter().map(|planned| planned.missing).sum();
+    match Order::of(planned.first().map(|planned| &planned.bound)).canary_every {
         0 => 0,
-        _ if attempts < 3 => 0,
-        every => attempts.div_ceil(every) + 1,
+        _ if missing < 3 || planned.len() < 2 => 0,
+        every => missing.div_ceil(every) + 1,
     }
 }
 
@@ -132,8 +135,7 @@ impl Rounds {
     fn new(planned: Vec<Planned>, with_canary: bool) -> Self {
         let first = planned.first().map(|planned| &planned.bound);
         let order = Order::of(first);
-        let missing = planned.iter().map(|planned| planned.missing).sum();
-        let canary = if with_canary && canaries(order, missing) > 0 { first.map(protocol::canary) } else { None };
+        let canary = if with_canary && canaries(&planned) > 0 { first.map(protocol::canary) } else { None };
         let tasks = planned.into_iter().filter(|planned| planned.missing > 0).map(|planned| {
             let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
             Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
@@ -178,7 +180,7 @@ impl Sweep<'_> {
 
     /// Whether the interval of a run is as narrow as its cell asks. A ledger that cannot be read now is heard of at the next attempt.
     fn is_enough(&self, bound: &Bound) -> bool {
-        Until::of(bound).is_some_and(|until| until.is_met(self.store, bound.run.id).unwrap_or(false))
+        Until::of(bound).is_some_and(|until| until.is_met(self.store, bound).unwrap_or(false))
     }
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {

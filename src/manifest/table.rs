@@ -390,7 +390,7 @@ const HERE: &[Field] = &[
     )
     .required(),
     F::setting("repeats.metric", NAME, "the metric whose interval counts")
-        .preset(Preset::Stated("`objective.metric`, else `energy` on GPUs and `train_time` without")),
+        .preset(Preset::Stated("`objective.metric` if it is not learned, else `energy` on GPUs and `train_time` without")),
     F::setting(
         "protocol.warmup_cv",
         Kind::Real(Interval::Below(1.0)),

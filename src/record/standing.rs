@@ -2,7 +2,7 @@
 //!
 //! What is left out is never lost: answers say how many attempts they leave out and for what reason.
 
-use super::{Attempt, Metric, Outcome, Value, known_metric};
+use super::{Attempt, Metric, MetricInfo, Outcome, Value, known_metric};
 
 /// Why an attempt is left out of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +71,13 @@ const OF_MEASUREMENT: [&str; 6] = ["s", "J", "W", "J·s", "samples/s", "TFLOP/s"
 /// Whether a metric is measured, not computed: by its unit, or a share of a time that is known by its name.
 fn is_measured(name: &str, metric: &Metric) -> bool {
     OF_MEASUREMENT.contains(&metric.unit.as_str()) || known_metric(name).is_some_and(|known| known.unit == "%")
+}
+
+impl MetricInfo {
+    /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.
+    pub fn is_measured(&self) -> bool {
+        self.unit == "%" || OF_MEASUREMENT.contains(&self.unit)
+    }
 }
 
 impl Attempt {

@@ -48,9 +48,17 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     if text.is_empty() {
         text.push_str("they do not differ in any part of the identity nor in any metric\n");
     } else if sides.metrics.iter().any(|line| !line.best.is_empty() && (all || line.differs())) {
-        text.push_str("* the best of the row\n");
+        text.push_str("* the best of the row, of what counts\n");
+    }
+    for (name, taints) in names.iter().zip(&sides.taints).filter(|(_, taints)| !taints.is_empty()) {
+        text.push_str(&tainted(name, taints));
     }
     text
+}
+
+/// That numbers of an attempt are not to be believed, in a line.
+pub(super) fn tainted(name: &str, taints: &[String]) -> String {
+    format!("{name} is tainted: {}\n", taints.join("; "))
 }
 
 fn line_value(line: &SideLine) -> Value {
@@ -74,11 +82,13 @@ fn line_value(line: &SideLine) -> Value {
 pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: bool) -> Table {
     let lines =
         |lines: &[SideLine]| Value::List(lines.iter().filter(|line| all || line.differs()).map(line_value).collect());
-    let attempt = |(run, attempt): &(String, String)| {
-        Value::Table(table_of([("run", run.as_str().into()), ("attempt", attempt.as_str().into())]))
+    let attempt = |((run, attempt), taints): (&(String, String), &Vec<String>)| {
+        let mut table = table_of([("run", run.as_str().into()), ("attempt", attempt.as_str().into())]);
+        table.extend((!taints.is_empty()).then(|| ("tainted".to_owned(), taints.clone().into())));
+        Value::Table(table)
     };
     table_of([
-        ("attempts", Value::List(attempts.iter().map(attempt).collect())),
+        ("attempts", Value::List(attempts.iter().zip(&sides.taints).map(attempt).collect())),
         ("identity", lines(&sides.identity)),
         ("metrics", lines(&sides.metrics)),
         ("recorded", lines(&sides.recorded)),

@@ -1,5 +1,6 @@
 //! What differs, as text and as a document.
 
+use super::comparison::tainted;
 use super::document::table_of;
 use super::number::{duration, percent, quantity, significant};
 use super::ranking::probability;
@@ -95,6 +96,11 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     if !difference.environment.is_empty() {
         text.push_str("recorded, not hashed:\n");
         text.push_str(&fields_text(&difference.environment, a, b));
+    }
+    for (name, taints) in [(a, &difference.taints.0), (b, &difference.taints.1)] {
+        if !taints.is_empty() {
+            text.push_str(&tainted(name, taints));
+        }
     }
     text.push_str(&metrics_text(difference, significance, a, b));
     if !difference.curves.is_empty() {
@@ -260,6 +266,13 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
         ("digests", difference.digests.clone().into()),
         ("phases", Value::List(difference.phases.iter().map(phase_value).collect())),
         ("telemetry", Value::List(difference.telemetry.iter().map(reading_value).collect())),
+        (
+            "tainted",
+            Value::Table(table_of([
+                ("a", difference.taints.0.clone().into()),
+                ("b", difference.taints.1.clone().into()),
+            ])),
+        ),
     ])
 }
 

@@ -3,8 +3,7 @@
 use super::document::table_of;
 use super::number::{count, duration, significant, when};
 use super::table::columns;
-use crate::record::{Cell, Check, Metric, Outcome, Row, Table, Value};
-use std::collections::BTreeMap;
+use crate::record::{Attempt, Cell, Check, Metric, Row, Table, Value};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -15,6 +14,8 @@ pub struct Line {
     pub run: String,
     /// Its tags.
     pub tags: Vec<String>,
+    /// Whether any of its numbers are not to be believed.
+    pub is_tainted: bool,
 }
 
 /// The listing of attempts, newest first.
@@ -36,7 +37,7 @@ pub fn ls_text(lines: &[Line], total: u64) -> String {
             row.model.clone(),
             label,
             row.seed.to_string(),
-            row.outcome.clone(),
+            format!("{}{}", row.outcome, if line.is_tainted { ", tainted" } else { "" }),
             duration(seconds(row.wall_ns)),
             metric(row.accuracy),
             metric(row.loss),
@@ -67,6 +68,7 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
             ("wall_time_s", seconds(row.wall_ns).into()),
             ("tags", line.tags.clone().into()),
         ]);
+        table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
         for (name, value) in [("accuracy", row.accuracy), ("loss", row.loss)] {
             if let Some(value) = value {
                 table.insert(name.to_owned(), value.into());
@@ -132,14 +134,14 @@ pub fn plan_value(plans: &[(String, &Cell, usize, usize)]) -> Table {
     table_of([("runs", Value::List(runs.collect()))])
 }
 
-/// One run of a finished sweep: short id, cell, and the outcome and metrics of its newest attempt.
-pub type Summary<'a> = (String, &'a Cell, Option<(&'a Outcome, &'a BTreeMap<String, Metric>)>);
+/// One run of a finished sweep: short id, cell, and its newest attempt.
+pub type Summary<'a> = (String, &'a Cell, Option<&'a Attempt>);
 
 /// The runs of a sweep and what came out.
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
     let wanted = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time", "wall_time"];
     let has = |name: &&&str| {
-        runs.iter().any(|(_, _, newest)| newest.is_some_and(|(_, metrics)| metrics.contains_key(**name)))
+        runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metrics.contains_key(**name)))
     };
     let mut metrics: Vec<&str> = wanted.iter().filter(has).copied().collect();
     if metrics.contains(&"train_time") {
@@ -156,9 +158,9 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
         row.extend(axes.iter().map(|axis| axis_text(cell, axis)));
         match newest {
             None => row.extend(std::iter::once("missing".to_owned()).chain(metrics.iter().map(|_| "-".to_owned()))),
-            Some((outcome, values)) => {
-                row.push(outcome.name().to_owned());
-                row.extend(metrics.iter().map(|name| match values.get(*name) {
+            Some(newest) => {
+                row.push(newest.standing());
+                row.extend(metrics.iter().map(|name| match newest.metrics.get(*name) {
                     Some(Metric { value: Some(value), unit, .. }) if unit == "s" => duration(*value),
                     Some(Metric { value: Some(value), .. }) => significant(*value),
                     _ => "-".to_owned(),

@@ -21,6 +21,7 @@ mod pictures;
 mod progress;
 mod ranking;
 mod record;
+mod repeats;
 mod site;
 mod sparkline;
 mod table;
@@ -54,6 +55,7 @@ pub use pictures::{
 pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value};
 pub use record::{Described, show_text, show_value};
+pub use repeats::{Repetition, repetitions_text, repetitions_value};
 pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};

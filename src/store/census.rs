@@ -143,6 +143,22 @@ pub(super) fn unmeasured(
         .collect()
 }
 
+/// Whether an attempt that finished is tainted: altogether, or in what every attempt measures.
+pub(super) fn is_tainted(txn: &ReadTransaction, model: &str, id: Id) -> Result<bool, StoreError> {
+    /// A disturbance taints each of them; estimators that disagree taint the energies.
+    const MEASURED: [&str; 3] = ["wall_time", "energy", "energy_total"];
+    if txn.open_table(BY_MODEL)?.get((model, 3, id))?.is_some() {
+        return Ok(true);
+    }
+    let unmeasured = txn.open_table(UNMEASURED)?;
+    for metric in MEASURED {
+        if unmeasured.get((model, metric, id))?.is_some_and(|found| found.value().0 == 2) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// How many attempts of a model count in a metric, and how many do not and why.
 pub(super) fn tally(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Tally, StoreError> {
     let mut tally = Tally::default();

@@ -185,6 +185,11 @@ impl<'a> Reader<'a> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
     }
 
+    /// Whether any numbers of an attempt that finished are known to be tainted, from the indexes alone.
+    pub fn is_tainted(&self, row: &Row) -> Result<bool, StoreError> {
+        if self.current { census::is_tainted(self.txn, &row.model, row.attempt.0.0) } else { Ok(false) }
+    }
+
     /// What conditions ask of the attempts of a model, without reading their records; none where only the records tell: if the indexes are
     /// of an older kind, or an attempt has more names than they keep.
     pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {

@@ -56,21 +56,57 @@ fn without_a_protocol_the_order_is_that_of_the_cells() {
     assert!(!settings.contains("protocol") && !settings.contains("repeats"), "{settings}");
 }
 
+/// Whatever happens on this machine, an attempt that tells of these steps is valid under `[protocol]` with these bounds.
+const STEADY: &str = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+say '{"event":"plan","steps":12,"epochs":1,"samples_per_step":8}'
+say '{"event":"phase_start","name":"epoch","index":1}'
+sleep 0.1
+for step in 1 2 3 4 5 6 7 8 9 10 11 12; do
+  say "{\"event\":\"step\",\"step\":$step,\"duration_ns\":10000000,\"values\":{\"loss\":1}}"
+done
+say '{"event":"phase_stop","name":"epoch","index":1}'
+"#;
+const LENIENT: &str = "min_window_s = 0.0\nmin_readings = 0\n";
+
 #[test]
 fn the_canary_is_executed_first_last_and_in_between() {
-    let head = "repeats = 2\n[protocol]\norder = 'written'\ncanary_every = 3\n";
-    // The first cell costs one more each time that it is executed: 101, 102, ...
-    let sandbox = sandbox("n", head, "[1, 2, 3, 4]");
+    let head = format!("repeats = 2\n[protocol]\norder = 'written'\ncanary_every = 3\n{LENIENT}");
+    let sandbox = sandbox("n", &head, "[1, 2, 3, 4]");
+    sandbox.write("worker.sh", format!("{}{STEADY}", NOTING.replace("VALUE", "n")));
     let said = sandbox.run(&["run", "m.toml"]);
     // The canary's attempts are attempts of the first cell: with two of them its own second one is not wanted any more.
     assert_eq!(executed(&sandbox), [1, 1, 2, 3, 1, 4, 2, 1, 3, 4, 1]);
-    assert!(said.out.contains("canary: cost went +"), "{}", said.out);
+    // What is to be best is the program's own, and comes out the same on a machine that drifts.
+    assert!(said.out.contains("canary: train_time went "), "{}", said.out);
+    assert!(said.out.contains("from its first to its last of 4 attempts (p "), "{}", said.out);
     let attempts = sandbox.json(&["show", "latest~10"], 0);
     let canaries = attempts["attempts"].as_array().unwrap().iter();
     let canaries = canaries.filter(|attempt| attempt["settings"]["protocol.canary"] == true).count();
     assert_eq!(canaries, 1, "the first attempt of all");
     let document = sandbox.json(&["run", "m.toml"], 0);
     assert_eq!(document["executed"], 0, "everything is there");
+    assert_eq!(document["drift"]["attempts"], 4, "the canaries of earlier commands of this manifest are there too");
+    let document = sandbox.json(&["run", "m.toml", "--repeat", "3"], 0);
+    assert_eq!(document["executed"], 12, "three more of each of the four, and no canary");
+}
+
+#[test]
+fn a_canary_that_does_not_count_says_why() {
+    let sandbox = sandbox("0", "repeats = 2\n[protocol]\norder = 'written'\n", "[1, 2, 3]");
+    let said = sandbox.run(&["run", "m.toml"]).expect(0);
+    assert!(
+        said.contains("canary: none of its 3 attempts counts, so that nothing is known of drift (tainted: warm-up"),
+        "{said}"
+    );
+    assert_eq!(sandbox.json(&["run", "m.toml"], 0)["drift"]["counted"], 0);
+}
+
+#[test]
+fn a_single_run_is_executed_as_often_as_wanted_and_has_no_canary() {
+    let sandbox = sandbox("0", "repeats = 5\n[protocol]\ncanary_every = 1\n", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(executed(&sandbox).len(), 5);
 }
 
 #[test]
@@ -91,10 +127,46 @@ fn repetitions_end_when_the_interval_is_narrow() {
     assert_eq!(calm.json(&["run", "m.toml"], 0)["executed"], 0);
     // 100 ± 40 for x = 1; for x = 2 the same is 20%: both go on to the end.
     let wild = sandbox("(n % 2) * 40", head, "1");
-    wild.run(&["run", "m.toml"]).expect(0);
+    let said = wild.run(&["run", "m.toml"]).expect(0);
     assert_eq!(executed(&wild), [1; 6]);
-    wild.run(&["run", "m.toml"]).expect(0);
+    let document = wild.json(&["run", "m.toml"], 0);
     assert_eq!(executed(&wild).len(), 6, "enough in any case");
+    // Six values of 140 and 100 in turn: half the width of the interval is 2.5706 * 21.9 / sqrt(6), 19% of their mean.
+    let of = |text: &str| text.lines().skip_while(|line| !line.starts_with("REPEATED")).collect::<Vec<_>>().join("\n");
+    let id = document["runs"][0]["run"].as_str().unwrap()[..8].to_owned();
+    assert_snapshot!(of(&said).replace(&id, "HASHHASH"), @r"
+    REPEATED  METRIC  N       MEAN  INTERVAL
+    HASHHASH  cost    6  120 ± 19%  not within 2%, ended by repeats.max = 6
+    best toy: HASHHASH with cost 120 ± 19%, the mean of 6
+    ");
+    let told = &document["repetitions"][0];
+    assert_eq!((&told["reached"], &told["n"], &told["mean"]), (&false.into(), &6.into(), &120.0.into()), "{told}");
+    assert_eq!(document["best"][0]["value"], 120.0, "the mean, and not the newest");
+}
+
+#[test]
+fn what_is_learned_ends_no_repetitions() {
+    let head = "repeats = { min = 2, max = 3, until = '0.001%' }\n";
+    let sandbox = sandbox("0", head, "1");
+    let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", manifest.replace("metric = 'cost'\ndirection = 'minimize'", "metric = 'accuracy'"));
+    let learned = r#"say '{"event":"metric","name":"accuracy","value":0.9}'"#;
+    sandbox.write("worker.sh", format!("{}{STEADY}{learned}\n", NOTING.replace("VALUE", "0")));
+    let document = sandbox.json(&["run", "m.toml"], 0);
+    assert_eq!(document["repetitions"][0]["metric"], "train_time", "{document}");
+    assert_eq!(executed(&sandbox).len(), 3, "the same accuracy from the same seed is no narrow interval");
+    assert_eq!(document["best"][0]["metric"], "accuracy");
+}
+
+#[test]
+fn a_hidden_attempt_does_not_end_the_repetitions() {
+    let sandbox = sandbox("0", "repeats = { min = 3, max = 6, until = '2%' }\n", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(executed(&sandbox).len(), 3);
+    let attempt = sandbox.json(&["show", "latest"], 0)["attempts"][0]["attempt"].as_str().unwrap().to_owned();
+    sandbox.run(&["hide", &attempt]).expect(0);
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(executed(&sandbox).len(), 4, "three that count");
 }
 
 #[test]
@@ -135,8 +207,16 @@ fn attempts_that_their_worker_taints_do_not_end_the_repetitions() {
     let sandbox = sandbox("0", "repeats = { min = 2, max = 4, until = '2%' }\n", "1");
     let taint = r#"echo '{"event":"fact","name":"tainted","value":"the fan failed"}' >> "$LEDGER_EVENTS""#;
     sandbox.write("worker.sh", format!("{}{taint}\n", NOTING.replace("VALUE", "0")));
-    sandbox.run(&["run", "m.toml"]).expect(0);
+    let said = sandbox.run(&["run", "m.toml"]).expect(0);
     assert_eq!(executed(&sandbox).len(), 4, "alike, but none of them counts");
+    let told = "not within 2%, ended by repeats.max = 4; 4 without a value that counts (tainted: the fan failed)";
+    assert!(said.contains(told), "{said}");
+    assert!(said.contains("finished, tainted"), "{said}");
+    let best = "best toy: none, since no `cost` counts: 4 attempts tainted, such as by the fan failed";
+    assert!(said.contains(best), "{said}");
+    let document = sandbox.json(&["run", "m.toml"], 0);
+    assert_eq!(document["runs"][0]["tainted"][0], "the fan failed");
+    assert_eq!(document["best"].as_array().unwrap().len(), 0);
 }
 
 const HOT: &str = "gpu NVIDIA H200\nuuid GPU-aa11\npower 0 400\ntemperature 60\n";

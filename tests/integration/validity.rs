@@ -69,7 +69,42 @@ fn a_tainted_attempt_is_in_no_ranking_of_what_was_measured() {
         let said = machine.run(&["best", "--model", "toy", "--metric", metric], &[]).complaint(1);
         assert!(said.contains("throttled: GPU 0") && said.contains("--include"), "{said}");
         machine.run(&["best", "--model", "toy", "--metric", metric, "--include", "tainted"], &[]).expect(0);
+        for question in [
+            vec!["effects", "--model", "toy", "--metric", metric],
+            vec!["plot", "distribution", "--model", "toy", "--metric", metric],
+            vec!["plot", "distribution", "--model", "toy", "--metric", metric, "--gpus", "1"],
+        ] {
+            let said = machine.run(&question, &[]).complaint(1);
+            assert!(said.contains("throttled: GPU 0") && said.contains("--include"), "{question:?}: {said}");
+        }
     }
+    for more in [vec![], vec!["--gpus", "1"]] {
+        let question = ["pareto", "--model", "toy", "--metrics", "accuracy,energy"];
+        let said = machine.run(&[&question[..], &more].concat(), &[]).complaint(1);
+        assert!(said.contains("throttled: GPU 0"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_shown_of_tainted_attempts_says_so_and_nothing_of_it_is_best() {
+    let machine = machine(&format!("{CARD}throttle 64\n"), "");
+    machine.run(&["run", "m.toml", "--repeat", "2"], &[]).expect(0);
+    let compare = ["compare", "latest", "latest~1"];
+    let said = machine.run(&compare, &[]).expect(0);
+    assert!(said.contains("latest is tainted: throttled: GPU 0") && said.contains("latest~1 is tainted"), "{said}");
+    let marked = |metric: &str| said.lines().any(|line| line.starts_with(metric) && line.contains('*'));
+    assert!(!marked("energy") && !marked("train_time") && !marked("wall_time"), "{said}");
+    let document = machine.sandbox.json(&compare, 0);
+    assert!(document["attempts"][1]["tainted"][0].as_str().unwrap().starts_with("throttled"), "{document}");
+    let said = machine.run(&["diff", "latest~1", "latest"], &[]).expect(1);
+    assert!(said.contains("latest~1 is tainted: throttled: GPU 0"), "{said}");
+    machine.manifest(WORKER, "[objective]\nmetric = \"train_time\"\n");
+    let said = machine.run(&["run", "m.toml"], &[]).expect(0);
+    assert!(said.contains("best toy: none, since no `train_time` counts: 2 attempts tainted"), "{said}");
+    assert!(said.contains("finished, tainted"), "{said}");
+    let listed = machine.run(&["ls"], &[]).expect(0);
+    assert_eq!(listed.matches("finished, tainted").count(), 2, "{listed}");
+    assert_eq!(machine.sandbox.json(&["ls"], 0)["attempts"][0]["tainted"], true);
 }
 
 #[test]

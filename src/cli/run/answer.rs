@@ -1,0 +1,246 @@
+//! The answer to `run`: the runs and what came out, how far their repetitions came, what the canary says, and the best of each model.
+
+use super::{Context, Failure, report, short_ids};
+use crate::analysis::{self, Trial, configurations, count_left_out};
+use crate::cli::context::say;
+use crate::engine::{Canary, Drift, Planned, SweepReport, Until};
+use crate::manifest::{Manifest, Objective};
+use crate::record::{Attempt, Direction, LeftOut, Table, Value, Why, known_metric};
+use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};
+use crate::store::{Reader, Store, StoreError};
+use std::collections::BTreeSet;
+
+/// What the ledger holds of the runs of a sweep.
+struct Held {
+    /// All attempts of each run.
+    trials: Vec<Vec<Trial>>,
+    /// What the repetitions of a run that asks for an interval have come to.
+    repetitions: Vec<Repetition>,
+    canary: Option<Canary>,
+}
+
+pub(super) fn answer(
+    context: &Context,
+    store: &Store,
+    planned: &[Planned],
+    axes: &[String],
+    manifests: &[Manifest],
+    report: &SweepReport,
+) -> Result<(), Failure> {
+    let ids = short_ids(store, planned)?;
+    let held = store.read(|reader| held(reader, planned, &ids))?;
+    let newest: Vec<Option<&Trial>> = held.trials.iter().map(|trials| newest(trials)).collect();
+    let summaries: Vec<Summary<'_>> = planned
+        .iter()
+        .zip(&ids)
+        .zip(&newest)
+        .map(|((planned, id), newest)| (id.clone(), &planned.bound.cell, newest.map(|trial| &trial.attempt)))
+        .collect();
+    let objective = manifests.iter().find_map(|manifest| manifest.objective.as_ref());
+    let best = best_of_each(planned, &held.trials, objective);
+    let text = || {
+        let mut text = report::summary_text(&summaries, axes);
+        text.push_str(&repetitions_text(&held.repetitions));
+        text.extend(held.canary.as_ref().map(canary_text));
+        best.iter().for_each(|best| text.push_str(&best_text(best, &ids)));
+        text
+    };
+    let members = || {
+        let runs = planned.iter().zip(&newest).map(|(planned, newest)| {
+            let mut table = table_of([("run", planned.bound.run.id.to_string().into())]);
+            if let Some(Trial { id, attempt, .. }) = newest {
+                table.insert("attempt".to_owned(), id.to_string().into());
+                table.insert("outcome".to_owned(), attempt.outcome.name().into());
+                table.extend(
+                    attempt.facts.get_key_value(Attempt::VALIDITY).map(|(name, stamp)| (name.clone(), stamp.clone())),
+                );
+                let taints = attempt.all_taints();
+                table.extend((!taints.is_empty()).then(|| ("tainted".to_owned(), taints.into())));
+            }
+            Value::Table(table)
+        });
+        table_of([
+            ("executed", report.executed.len().into()),
+            ("interrupted", report.interrupted.into()),
+            ("runs", Value::List(runs.collect())),
+            ("repetitions", repetitions_value(&held.repetitions)),
+            ("best", Value::List(best.iter().filter_map(|best| best_value(best, planned)).collect())),
+            ("drift", held.canary.as_ref().map_or_else(|| Value::Table(Table::new()), canary_value)),
+        ])
+    };
+    context.answer(text, members)?;
+    let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count();
+    if sealed_before > 0 {
+        say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
+    }
+    if report.interrupted {
+        say("interrupted; the same command goes on where this one stopped");
+    }
+    Ok(())
+}
+
+fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held, StoreError> {
+    let hidden = reader.hidden()?;
+    let (mut all, mut repetitions) = (Vec::new(), Vec::new());
+    for (planned, id) in planned.iter().zip(ids) {
+        let run = &planned.bound.run;
+        let mut trials = Vec::new();
+        for (id, _) in reader.attempts_of(run.id)? {
+            let Some(attempt) = reader.attempt(id)? else { continue };
+            let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
+            trials.push(Trial { id, run: run.clone(), attempt, is_hidden });
+        }
+        if let Some(until) = Until::of(&planned.bound) {
+            let standing = until.standing(reader, &planned.bound)?;
+            repetitions.push(Repetition {
+                run: run.id,
+                id: id.clone(),
+                metric: until.metric,
+                summary: standing.summary,
+                share: until.share,
+                is_met: standing.is_met,
+                spent: standing.spent,
+                max: until.max,
+                left_out: standing.left_out,
+            });
+        }
+        all.push(trials);
+    }
+    let canary = planned.first().map(|first| Canary::look(reader, &first.bound)).transpose()?.flatten();
+    Ok(Held { trials: all, repetitions, canary })
+}
+
+/// The newest finished attempt, or the newest if none finished.
+fn newest(trials: &[Trial]) -> Option<&Trial> {
+    trials
+        .iter()
+        .max_by_key(|trial| (trial.attempt.outcome.name() == "finished", trial.attempt.started_unix_ms, trial.id))
+}
+
+/// What the canary's attempts say, in a line.
+fn canary_text(canary: &Canary) -> String {
+    match canary {
+        Canary::Told(Drift { metric, attempts, share, p }) => {
+            let p =
+                p.map_or_else(|| "too few to tell from chance".to_owned(), |p| format!("p {}", report::significant(p)));
+            let share = report::percent(*share);
+            format!(
+                "canary: {metric} went {share} from its first to its last of {} ({p})\n",
+                report::count(*attempts, "attempt")
+            )
+        }
+        Canary::Silent { attempts, counted, why } => {
+            let counted = if *counted == 0 { "none".to_owned() } else { counted.to_string() };
+            let why = why.as_ref().map_or_else(String::new, |why| format!(" ({})", words(why)));
+            format!(
+                "canary: {counted} of its {} counts, so that nothing is known of drift{why}\n",
+                report::count(*attempts, "attempt")
+            )
+        }
+    }
+}
+
+/// Why something is left out: `tainted: hot start`.
+fn words(left: &LeftOut) -> String {
+    if left.reason.is_empty() { left.why.name().to_owned() } else { format!("{}: {}", left.why.name(), left.reason) }
+}
+
+fn canary_value(canary: &Canary) -> Value {
+    let mut table = Table::new();
+    match canary {
+        Canary::Told(drift) => {
+            table.extend(table_of([
+                ("metric", drift.metric.into()),
+                ("attempts", drift.attempts.into()),
+                ("share", drift.share.into()),
+            ]));
+            table.extend(drift.p.map(|p| ("p".to_owned(), p.into())));
+        }
+        Canary::Silent { attempts, counted, why } => {
+            table.extend(table_of([("attempts", (*attempts).into()), ("counted", (*counted).into())]));
+            table.extend(why.as_ref().map(|why| ("reason".to_owned(), words(why).into())));
+        }
+    }
+    table.into()
+}
+
+/// The best run of a model.
+struct Best {
+    model: String,
+    metric: String,
+    /// Which run, and its values together; else how many attempts are tainted, and why one is.
+    found: Result<(usize, analysis::Summary), (u64, String)>,
+}
+
+/// For each model the best run by the objective, else by accuracy, else by loss: by the mean over those of its attempts that count, as
+/// `ledger best` has it.
+fn best_of_each(planned: &[Planned], held: &[Vec<Trial>], objective: Option<&Objective>) -> Vec<Best> {
+    let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
+    let nothing = BTreeSet::new();
+    let mut found = Vec::new();
+    for model in models {
+        let own: Vec<(usize, &Vec<Trial>)> =
+            held.iter().enumerate().filter(|(at, _)| planned[*at].bound.run.model() == model).collect();
+        let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
+        let usual = ["accuracy", "loss"]
+            .into_iter()
+            .filter_map(|name| known_metric(name).map(|metric| (name.to_owned(), metric.direction)));
+        for (metric, direction) in stated.into_iter().chain(usual) {
+            let mean = |(at, trials): &(usize, &Vec<Trial>)| {
+                let one = configurations(trials.iter(), &[]).pop()?;
+                Some((*at, analysis::Summary::of(&one.values(&metric, &nothing))?))
+            };
+            let best = own.iter().filter_map(mean).reduce(|best, next| {
+                let better = match direction {
+                    Direction::Minimize => next.1.mean < best.1.mean,
+                    Direction::Maximize => next.1.mean > best.1.mean,
+                };
+                if better { next } else { best }
+            });
+            let tainted = || {
+                let left_out = own.iter().flat_map(|(_, trials)| count_left_out(trials, &metric, &nothing).1);
+                let all: Vec<(LeftOut, u64)> = left_out.filter(|(left, _)| left.why == Why::Tainted).collect();
+                let (first, _) = all.first()?;
+                Some((all.iter().map(|(_, count)| count).sum(), first.reason.clone()))
+            };
+            // Another metric would hide that nothing is known of this one.
+            let best = match best {
+                Some(best) => Some(Ok(best)),
+                None => tainted().map(Err),
+            };
+            if let Some(best) = best {
+                found.push(Best { model: model.to_owned(), metric, found: best });
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn best_text(best: &Best, ids: &[String]) -> String {
+    let Best { model, metric, found } = best;
+    match found {
+        Ok((at, summary)) => {
+            let mean = report::within(report::significant(summary.mean), summary.mean, summary.half_width());
+            let of = if summary.n > 1 { format!(", the mean of {}", summary.n) } else { String::new() };
+            format!("best {model}: {} with {metric} {mean}{of}\n", ids[*at])
+        }
+        Err((count, reason)) => {
+            let count = report::count(usize::try_from(*count).unwrap_or(usize::MAX), "attempt");
+            format!("best {model}: none, since no `{metric}` counts: {count} tainted, such as by {reason}\n")
+        }
+    }
+}
+
+fn best_value(best: &Best, planned: &[Planned]) -> Option<Value> {
+    let (at, summary) = best.found.as_ref().ok()?;
+    let mut table = table_of([
+        ("model", best.model.as_str().into()),
+        ("metric", best.metric.as_str().into()),
+        ("run", planned[*at].bound.run.id.to_string().into()),
+        ("value", summary.mean.into()),
+        ("n", summary.n.into()),
+    ]);
+    table.extend(summary.half_width().map(|half_width| ("half_width".to_owned(), half_width.into())));
+    Some(table.into())
+}

@@ -1,0 +1,183 @@
+//! How often a run is repeated: until the interval of its mean is narrow, and what has come of that.
+//!
+//! Everything is read from the settings of the cell and from what the ledger holds.
+
+use super::bind::{Bound, OBSERVE_ONLY};
+use crate::analysis::Summary;
+use crate::gpu::Settings;
+use crate::manifest::percent;
+use crate::record::{Attempt, LeftOut, MetricInfo, Run, Value, known_metric};
+use crate::store::{Reader, Store, StoreError};
+
+/// When a run has been executed often enough.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Until {
+    /// Attempts in any case.
+    pub min: usize,
+    /// Attempts after which it is enough in any case.
+    pub max: usize,
+    /// Half the width of the 95% interval, as a share of the mean.
+    pub share: f64,
+    /// Of this metric.
+    pub metric: String,
+}
+
+/// What the attempts of a run say of when there are enough of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeated {
+    /// Their mean and scatter; none where none counts.
+    pub summary: Option<Summary>,
+    /// How many of them use up the budget, those that do not count among them.
+    pub spent: usize,
+    /// Why the first of those that do not count does not.
+    pub left_out: Option<LeftOut>,
+    /// Whether the interval is as narrow as is asked.
+    pub is_met: bool,
+}
+
+impl Until {
+    /// What the cell's settings ask for.
+    pub fn of(bound: &Bound) -> Option<Self> {
+        let settings = &bound.cell.settings;
+        let share = settings.get("repeats.until").and_then(Value::as_str).and_then(percent)?;
+        let number =
+            |key: &str| settings.get(key).and_then(Value::as_int).and_then(|number| usize::try_from(number).ok());
+        let (min, max) = (number("repeats.min").unwrap_or(2), number("repeats.max").unwrap_or(10));
+        Some(Self { min, max, share, metric: metric(bound) })
+    }
+
+    /// Whether what the ledger holds of a run is enough: so many attempts that count, and an interval that is narrow enough.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read; one that does not exist yet holds nothing.
+    pub fn is_met(&self, store: &Store, bound: &Bound) -> Result<bool, StoreError> {
+        match store.read(|reader| self.standing(reader, bound)) {
+            Err(StoreError::Missing(_)) => Ok(false),
+            found => Ok(found?.is_met),
+        }
+    }
+
+    /// What the ledger holds of a run. An attempt that a person has hidden is one that does not count.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub fn standing(&self, reader: &Reader<'_>, bound: &Bound) -> Result<Repeated, StoreError> {
+        let hidden = reader.hidden()?;
+        let (mut values, mut left_out) = (Vec::new(), None);
+        for (id, _) in reader.attempts_of(bound.run.id)? {
+            // A run that was hidden as a whole is one that nobody wants to see, and not one that is to be made anew.
+            let attempt = if hidden.contains(&id.0) { None } else { reader.attempt(id)? };
+            match attempt.map(|attempt| counted(&attempt, &self.metric)) {
+                Some(Ok(value)) => values.push(value),
+                Some(Err(left)) => left_out = left_out.or(Some(left)),
+                None => {}
+            }
+        }
+        Ok(Repeated {
+            is_met: self.is_enough(&values),
+            summary: Summary::of(&values),
+            spent: finished_count(reader, bound)?,
+            left_out,
+        })
+    }
+
+    fn is_enough(&self, values: &[f64]) -> bool {
+        let Some(summary) = Summary::of(values).filter(|summary| summary.n >= self.min) else { return false };
+        summary.half_width().is_some_and(|half_width| half_width <= self.share * summary.mean.abs())
+    }
+}
+
+/// What was measured of an attempt, if it counts.
+pub(super) fn counted(attempt: &Attempt, metric: &str) -> Result<f64, LeftOut> {
+    attempt.counts().and_then(|()| attempt.measured(metric))
+}
+
+/// What a machine that drifts, or is disturbed, changes first: energies, and times of runs without a GPU.
+pub(super) fn usual_metric(bound: &Bound) -> &'static str {
+    if bound.gpus.is_empty() { "train_time" } else { "energy" }
+}
+
+/// The metric whose interval counts. What is learned comes out the same from the same seed, and its interval says nothing of the
+/// measurement; of a metric of the program's own nobody knows, and its author wants it to be best.
+fn metric(bound: &Bound) -> String {
+    let named = |key: &str| bound.cell.settings.get(key).and_then(Value::as_str).map(str::to_owned);
+    let can_scatter = |name: &String| known_metric(name).is_none_or(MetricInfo::is_measured);
+    let objective = || named("objective.metric").filter(can_scatter);
+    named("repeats.metric").or_else(objective).unwrap_or_else(|| usual_metric(bound).to_owned())
+}
+
+/// How many finished attempts of a run the ledger holds, of those that the run wants.
+pub(super) fn finished_count(reader: &Reader<'_>, bound: &Bound) -> Result<usize, StoreError> {
+    // Where nothing is set, though it is asked for, all are alike.
+    if bound.settings_to_make().is_none() { reader.finished_count(bound.run.id) } else { filled(reader, &bound.run) }
+}
+
+/// How many finished attempts of a run the ledger holds that were made as the run asks.
+///
+/// # Errors
+/// If the ledger cannot be read.
+pub fn filled(reader: &Reader<'_>, run: &Run) -> Result<usize, StoreError> {
+    if Settings::of(run.config()).is_none() {
+        return reader.finished_count(run.id);
+    }
+    let mut count = 0;
+    for (id, finished) in reader.attempts_of(run.id)? {
+        let attempt = if finished { reader.attempt(id)? } else { None };
+        count += usize::from(attempt.is_some_and(|attempt| fills(&attempt)));
+    }
+    Ok(count)
+}
+
+/// Whether a finished attempt is one of those that its cell wants. One that only watched, on a card that was not set as the cell asks,
+/// was made of something else.
+fn fills(attempt: &Attempt) -> bool {
+    !attempt.settings.contains_key(OBSERVE_ONLY) || attempt.disturbances().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Digest, Metric, Nonce, Outcome, RunId, Table, Tail};
+    use std::collections::BTreeMap;
+
+    fn attempt(energy_j: f64, outcome: Outcome, facts: Table) -> Attempt {
+        Attempt {
+            run: RunId(Digest([1; 32])),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome,
+            exit: None,
+            metrics: [("energy".to_owned(), Metric::new(energy_j, "J"))].into(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts,
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    #[test]
+    fn attempts_that_do_not_count_are_no_part_of_drift_and_interval() {
+        let finished = || Outcome::Finished;
+        let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
+        let tainted: Table = [("worker.tainted".to_owned(), "the fan failed".into())].into();
+        assert_eq!(counted(&attempt(5.0, finished(), Table::new()), "energy"), Ok(5.0));
+        assert!(counted(&attempt(2.5, cut_short, Table::new()), "energy").is_err());
+        assert!(counted(&attempt(5.0, finished(), tainted), "energy").is_err());
+    }
+
+    #[test]
+    fn intervals_end_the_repetitions() {
+        let until = Until { min: 3, max: 9, share: 0.02, metric: "energy".to_owned() };
+        assert!(!until.is_enough(&[]));
+        assert!(!until.is_enough(&[100.0, 100.0]), "too few, however alike");
+        assert!(until.is_enough(&[100.0, 100.0, 100.0]));
+        // Deviation 1, three values: 4.3027 * 1 / sqrt(3) = 2.484.
+        assert!(!until.is_enough(&[99.0, 100.0, 101.0]));
+        // The same scatter of five: deviation 0.7071 * 2.776 / sqrt(5) = 0.878.
+        assert!(until.is_enough(&[99.0, 100.0, 101.0, 100.0, 100.0]));
+    }
+}
