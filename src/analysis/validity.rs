@@ -126,11 +126,21 @@ impl Evidence<'_> {
         reasons.extend(self.too_little());
         reasons.extend(self.overloaded());
         reasons.extend(self.swapped());
-        let contained = ["container.kind", "container.image"].iter().any(|fact| self.facts.contains_key(*fact));
-        if self.bounds.container && !contained {
-            reasons.push("container missing: the protocol asks for one, and the attempt ran in none".to_owned());
-        }
+        reasons.extend(self.container_missing());
         reasons
+    }
+
+    /// The worker is started in no image, and the supervisor is in none that is known: nobody can tell what else was there.
+    fn container_missing(&self) -> Option<String> {
+        let text = |fact: &str| self.facts.get(fact).and_then(Value::as_str);
+        if !self.bounds.container || text("container.image").is_some_and(|image| image != "host") {
+            return None;
+        }
+        let ran_in = match text("container.kind") {
+            Some(kind) => format!("ran in one ({kind}) of which no image is known (`container.image` names one)"),
+            None => "ran in none".to_owned(),
+        };
+        Some(format!("container missing: the protocol asks for one, and the attempt {ran_in}"))
     }
 
     fn fact(&self, rank: u32, name: &str) -> Option<f64> {

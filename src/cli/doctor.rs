@@ -10,6 +10,9 @@ use crate::record::Check;
 use crate::report;
 use std::path::Path;
 
+/// What a person does about a file that says what is set on GPUs, and that nobody can read.
+const REMOVE: &str = "look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work";
+
 /// Say what this machine can do, and the fix for each thing that it cannot
 ///
 /// Nothing is changed and nothing is started, but with --restore.
@@ -32,7 +35,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());
     let visible = environment::text_var("CUDA_VISIBLE_DEVICES");
     let mut checks = vec![trainer_check()];
-    checks.extend(settings_check(&Place::usual()));
+    checks.extend(settings_checks(&Place::usual()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
     let nvml = Machine::default().nvml();
     checks.extend(gpu::checks(nvml.as_deref(), &env, visible.as_deref()));
@@ -57,26 +60,41 @@ fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
 }
 
 /// What attempts have set on GPUs and not undone yet.
-fn settings_check(place: &Place) -> Option<Check> {
+fn settings_checks(place: &Place) -> Vec<Check> {
     const NAME: &str = "GPU settings";
     let held = match engine::held(place) {
         Ok(held) => held,
         Err(error) => {
             let fix = "make that folder this user's alone, or name another one by LEDGER_RESTORE";
-            return Some(Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix));
+            return vec![Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix)];
         }
     };
-    let (live, left): (Vec<Held>, Vec<Held>) = held.into_iter().partition(|held| held.lives);
+    let mut checks = Vec::new();
+    // What nobody can read, nobody can undo.
+    let unreadable =
+        |old: bool| held.iter().filter_map(move |held| held.unreadable.as_ref().filter(|(_, is_old)| *is_old == old));
+    checks.extend(unreadable(false).map(|(why, _)| {
+        Check::warning(NAME, why.as_str(), "GPUs may be set as it says, and nothing undoes that", REMOVE)
+    }));
+    checks.extend(unreadable(true).map(|(why, _)| {
+        let nothing = "it is older than this machine's start, so that nothing here is set as it says";
+        Check::warning(NAME, why.as_str(), nothing, "remove it, unless it is another machine's")
+    }));
+    let readable = || held.iter().filter(|held| held.unreadable.is_none());
+    let left: Vec<&Held> = readable().filter(|held| !held.lives).collect();
     if let Some(first) = left.first() {
-        return Some(Check::warning(
+        checks.push(Check::warning(
             NAME,
             format!("{} of attempts that are gone: `{}`", report::count(left.len(), "file"), first.file.display()),
             "GPUs may have power limits or clocks that nobody undoes",
             "`ledger doctor --restore`; every command that opens a ledger tries it too",
         ));
     }
-    (!live.is_empty())
-        .then(|| Check::ok(NAME, format!("{} of attempts that run now", report::count(live.len(), "file"))))
+    let live = readable().filter(|held| held.lives).count();
+    if live > 0 {
+        checks.push(Check::ok(NAME, format!("{} of attempts that run now", report::count(live, "file"))));
+    }
+    checks
 }
 
 /// Whether the sensors of the visible GPUs are known; nothing where there are none.

@@ -146,6 +146,8 @@ pub struct Held {
     pub file: PathBuf,
     /// Whether somebody who lives looks after it.
     pub lives: bool,
+    /// Which file and why, if it cannot be read; and whether it is older than this machine's start, so that no card here is set as it says.
+    pub unreadable: Option<(String, bool)>,
 }
 
 /// The files of settings that somebody holds or has left behind.
@@ -155,9 +157,17 @@ pub struct Held {
 pub fn held(place: &Place) -> Result<Vec<Held>, EngineError> {
     let mut all = Vec::new();
     for file in place.files()? {
-        let uuids = Pending::read(&file).map(|found| found.uuids()).unwrap_or_default();
-        let lives = place.is_busy(uuids.iter().map(String::as_str))?;
-        all.push(Held { file, lives });
+        match Pending::read(&file) {
+            Ok(found) => {
+                let lives = place.is_busy(found.uuids().iter().map(String::as_str))?;
+                all.push(Held { file, lives, unreadable: None });
+            }
+            Err(_) if !file.exists() => {}
+            Err(why) => {
+                let is_old = Pending::is_of_earlier_boot(&file);
+                all.push(Held { file, lives: false, unreadable: Some((why, is_old)) });
+            }
+        }
     }
     Ok(all)
 }

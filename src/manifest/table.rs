@@ -431,7 +431,7 @@ const HERE: &[Field] = &[
         "the first cell is executed once more after so many attempts, so that drift is seen; 0 is never",
     )
     .int(5),
-    F::setting("protocol.container", Kind::Choice(&["any", "required"]), "whether attempts outside of containers count")
+    F::setting("protocol.container", Kind::Choice(&["any", "required"]), "whether attempts outside of a container whose image is known count")
         .text("any"),
     F::setting("limits.timeout_s", Kind::Real(Interval::UpTo(31_536_000.0)), "seconds after which an attempt is ended"),
     F::setting("objective.metric", NAME, "the number that decides which run is best"),

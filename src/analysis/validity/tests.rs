@@ -156,8 +156,15 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     let image = |image: &str| [("protocol.container", "required".into()), ("container.image", image.into())];
     assert_eq!(reasons(&image("train.sif"), &[], vec![]), [""; 0], "the worker is started in it");
     assert_eq!(reasons(&image("host"), &[], vec![]).len(), 1);
-    let inside = [("container.kind", "apptainer".into())];
-    assert_eq!(reasons(&[("protocol.container", "required".into())], &inside, vec![]), [""; 0]);
+    let inside = |facts: &[(&str, Value)]| reasons(&[("protocol.container", "required".into())], facts, vec![]);
+    let kind = ("container.kind", Value::from("docker"));
+    assert_eq!(
+        inside(std::slice::from_ref(&kind)),
+        [
+            "container missing: the protocol asks for one, and the attempt ran in one (docker) of which no image is known (`container.image` names one)"
+        ]
+    );
+    assert_eq!(inside(&[kind, ("container.image", "d.io/debian:12".into())]), [""; 0]);
 }
 
 #[test]

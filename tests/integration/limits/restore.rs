@@ -94,6 +94,10 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let left: Vec<_> = pending(&machine).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(machine.fake.log(), "");
+    let doctor = machine.run(&["doctor"], &[]).expect(0);
+    assert!(doctor.contains("c.json` is damaged or of a newer ledger"), "{doctor}");
+    assert!(doctor.contains("and remove that file, if no newer ledger is at work"), "a way out: {doctor}");
+    assert!(doctor.contains("1 file of attempts that are gone"), "the other machine's alone: {doctor}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
     assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
@@ -106,6 +110,8 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     // Cards forget what was set when the machine starts.
     let old = fs::File::options().write(true).open(restore.join("c.json")).unwrap();
     old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let doctor = machine.run(&["doctor"], &[]).expect(0);
+    assert!(doctor.contains("fix: remove it, unless it is another machine's"), "{doctor}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]);
     assert!(said.code == Some(0) && said.err.contains("older than this machine's start"), "{said:?}");
