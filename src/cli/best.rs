@@ -70,7 +70,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     share.filter(|share| share.is_finite() && *share >= 0.0).ok_or_else(|| "a share is wanted, such as 2%".to_owned())
 }
 
-fn at_least(text: &str) -> Result<(String, f64), String> {
+pub(super) fn at_least(text: &str) -> Result<(String, f64), String> {
     let wanted = || "a metric and a number are wanted, such as accuracy=0.9".to_owned();
     let (metric, value) = text.split_once('=').ok_or_else(wanted)?;
     let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(wanted)?;

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let planned = plan(store, bounds)?;
     let axes = axes(&planned);
     if args.dry_run {
-        return answer_plan(context, store, &planned, &axes);
+        return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }
     // A ledger that cannot be written is found out now, not after the training.
     let mut facts = facts(&manifests);
@@ -155,11 +155,13 @@ pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     axes
 }
 
+/// The runs that would be executed, and what else there is to say of them, as text and as members of the document.
 pub(super) fn answer_plan(
     context: &Context,
     store: &Store,
     planned: &[Planned],
     axes: &[String],
+    (more_text, more): (String, Table),
 ) -> Result<u8, Failure> {
     let ids = short_ids(store, planned)?;
     let full = |planned: &Planned, short: &String| {
@@ -170,7 +172,8 @@ pub(super) fn answer_plan(
         .zip(&ids)
         .map(|(planned, id)| (full(planned, id), &planned.bound.cell, planned.sealed, planned.missing))
         .collect();
-    context.answer(|| report::plan_text(&plans, axes), || report::plan_value(&plans))?;
+    let members = || report::plan_value(&plans).into_iter().chain(more).collect();
+    context.answer(|| format!("{}{more_text}", report::plan_text(&plans, axes)), members)?;
     Ok(exit::YES)
 }
 

@@ -10,8 +10,9 @@ use super::selection::{direction_of, trials_of};
 use super::trainer::trainer;
 use crate::engine::{Bound, CANARY, Cause, Machine, plan, rebind_with};
 use crate::manifest::vary;
-use crate::record::{AttemptId, Sealed, Table, Target};
-use crate::report::{self, Gone};
+use crate::record::{AttemptId, Sealed, Table, Target, Value, known_metric};
+use crate::report;
+use axes::Impossible;
 use search::{Arm, Search};
 use std::collections::BTreeSet;
 
@@ -25,7 +26,7 @@ use std::collections::BTreeSet;
 /// Every attempt is one of an ordinary run in the ledger: what is there already is not executed again, so that a search that was
 /// interrupted goes on where it stopped.
 ///
-/// Example: ledger tune --model resnet50 --metric energy --slower-at-most 5%
+/// Example: ledger tune --model resnet50 --metric energy --slower-at-most 5% --at-least accuracy=0.9
 ///
 /// Example: ledger tune --model mnist_mlp --metric train_time --axis batch_size=32,64,128 --axis learning_rate=0.1,0.01
 #[derive(Debug, clap::Args)]
@@ -41,6 +42,10 @@ pub(super) struct Args {
     /// Leave out configurations whose time is more than this share above the base's: `5%` or `0.05`
     #[arg(long, value_name = "SHARE", value_parser = super::best::share)]
     slower_at_most: Option<f64>,
+
+    /// Leave out configurations that do not reach this much on average: `accuracy=0.9`
+    #[arg(long, value_name = "METRIC=VALUE", value_parser = super::best::at_least)]
+    at_least: Vec<(String, f64)>,
 
     /// For a metric of your own: which way it is better
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
@@ -79,6 +84,12 @@ const OF_ANOTHER: [&str; 3] = [CANARY, "hardware.observe_only", "manifest.digest
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
     let (_, sealed) = base(args, context)?;
+    let is_known = |name: &String| known_metric(name).is_some() || sealed.attempt.metrics.contains_key(name);
+    if let Some((name, _)) = args.at_least.iter().find(|(name, _)| !is_known(name)) {
+        let there: Vec<&str> = sealed.attempt.metrics.keys().map(String::as_str).collect();
+        let text = format!("--at-least: no metric `{name}` (the base has: {})", there.join(", "));
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let machine = Machine::default();
     let trainer = trainer();
     let mut settings = sealed.attempt.settings.clone();
@@ -93,21 +104,28 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
     })?;
     let (axes, mut not_searched) = axes::find(&args.axis, args.set_hardware, &base, &machine)?;
-    let (candidates, all) = axes::candidates(&axes, usize::from(args.candidates))?;
-    if candidates.len() < all {
-        not_searched.push(report::drawn_text(candidates.len(), all));
-    }
+    let most = usize::from(args.candidates);
+    let candidates = axes::candidates(&axes, most)?;
     let mut arms = vec![Arm { changes: Table::new(), bound: base }];
-    let (mut gone, mut seen) = (Vec::new(), BTreeSet::from([arms[0].bound.run.id]));
-    for changes in candidates {
+    let (mut impossible, mut seen) = (Impossible::default(), BTreeSet::from([arms[0].bound.run.id]));
+    let mut left = candidates.into_iter();
+    // Drawn are those that can be executed.
+    for changes in left.by_ref() {
         match bind(&changes) {
             Ok(bound) if seen.insert(bound.run.id) => arms.push(Arm { changes, bound }),
             Ok(_) => {}
-            Err(why) => gone.push(Gone { run: None, changes, round: 0, why }),
+            Err(why) => impossible.add(why, changes),
+        }
+        if arms.len() > most {
+            break;
         }
     }
+    if left.len() > 0 {
+        not_searched.push(report::drawn_text(left.len()));
+    }
+    let gone = impossible.into_gone();
     if arms.len() < 2 {
-        let mut reasons: Vec<String> = gone.iter().map(|gone: &Gone| gone.why.clone()).chain(not_searched).collect();
+        let mut reasons: Vec<String> = gone.iter().map(|gone| gone.why.clone()).chain(not_searched).collect();
         reasons.dedup();
         let text = format!("there is nothing to search: {} (--axis names fields and values)", reasons.join("; "));
         return Err(Failure::new(exit::NO, text));
@@ -116,10 +134,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let bounds = arms.iter().map(|arm| (arm.bound.clone(), Cause::Complete(1))).collect();
         let planned = plan(context.store_as_it_is(), bounds)?;
         let axes: Vec<String> = axes.into_iter().map(|axis| axis.field).collect();
-        return answer_plan(context, context.store_as_it_is(), &planned, &axes);
+        let more = (report::left_behind_text(&not_searched, &gone), report::left_behind_value(&not_searched, &gone));
+        return answer_plan(context, context.store_as_it_is(), &planned, &axes, more);
     }
     let searched = axes::searched(&axes, &arms[0].bound);
-    let search = Search { args, context, direction, searched, not_searched };
+    let objective = sealed.attempt.settings.get("objective.metric").and_then(Value::as_str).map(str::to_owned);
+    let search = Search { args, context, direction, objective, searched, not_searched };
     match search.run(arms, gone)? {
         Some(found) => {
             context.answer(|| report::tuning_text(&found), || report::tuning_value(&found))?;

@@ -30,6 +30,17 @@ pub struct Gone {
     pub why: String,
 }
 
+/// What the best configuration and the base have learned, by their means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// The metric that tells.
+    pub metric: String,
+    /// Of the best configuration.
+    pub best: f64,
+    /// Of the base.
+    pub base: f64,
+}
+
 /// What a search found.
 #[derive(Clone, Debug)]
 pub struct Tuning {
@@ -39,6 +50,8 @@ pub struct Tuning {
     pub base: String,
     /// Which time is bounded, and by how large a share it may be above the base's.
     pub slower_at_most: Option<(String, f64)>,
+    /// What the first configuration has learned beside the base; none where neither says.
+    pub learned: Option<Learned>,
     /// What was searched, a line for each field.
     pub searched: Vec<String>,
     /// What was not searched, and why.
@@ -52,9 +65,7 @@ pub struct Tuning {
 /// What was searched and how, the configurations of the last round, and what became of the others.
 pub fn tuning_text(tuning: &Tuning) -> String {
     let mut text = format!("searched from {}: {}\n", tuning.base, tuning.searched.join("; "));
-    for line in &tuning.not_searched {
-        text.push_str(&format!("not searched: {line}\n"));
-    }
+    text.push_str(&not_searched_text(&tuning.not_searched));
     let rounds = (1..).zip(&tuning.rounds).map(|(number, round): (usize, _)| {
         [number, round.configurations, round.attempts, round.executed].map(|number| number.to_string()).to_vec()
     });
@@ -64,16 +75,53 @@ pub fn tuning_text(tuning: &Tuning) -> String {
     if let Some((time, share)) = &tuning.slower_at_most {
         text.push_str(&format!("within {}% of the base's {time}\n", significant(100.0 * share)));
     }
-    if !tuning.gone.is_empty() {
-        text.push_str("\nleft behind\n");
-        let rows = tuning.gone.iter().map(|gone| {
-            let id = gone.run.as_ref().map_or_else(|| "-".to_owned(), |(_, short)| short.clone());
-            let round = if gone.round == 0 { "-".to_owned() } else { gone.round.to_string() };
-            vec![id, changes_text(&gone.changes), round, gone.why.clone()]
-        });
-        text.push_str(&columns(&["RUN", "WITH", ">AFTER ROUND", "WHY"], rows));
+    if let Some(Learned { metric, best, base }) = &tuning.learned {
+        let change = (best - base) / base.abs();
+        let change = if change.is_finite() { format!(", {}", percent(change)) } else { String::new() };
+        let (best, base) = (significant(*best), significant(*base));
+        text.push_str(&format!("what #1 learned: {metric} {best} ({base} at the base{change})\n"));
     }
+    text.push_str(&gone_text(&tuning.gone));
     text
+}
+
+/// What is not searched, and what was left behind before the first round.
+pub fn left_behind_text(not_searched: &[String], gone: &[Gone]) -> String {
+    format!("{}{}", not_searched_text(not_searched), gone_text(gone))
+}
+
+/// The same as a document's members.
+pub fn left_behind_value(not_searched: &[String], gone: &[Gone]) -> Table {
+    table_of([("not_searched", not_searched.to_vec().into()), ("gone", gone_value(gone))])
+}
+
+fn not_searched_text(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("not searched: {line}\n")).collect()
+}
+
+fn gone_text(all: &[Gone]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let rows = all.iter().map(|gone| {
+        let id = gone.run.as_ref().map_or_else(|| "-".to_owned(), |(_, short)| short.clone());
+        let round = if gone.round == 0 { "-".to_owned() } else { gone.round.to_string() };
+        vec![id, changes_text(&gone.changes), round, gone.why.clone()]
+    });
+    format!("\nleft behind\n{}", columns(&["RUN", "WITH", ">AFTER ROUND", "WHY"], rows))
+}
+
+fn gone_value(all: &[Gone]) -> Value {
+    let gone = all.iter().map(|gone| {
+        let mut item = table_of([
+            ("changes", Value::Table(gone.changes.clone())),
+            ("round", gone.round.into()),
+            ("why", gone.why.as_str().into()),
+        ]);
+        item.extend(gone.run.as_ref().map(|(run, _)| ("run".to_owned(), run.to_string().into())));
+        Value::Table(item)
+    });
+    Value::List(gone.collect())
 }
 
 /// What differs, by the last words of the names: `batch_size 32, precision bf16`.
@@ -87,6 +135,11 @@ fn changes_text(changes: &Table) -> String {
 /// Why one went that was slower than allowed.
 pub fn too_slow(time: &str, share: f64) -> String {
     format!("{} {time}, slower than allowed", percent(share))
+}
+
+/// Why one went that does not reach what is asked for.
+pub fn too_little(metric: &str, mean: f64, least: f64) -> String {
+    format!("{metric} {}, less than {}", significant(mean), significant(least))
 }
 
 /// Why one went that was not among the better half.
@@ -104,19 +157,15 @@ pub fn tuning_value(tuning: &Tuning) -> Table {
             ("executed", round.executed.into()),
         ]))
     });
-    let gone = tuning.gone.iter().map(|gone| {
-        let mut item = table_of([
-            ("changes", Value::Table(gone.changes.clone())),
-            ("round", gone.round.into()),
-            ("why", gone.why.as_str().into()),
-        ]);
-        item.extend(gone.run.as_ref().map(|(run, _)| ("run".to_owned(), run.to_string().into())));
-        Value::Table(item)
-    });
     members.insert("rounds".to_owned(), Value::List(rounds.collect()));
-    members.insert("gone".to_owned(), Value::List(gone.collect()));
+    members.insert("gone".to_owned(), gone_value(&tuning.gone));
     members.insert("searched".to_owned(), tuning.searched.clone().into());
     members.insert("not_searched".to_owned(), tuning.not_searched.clone().into());
+    if let Some(Learned { metric, best, base }) = &tuning.learned {
+        let learned =
+            table_of([("metric", metric.as_str().into()), ("best", (*best).into()), ("base", (*base).into())]);
+        members.insert("learned".to_owned(), Value::Table(learned));
+    }
     if let Some((time, share)) = &tuning.slower_at_most {
         let bound = table_of([("time_metric", time.as_str().into()), ("share", (*share).into())]);
         members.insert("slower_at_most".to_owned(), Value::Table(bound));
@@ -132,7 +181,7 @@ pub fn searched_text(field: &str, values: &[Value], base: Option<&Value>) -> Str
     format!("{name} {} ({base} at the base)", values.join(", "))
 }
 
-/// How many configurations there would have been.
-pub fn drawn_text(drawn: usize, of: usize) -> String {
-    format!("{} of {} (--candidates takes more)", count(of - drawn, "configuration"), of)
+/// How many configurations were not drawn.
+pub fn drawn_text(left: usize) -> String {
+    format!("{} more (--candidates takes more)", count(left, "configuration"))
 }

@@ -169,6 +169,59 @@ fn a_dry_run_executes_nothing() {
 }
 
 #[test]
+fn those_are_drawn_that_can_be_executed() {
+    let sandbox = sandbox();
+    let axes = ["--axis", "batch_size=0,64,128", "--axis", "x=2,3", "--candidates", "6", "--dry-run"];
+    let args: Vec<&str> =
+        ["tune", "--model", "toy", "--metric", "cost", "--direction", "minimize"].into_iter().chain(axes).collect();
+    let document = sandbox.json(&args, 0);
+    assert_eq!(list(&document, "runs").len(), 7, "six of the eight that there are, and the base");
+    let gone = list(&document, "gone");
+    assert!(gone.len() <= 1, "once for each reason: {gone:?}");
+    // All of them: what cannot be is told, with what the three have in common.
+    let all: Vec<&str> = args.iter().map(|arg| if *arg == "6" { "9" } else { *arg }).collect();
+    let document = sandbox.json(&all, 0);
+    assert_eq!(list(&document, "runs").len(), 9);
+    let gone = list(&document, "gone");
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    assert_eq!(gone[0]["changes"].to_string(), r#"{"training.batch_size":0}"#);
+    assert!(gone[0]["why"].as_str().unwrap().ends_with("(3 configurations)"), "{gone:?}");
+    let said = sandbox.run(&all).expect(0);
+    assert!(said.contains("left behind") && said.contains("training.batch_size is 0"), "{said}");
+}
+
+#[test]
+fn what_was_learned_is_told_and_can_be_asked_for() {
+    let sandbox = Sandbox::new();
+    // The larger the batch, the cheaper; the largest learns nothing.
+    let worker = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+say "{\"event\":\"metric\",\"name\":\"cost\",\"value\":$((1000 / $1))}"
+if [ "$1" = 128 ]; then accuracy=0.5; else accuracy=0.8; fi
+say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy}"
+"#;
+    sandbox.write("worker.sh", worker);
+    sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("epochs = 1")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let search = |more: &[&str]| {
+        let plain =
+            ["tune", "--model", "toy", "--metric", "cost", "--direction", "minimize", "--axis", "batch_size=64,128"];
+        sandbox.run(&[&plain[..], more].concat())
+    };
+    let said = search(&[]).expect(0);
+    assert!(said.contains("what #1 learned: accuracy 0.5 (0.8 at the base, -37.50%)"), "{said}");
+    let said = search(&["--at-least", "accuracy=0.7"]).expect(0);
+    assert!(said.contains("what #1 learned: accuracy 0.8 (0.8 at the base, +0.00%)"), "{said}");
+    assert!(said.contains("accuracy 0.5, less than 0.7"), "{said}");
+    let said = search(&["--at-least", "accuracy=0.9"]).complaint(1);
+    assert!(
+        said.contains("no configuration that was tried has accuracy of at least 0.9, nor has the base (0.8)"),
+        "{said}"
+    );
+    assert!(search(&["--at-least", "nonsense=1"]).complaint(2).contains("--at-least: no metric `nonsense`"));
+}
+
+#[test]
 fn what_cannot_be_searched_is_said() {
     let sandbox = sandbox();
     let search = |more: &[&str]| {
@@ -182,12 +235,14 @@ fn what_cannot_be_searched_is_said() {
     assert!(axis("nonsense=1", 2).contains("--axis: unknown name `nonsense`"), "{}", axis("nonsense=1", 2));
     assert!(axis("power_limit_w=300", 2).contains("--set-hardware allows that"));
     assert!(axis("x", 2).contains("it needs values"));
+    assert!(axis("seed=1,2", 2).contains("`seed` is the run's own"), "{}", axis("seed=1,2", 2));
     assert!(axis("batch_size=32", 1).contains("there is nothing to try beside what the base has"));
     assert!(axis("batch_size=0", 1).contains("training.batch_size is 0 (it must be at least 1)"));
     let said = sandbox.run(&["tune", "--model", "none", "--metric", "cost", "--direction", "minimize"]).complaint(1);
     assert!(said.contains("no finished attempt is of model `none`"), "{said}");
     let said = sandbox.run(&["tune", "--model", "toy", "--metric", "energy", "--axis", "x=2"]).complaint(1);
     assert!(said.contains("nothing can be held against the base"), "{said}");
+    assert!(said.contains("--metric names another metric") && !said.contains("ledger rerun"), "{said}");
     // A number of steps is other work with another batch.
     sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("steps = 9")));
     sandbox.run(&["run", "m.toml"]).expect(0);

@@ -4,8 +4,8 @@ use crate::cli::failure::{Failure, exit};
 use crate::engine::{Bound, Machine, Order};
 use crate::manifest::{self, Kind, Role};
 use crate::record::{Table, Value};
-use crate::report;
-use std::collections::BTreeSet;
+use crate::report::{self, Gone};
+use std::collections::{BTreeMap, BTreeSet};
 
 const POWER: &str = "hardware.power_limit_w";
 const SM_CLOCK: &str = "hardware.sm_clock_mhz";
@@ -79,6 +79,11 @@ pub(super) fn is_of_hardware(field: &str) -> bool {
 
 /// The field that a person means: one of the base's, or one that a manifest could have.
 fn full_name(name: &str, base: &Bound) -> Result<String, Failure> {
+    if name == "seed" {
+        // By its last word it would be a field of the data.
+        let text = "--axis: `seed` is the run's own, and its values are repetitions (`seed = [1, 2]` in a manifest; `data.seed` names that of generated data)";
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let known: BTreeSet<String> = base.cell.config.keys().cloned().collect();
     let writable = manifest::fields().iter().filter(|field| field.axis && field.role == Role::Config);
     let others: BTreeSet<String> =
@@ -135,16 +140,16 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
     }
 }
 
-/// The configurations that the axes span, each as what it changes; the base is none of them. More than `most` are drawn from, always the
-/// same ones. Gives how many there were.
-pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<(Vec<Table>, usize), Failure> {
+/// The configurations that the axes span, each as what it changes; the base is none of them. Where there are more than `most`, they are in
+/// the order in which they are drawn, always the same one.
+pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<Vec<Table>, Failure> {
     /// Beyond this a search is no search.
     const MOST: usize = 100_000;
     let all = axes.iter().try_fold(1usize, |all, axis| all.checked_mul(axis.values.len() + 1));
-    let Some(all) = all.filter(|all| *all <= MOST) else {
+    if all.is_none_or(|all| all > MOST) {
         let text = format!("--axis: the axes span more than {MOST} configurations (give fewer values)");
         return Err(Failure::new(exit::USAGE, text));
-    };
+    }
     let mut found = vec![Table::new()];
     for axis in axes {
         let with = |changes: &Table, value: &Value| {
@@ -159,9 +164,33 @@ pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<(Vec<Table>, usiz
     found.remove(0);
     if found.len() > most {
         DRAW.arrange(0, &mut found);
-        found.truncate(most);
     }
-    Ok((found, all - 1))
+    Ok(found)
+}
+
+/// Configurations that cannot be runs, by the reason: how many, and what all of them change.
+#[derive(Default)]
+pub(super) struct Impossible(BTreeMap<String, (usize, Table)>);
+
+impl Impossible {
+    pub(super) fn add(&mut self, why: String, changes: Table) {
+        match self.0.get_mut(&why) {
+            Some((count, shared)) => {
+                *count += 1;
+                shared.retain(|name, value| changes.get(name) == Some(value));
+            }
+            None => drop(self.0.insert(why, (1, changes))),
+        }
+    }
+
+    /// A line for each reason.
+    pub(super) fn into_gone(self) -> Vec<Gone> {
+        let one = |(why, (count, changes)): (String, (usize, Table))| {
+            let why = if count == 1 { why } else { format!("{why} ({})", report::count(count, "configuration")) };
+            Gone { run: None, changes, round: 0, why }
+        };
+        self.0.into_iter().map(one).collect()
+    }
 }
 
 /// What was searched, a text for each axis.
@@ -180,14 +209,35 @@ mod tests {
             values: values.iter().copied().map(Value::Int).collect(),
         };
         let axes = [axis("a", &[1, 2]), axis("b", &[3])];
-        let (found, all) = candidates(&axes, 9).unwrap();
+        let found = candidates(&axes, 9).unwrap();
         let shown: Vec<String> = found.iter().map(|changes| Value::Table(changes.clone()).to_string()).collect();
         assert_eq!(shown, ["{a = 1}", "{a = 2}", "{b = 3}", "{a = 1, b = 3}", "{a = 2, b = 3}"]);
-        assert_eq!(all, 5);
-        let (drawn, all) = candidates(&axes, 2).unwrap();
-        assert_eq!((drawn.len(), all), (2, 5));
-        assert_eq!(candidates(&axes, 2).unwrap().0, drawn, "the same each time");
+        let drawn = candidates(&axes, 2).unwrap();
+        assert_eq!(drawn.len(), 5, "whoever cannot be a run is drawn in vain");
+        assert_eq!(candidates(&axes, 2).unwrap(), drawn, "the same each time");
         assert!(candidates(&vec![axis("a", &[1; 9]); 6], 2).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_a_run_is_told_once_for_each_reason() {
+        let changes = |precision: &str, batch: i64| -> Table {
+            [("precision".to_owned(), precision.into()), ("batch".to_owned(), batch.into())].into()
+        };
+        let mut impossible = Impossible::default();
+        for (precision, batch, why) in
+            [("fp16", 1, "no fp16 here"), ("fp16", 2, "no fp16 here"), ("fp32", 9, "too many")]
+        {
+            impossible.add(why.to_owned(), changes(precision, batch));
+        }
+        let told: Vec<String> = impossible
+            .into_gone()
+            .into_iter()
+            .map(|gone| format!("{}: {}", Value::Table(gone.changes), gone.why))
+            .collect();
+        assert_eq!(
+            told,
+            ["{precision = \"fp16\"}: no fp16 here (2 configurations)", "{batch = 9, precision = \"fp32\"}: too many"]
+        );
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::cli::run::{facts, shim};
 use crate::cli::selection::trials_of;
 use crate::cli::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, EngineError, Sweep, plan};
-use crate::record::{Direction, GroupId, RunId, Table, known_metric};
-use crate::report::{self, Baseline, Gone, Ranking, Round, Tuning};
+use crate::record::{Direction, GroupId, Run, RunId, Table, Why, known_metric};
+use crate::report::{self, Baseline, Gone, Learned, Ranking, Round, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A configuration that is tried.
@@ -29,6 +29,8 @@ pub(super) struct Search<'a> {
     pub(super) args: &'a Args,
     pub(super) context: &'a Context,
     pub(super) direction: Direction,
+    /// What the base's manifest wants to have best.
+    pub(super) objective: Option<String>,
     pub(super) searched: Vec<String>,
     pub(super) not_searched: Vec<String>,
 }
@@ -52,16 +54,32 @@ impl Seen {
 
     /// Why a configuration has no value that counts, or no time.
     fn why_unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> String {
+        self.unmeasured(arm, metric, time).0
+    }
+
+    /// The same, and whether another attempt may have one: what an attempt cannot read or does not tell, none does.
+    fn unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> (String, bool) {
         let found = self.of(arm.bound.run.parts.group_id());
         let trials: Vec<&Trial> = found.map(|found| found.trials).unwrap_or_default();
         let newest = trials.iter().max_by_key(|trial| (trial.attempt.started_unix_ms, trial.id));
-        let Some(newest) = newest else { return "it was not executed".to_owned() };
+        let Some(newest) = newest else { return ("it was not executed".to_owned(), true) };
         let why = |name: &str| Some((name.to_owned(), newest.measured(name, &BTreeSet::new()).err()?));
         let Some((name, left)) = why(metric).or_else(|| why(time?)) else {
-            return "no value of all its attempts counts".to_owned();
+            return ("no value of all its attempts counts".to_owned(), true);
         };
         let reason = if left.reason.is_empty() { left.why.name() } else { &left.reason };
-        format!("no `{name}` that counts: {}", reason.lines().next().unwrap_or_default())
+        let why = format!("no `{name}` that counts: {}", reason.lines().next().unwrap_or_default());
+        (why, !matches!(left.why, Why::Missing | Why::Absent))
+    }
+
+    fn mean(&self, run: &Run, metric: &str) -> Option<f64> {
+        self.of(run.parts.group_id()).and_then(|found| found.mean(metric, &BTreeSet::new()))
+    }
+
+    /// The first limit that a configuration does not reach, and what it has.
+    fn below<'a>(&self, arm: &Arm, at_least: &'a [(String, f64)]) -> Option<(&'a str, f64, Option<f64>)> {
+        let of = |(metric, least): &'a (String, f64)| (metric.as_str(), *least, self.mean(&arm.bound.run, metric));
+        at_least.iter().map(of).find(|(_, least, mean)| mean.is_none_or(|mean| mean < *least))
     }
 
     /// Whether it has failed, and never finished: it would fail again.
@@ -91,6 +109,7 @@ impl Search<'_> {
             rounds.push(Round { configurations: arms.len(), attempts, executed });
             let seen = self.seen(&arms)?;
             let base = self.standing_of_base(&seen, &arms[0], &mut time)?;
+            self.leave_short(&seen, &mut arms, &mut gone, number + 1)?;
             let bound = self
                 .args
                 .slower_at_most
@@ -114,6 +133,25 @@ impl Search<'_> {
                 return self.answer(&arms, rounds, gone, time).map(Some);
             }
         }
+    }
+
+    /// Leaves those behind that do not reach what is asked for. The base stays: others are held against it.
+    fn leave_short(&self, seen: &Seen, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
+        let mut kept = Vec::new();
+        for (at, arm) in std::mem::take(arms).into_iter().enumerate() {
+            match seen.below(&arm, &self.args.at_least).filter(|_| at > 0) {
+                Some((metric, least, mean)) => {
+                    let why = match mean {
+                        Some(mean) => report::too_little(metric, mean, least),
+                        None => seen.why_unmeasured(&arm, metric, None),
+                    };
+                    gone.push(self.gone(&arm, round, why)?);
+                }
+                None => kept.push(arm),
+            }
+        }
+        *arms = kept;
+        Ok(())
     }
 
     /// A base that was executed and has no value that counts is not executed again by the first round: nothing could be held against it.
@@ -211,14 +249,15 @@ impl Search<'_> {
         *time = time.or_else(|| TIMES.into_iter().find(|time| of(time)));
         let standing = seen.standing(base, &self.args.metric, *time);
         if standing.values.is_empty() {
-            let why = seen.why_unmeasured(base, &self.args.metric, *time);
+            let (why, may_change) = seen.unmeasured(base, &self.args.metric, *time);
             let id = base.bound.run.id.0.prefix(8);
-            return Err(Failure::new(
-                exit::NO,
-                format!(
-                    "nothing can be held against the base, run `{id}`: {why} (`ledger rerun {id}` makes another attempt of it)"
-                ),
-            ));
+            let fix = if may_change {
+                format!("`ledger rerun {id}` makes another attempt of it")
+            } else {
+                "another attempt here has none either: --metric names another metric".to_owned()
+            };
+            let text = format!("nothing can be held against the base, run `{id}`: {why} ({fix})");
+            return Err(Failure::new(exit::NO, text));
         }
         if self.args.slower_at_most.is_some() && standing.time.is_none() {
             let id = base.bound.run.id.0.prefix(8);
@@ -246,12 +285,21 @@ impl Search<'_> {
         let (metric, nothing) = (&self.args.metric, BTreeSet::new());
         let seen = self.seen(arms)?;
         let of = |arm: &Arm| seen.of(arm.bound.run.parts.group_id());
-        let contenders = arms.iter().filter_map(|arm| of(arm)?.contender(metric, &nothing)).collect();
+        let short = seen.below(&arms[0], &self.args.at_least);
+        let enough = arms.iter().skip(usize::from(short.is_some()));
+        let contenders = enough.filter_map(|arm| of(arm)?.contender(metric, &nothing)).collect();
         let places = place(contenders, self.direction, usize::MAX, None);
         let base = &arms[0].bound.run;
-        let mean = |run: &crate::record::Run, metric: &str| {
-            seen.of(run.parts.group_id()).and_then(|found| found.mean(metric, &nothing))
-        };
+        if let Some((name, least, mean)) = short.filter(|_| places.is_empty()) {
+            let mean = mean.map_or_else(|| "none".to_owned(), report::significant);
+            let text = format!(
+                "--at-least: no configuration that was tried has {name} of at least {}, nor has the base ({mean})",
+                report::significant(least)
+            );
+            return Err(Failure::new(exit::NO, text));
+        }
+        let mean = |run: &Run, metric: &str| seen.mean(run, metric);
+        let learned = places.first().and_then(|first| self.learned(&seen, &first.contender.run, base));
         let baseline = places.first().map(|first| {
             let own = &first.contender.run;
             let is_first = own.parts.group_id() == base.parts.group_id();
@@ -284,7 +332,10 @@ impl Search<'_> {
             ids,
             counted,
             left_out,
-            unmet: Vec::new(),
+            unmet: short
+                .map(|(name, least, _)| (format!("{name} of at least {}", report::significant(least)), 1))
+                .into_iter()
+                .collect(),
             tolerance: None,
             baseline,
         };
@@ -292,10 +343,23 @@ impl Search<'_> {
             ranking,
             base: base_id,
             slower_at_most: time.map(str::to_owned).zip(self.args.slower_at_most),
+            learned,
             searched: std::mem::take(&mut self.searched),
             not_searched: std::mem::take(&mut self.not_searched),
             rounds,
             gone,
+        })
+    }
+
+    /// What two runs have learned: by the base's objective, else by what models are usually judged by.
+    fn learned(&self, seen: &Seen, best: &Run, base: &Run) -> Option<Learned> {
+        const USUAL: [&str; 5] = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss"];
+        let is_other =
+            |name: &&str| *name != self.args.metric && known_metric(name).is_none_or(|known| !known.is_measured());
+        let names = self.objective.as_deref().into_iter().chain(USUAL).filter(is_other);
+        names.into_iter().find_map(|name| {
+            let (best, base) = (seen.mean(best, name)?, seen.mean(base, name)?);
+            Some(Learned { metric: name.to_owned(), best, base })
         })
     }
 }
