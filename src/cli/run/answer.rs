@@ -8,12 +8,19 @@ use crate::manifest::{Manifest, Objective};
 use crate::record::{Attempt, Direction, LeftOut, Table, Value, Why, known_metric};
 use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};
 use crate::store::{Reader, Store, StoreError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the ledger holds of a run.
+struct OfRun {
+    /// Its newest finished attempt, or its newest if none finished.
+    newest: Option<Trial>,
+    /// For each metric that may say which run is best: its values together, and which attempts do not count in it.
+    judged: Vec<(Option<analysis::Summary>, BTreeMap<LeftOut, u64>)>,
+}
 
 /// What the ledger holds of the runs of a sweep.
 struct Held {
-    /// All attempts of each run.
-    trials: Vec<Vec<Trial>>,
+    runs: Vec<OfRun>,
     /// What the repetitions of a run that asks for an interval have come to.
     repetitions: Vec<Repetition>,
     canary: Option<Canary>,
@@ -28,16 +35,16 @@ pub(super) fn answer(
     report: &SweepReport,
 ) -> Result<(), Failure> {
     let ids = short_ids(store, planned)?;
-    let held = store.read(|reader| held(reader, planned, &ids))?;
-    let newest: Vec<Option<&Trial>> = held.trials.iter().map(|trials| newest(trials)).collect();
+    let deciding = deciding(manifests.iter().find_map(|manifest| manifest.objective.as_ref()));
+    let held = store.read(|reader| held(reader, planned, &ids, &deciding))?;
+    let newest: Vec<Option<&Trial>> = held.runs.iter().map(|run| run.newest.as_ref()).collect();
     let summaries: Vec<Summary<'_>> = planned
         .iter()
         .zip(&ids)
         .zip(&newest)
         .map(|((planned, id), newest)| (id.clone(), &planned.bound.cell, newest.map(|trial| &trial.attempt)))
         .collect();
-    let objective = manifests.iter().find_map(|manifest| manifest.objective.as_ref());
-    let best = best_of_each(planned, &held.trials, objective);
+    let best = best_of_each(planned, &held.runs, &deciding);
     let text = || {
         let mut text = report::summary_text(&summaries, axes);
         text.push_str(&repetitions_text(&held.repetitions));
@@ -79,9 +86,21 @@ pub(super) fn answer(
     Ok(())
 }
 
-fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held, StoreError> {
-    let hidden = reader.hidden()?;
-    let (mut all, mut repetitions) = (Vec::new(), Vec::new());
+/// The metrics by which a run may be the best of its model, and which way they are better: the objective, else accuracy, else loss.
+fn deciding(objective: Option<&Objective>) -> Vec<(String, Direction)> {
+    let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
+    let known = |name: &str| known_metric(name).map(|metric| (name.to_owned(), metric.direction));
+    stated.into_iter().chain(["accuracy", "loss"].into_iter().filter_map(known)).collect()
+}
+
+fn held(
+    reader: &Reader<'_>,
+    planned: &[Planned],
+    ids: &[String],
+    deciding: &[(String, Direction)],
+) -> Result<Held, StoreError> {
+    let (hidden, nothing) = (reader.hidden()?, BTreeSet::new());
+    let (mut runs, mut repetitions) = (Vec::new(), Vec::new());
     for (planned, id) in planned.iter().zip(ids) {
         let run = &planned.bound.run;
         let mut trials = Vec::new();
@@ -90,6 +109,12 @@ fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held
             let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
             trials.push(Trial { id, run: run.clone(), attempt, is_hidden });
         }
+        let judge = |(metric, _): &(String, Direction)| {
+            let values = configurations(&trials, &[]).pop().map(|one| one.values(metric, &nothing)).unwrap_or_default();
+            (analysis::Summary::of(&values), count_left_out(&trials, metric, &nothing).1)
+        };
+        let judged = deciding.iter().map(judge).collect();
+        runs.push(OfRun { newest: newest(trials), judged });
         if let Some(until) = Until::of(&planned.bound) {
             let standing = until.standing(reader, &planned.bound)?;
             repetitions.push(Repetition {
@@ -104,17 +129,14 @@ fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held
                 left_out: standing.left_out,
             });
         }
-        all.push(trials);
     }
     let canary = planned.first().map(|first| Canary::look(reader, &first.bound)).transpose()?.flatten();
-    Ok(Held { trials: all, repetitions, canary })
+    Ok(Held { runs, repetitions, canary })
 }
 
-/// The newest finished attempt, or the newest if none finished.
-fn newest(trials: &[Trial]) -> Option<&Trial> {
-    trials
-        .iter()
-        .max_by_key(|trial| (trial.attempt.outcome.name() == "finished", trial.attempt.started_unix_ms, trial.id))
+fn newest(trials: Vec<Trial>) -> Option<Trial> {
+    let finished = |trial: &Trial| trial.attempt.outcome.name() == "finished";
+    trials.into_iter().max_by_key(|trial| (finished(trial), trial.attempt.started_unix_ms, trial.id))
 }
 
 /// What the canary's attempts say, in a line.
@@ -172,44 +194,33 @@ struct Best {
     found: Result<(usize, analysis::Summary), (u64, String)>,
 }
 
-/// For each model the best run by the objective, else by accuracy, else by loss: by the mean over those of its attempts that count, as
-/// `ledger best` has it.
-fn best_of_each(planned: &[Planned], held: &[Vec<Trial>], objective: Option<&Objective>) -> Vec<Best> {
+/// For each model the best run by the first of the metrics that any of its attempts has: by the mean over those that count, as `ledger best`
+/// has it.
+fn best_of_each(planned: &[Planned], runs: &[OfRun], deciding: &[(String, Direction)]) -> Vec<Best> {
     let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
-    let nothing = BTreeSet::new();
     let mut found = Vec::new();
     for model in models {
-        let own: Vec<(usize, &Vec<Trial>)> =
-            held.iter().enumerate().filter(|(at, _)| planned[*at].bound.run.model() == model).collect();
-        let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
-        let usual = ["accuracy", "loss"]
-            .into_iter()
-            .filter_map(|name| known_metric(name).map(|metric| (name.to_owned(), metric.direction)));
-        for (metric, direction) in stated.into_iter().chain(usual) {
-            let mean = |(at, trials): &(usize, &Vec<Trial>)| {
-                let one = configurations(trials.iter(), &[]).pop()?;
-                Some((*at, analysis::Summary::of(&one.values(&metric, &nothing))?))
-            };
-            let best = own.iter().filter_map(mean).reduce(|best, next| {
+        let own = || runs.iter().enumerate().filter(|(at, _)| planned[*at].bound.run.model() == model);
+        let by = |nth: usize, direction: Direction| {
+            let means = own().filter_map(|(at, run)| Some((at, run.judged[nth].0?)));
+            means.reduce(|best, next| {
                 let better = match direction {
                     Direction::Minimize => next.1.mean < best.1.mean,
                     Direction::Maximize => next.1.mean > best.1.mean,
                 };
                 if better { next } else { best }
-            });
-            let tainted = || {
-                let left_out = own.iter().flat_map(|(_, trials)| count_left_out(trials, &metric, &nothing).1);
-                let all: Vec<(LeftOut, u64)> = left_out.filter(|(left, _)| left.why == Why::Tainted).collect();
-                let (first, _) = all.first()?;
-                Some((all.iter().map(|(_, count)| count).sum(), first.reason.clone()))
-            };
+            })
+        };
+        let tainted = |nth: usize| {
+            let all = || own().flat_map(|(_, run)| &run.judged[nth].1).filter(|(left, _)| left.why == Why::Tainted);
+            let (first, _) = all().next()?;
+            Some((all().map(|(_, count)| count).sum(), first.reason.clone()))
+        };
+        for (nth, (metric, direction)) in deciding.iter().enumerate() {
             // Another metric would hide that nothing is known of this one.
-            let best = match best {
-                Some(best) => Some(Ok(best)),
-                None => tainted().map(Err),
-            };
+            let best = by(nth, *direction).map(Ok).or_else(|| tainted(nth).map(Err));
             if let Some(best) = best {
-                found.push(Best { model: model.to_owned(), metric, found: best });
+                found.push(Best { model: model.to_owned(), metric: metric.clone(), found: best });
                 break;
             }
         }
