@@ -236,7 +236,7 @@ mod tests {
             .collect();
         assert_eq!(
             told,
-            ["{precision = \"fp16\"}: no fp16 here (2 configurations)", "{batch = 9, precision = \"fp32\"}: too many"]
+            ["{precision = fp16}: no fp16 here (2 configurations)", "{batch = 9, precision = fp32}: too many"]
         );
     }
 
