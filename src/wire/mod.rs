@@ -5,6 +5,7 @@
 //! or allocate more than its size allows.
 
 mod brief;
+mod choice;
 mod chunk;
 mod entry;
 mod event;
@@ -16,6 +17,7 @@ mod source;
 mod v1;
 
 pub use brief::{Known, Place, Shape, Wanted, decode_shape, decode_values, encode_brief};
+pub use choice::{Choice, parse_choice};
 pub use chunk::{ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory};
 pub use entry::{decode_entry, encode_entry};
 pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, write_event};

@@ -6,6 +6,7 @@
 use super::{KernelCache, KernelCacheError, io_error};
 use crate::host::files;
 use crate::record::{Run, Table, Value};
+use crate::wire::{Choice, parse_choice};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,13 +96,8 @@ impl Drop for Pinning {
 
 /// The kernel that won, and for what, of a line of the runtime's record.
 fn choice(line: &str) -> String {
-    let Ok(record) = serde_json::from_str::<serde_json::Value>(line) else { return line.chars().take(80).collect() };
-    let index = &record["fastest_index"];
-    let mut outcomes = record["results"].as_array().into_iter().flatten().map(|result| &result["outcome"]["Ok"]);
-    let winner = outcomes.find(|outcome| !index.is_null() && outcome["index"] == *index);
-    let name = winner.and_then(|winner| winner["name"].as_str()).unwrap_or("a kernel");
-    let key: String = record["key"].to_string().chars().take(120).collect();
-    format!("{name} for {key}")
+    let shown = |text: &str| text.chars().take(120).collect::<String>();
+    parse_choice(line).map_or_else(|| shown(line), |Choice { kernel, key }| format!("{kernel} for {}", shown(&key)))
 }
 
 /// The choices that a deterministic run was recorded with are not those that it would be executed with.
