@@ -1,11 +1,12 @@
 //! What is asked of Slurm: flags, the manifest's `[slurm]` and the profile of a site.
 
 use super::failure::{Failure, exit};
+use super::run::directory;
 use crate::cluster::Request;
 use crate::host::environment;
 use crate::manifest::{self, Manifest};
 use crate::record::{Cell, Table, Value};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The keys of `[slurm]` that flags give.
 #[derive(Debug, clap::Args)]
@@ -69,10 +70,13 @@ pub(super) struct SlurmArgs {
 }
 
 impl SlurmArgs {
-    /// The cell in the image that the flag names, if it does; the flag's path starts where one stands.
-    pub(super) fn contained(&self, cell: &Cell) -> Cell {
+    /// The cell in the image that the flag names, if it does, else in its own, else in that of the site; the flag's path starts where one
+    /// stands.
+    pub(super) fn contained(&self, cell: &Cell, request: &Request) -> Cell {
         let mut cell = cell.clone();
-        if let Some(image) = &self.container {
+        let is_bare = matches!(cell.text("container.image"), None | Some("host"));
+        let usual = request.container.as_ref().filter(|_| is_bare);
+        if let Some(image) = self.container.as_ref().or(usual) {
             let is_path = image.as_os_str() != "host" && !image.display().to_string().contains("://");
             let absolute = if is_path { std::path::absolute(image).ok() } else { None };
             let image = absolute.as_ref().unwrap_or(image).display().to_string();
@@ -108,18 +112,47 @@ impl SlurmArgs {
     }
 }
 
+/// A table whose paths are whole: `~` is the home folder, and others start in `base`.
+fn anchored(table: &Table, base: &Path) -> Result<Table, Failure> {
+    let mut table = table.clone();
+    for (key, may_be_name) in manifest::SLURM_PATHS {
+        let Some(text) = table.get(key).and_then(Value::as_str) else { continue };
+        let is_word =
+            may_be_name && !text.contains('/') || key == "container" && (text == "host" || text.contains("://"));
+        if is_word && !text.starts_with('~') {
+            continue;
+        }
+        let path = match text.strip_prefix('~') {
+            None => base.join(text),
+            Some(rest) => {
+                let home = environment::var("HOME").filter(|_| rest.is_empty() || rest.starts_with('/'));
+                let home = home.map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
+                    let said = format!("slurm.{key} is `{text}`, and where that is is not known (give the full path)");
+                    Failure::new(exit::USAGE, said)
+                })?;
+                home.join(rest.trim_start_matches('/'))
+            }
+        };
+        let path = std::path::absolute(&path).unwrap_or(path).display().to_string();
+        table.insert(key.to_owned(), path.into());
+    }
+    Ok(table)
+}
+
 /// What is asked for, from flags, manifest and site.
 pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, Failure> {
     let flags = args.table();
-    let own = &manifest.slurm;
+    let own = &anchored(&manifest.slurm, &directory(manifest))?;
     let site = flags.get("site").or_else(|| own.get("site")).and_then(Value::as_str);
     let profile = match site {
         None => Table::new(),
         Some(name) => {
             let path = environment::site_profile(name)
                 .ok_or_else(|| Failure::new(exit::USAGE, "there is no HOME to look for the site's profile in"))?;
-            manifest::load_site(&path)?
+            anchored(&manifest::load_site(&path)?, Path::new("/"))?
         }
     };
-    Request::merged(&[&flags, own, &profile]).map_err(|error| Failure::new(exit::USAGE, error))
+    let request = Request::merged(&[&flags, own, &profile]);
+    let checked = request.and_then(|request| request.check_time().map(|()| request));
+    checked.map_err(|error| Failure::new(exit::USAGE, error))
 }

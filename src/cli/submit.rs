@@ -1,5 +1,8 @@
 //! `ledger submit`
 
+mod resume;
+
+use self::resume::resume_one;
 use super::cluster::{PATIENCE, ask, bring, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
@@ -11,12 +14,12 @@ use super::trainer::trainer;
 use super::watch::Interruption;
 use crate::cluster::{
     Draft, Drafted, Folder, Limits, Member, ProgramText, Request, Slurm, Spool, Standing, State, Submitted, cover,
-    draft, place, resume, stand, under_way,
+    draft, place, under_way,
 };
-use crate::engine::{Cause, Expected, Machine, Stop, anchor};
+use crate::engine::{Cause, Expected, KeptCalibration, Machine, Stop, anchor};
 use crate::host::{clock, git};
 use crate::manifest::{self, Manifest};
-use crate::record::{SourceText, Value};
+use crate::record::SourceText;
 use crate::report::{self, count, table_of, when};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["repeat", "only", "SlurmArgs"])]
     resume: Option<String>,
 
-    /// Print the scripts and the cells, and submit nothing
+    /// Print the scripts and the cells, or with --resume the tasks, and submit nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -124,7 +127,12 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         }
         Failure::new(exit::USAGE, error)
     })?;
-    let jobs = if args.dry_run { Vec::new() } else { place(&drafted, &read_file(path)?, &folder, Slurm)? };
+    let jobs = if args.dry_run {
+        Vec::new()
+    } else {
+        hand_on_calibrations(context, &folder);
+        place(&drafted, &read_file(path)?, &folder, Slurm)?
+    };
     answer(context, &chosen, Some((&drafted, &folder)), &jobs)?;
     if args.wait && !args.dry_run { wait(context, &folder) } else { Ok(exit::YES) }
 }
@@ -162,7 +170,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
     let mut seen = BTreeSet::new();
     let mut cells = Vec::new();
     for cell in &manifest.cells {
-        let anchored = anchor(&args.slurm.contained(cell), manifest);
+        let anchored = anchor(&args.slurm.contained(cell, request), manifest);
         let expected = Expected::of(&anchored, manifest.program.as_ref(), trainer.as_ref(), &machine)?;
         let gpus = request.gpus_of(&anchored).map_err(|error| Failure::new(exit::USAGE, error))?;
         if seen.insert(expected.id()) {
@@ -253,44 +261,24 @@ fn answer(
             members
         },
     )?;
-    if chosen.sealed > 0 {
-        say(&format!("{} sealed before and not submitted", count(chosen.sealed, "cell")));
-    }
-    if chosen.under_way > 0 {
-        say(&format!("{} under way in an earlier submission", count(chosen.under_way, "cell")));
-    }
+    tell_left_out(chosen.sealed, chosen.under_way, "an earlier");
     Ok(())
 }
 
-fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u8, Failure> {
-    let spool = spool(context, None);
-    let folder = match text {
-        "" => spool.all()?.pop().ok_or_else(|| Failure::new(exit::NO, "nothing was submitted from this ledger"))?,
-        text => spool.find(text)?,
-    };
-    let Some(tasks) = ask(std::slice::from_ref(&folder))? else {
-        return Err(Failure::new(exit::SCHEDULER, "what is to be resumed is not known without Slurm"));
-    };
-    if args.dry_run {
-        let standing = stand(&folder, Some(&tasks))?;
-        return status::answer_one(context, &folder, &standing);
+fn tell_left_out(sealed: usize, under_way: usize, which: &str) {
+    if sealed > 0 {
+        say(&format!("{} sealed before and not submitted", count(sealed, "cell")));
     }
-    context.store();
-    let (_, standing) = bring(context, &folder, Some(&tasks), PATIENCE)?;
-    folder.close(false)?;
-    let jobs = resume(&standing, &folder, Slurm)?;
-    let lines: Vec<(String, usize)> =
-        jobs.iter().map(|submitted| (submitted.job.clone(), submitted.tasks.len())).collect();
-    context.answer(
-        || report::resume_text(&folder.name(), &lines),
-        || {
-            let jobs = lines
-                .iter()
-                .map(|(job, tasks)| Value::Table(table_of([("job", job.as_str().into()), ("tasks", (*tasks).into())])));
-            table_of([("submission", folder.name().into()), ("jobs", Value::List(jobs.collect()))])
-        },
-    )?;
-    if args.wait { wait(context, &folder) } else { Ok(exit::YES) }
+    if under_way > 0 {
+        say(&format!("{} under way in {which} submission", count(under_way, "cell")));
+    }
+}
+
+/// The nodes' tasks have ledgers of their own, and would find no calibration of their GPUs' sensors in them.
+fn hand_on_calibrations(context: &Context, folder: &Folder) {
+    if let Err(error) = KeptCalibration::hand_on(context.store_as_it_is().dir(), folder.dir()) {
+        say(&format!("warning: the tasks find no calibration, and tell energies with wider intervals: {error}"));
+    }
 }
 
 /// Brings home what comes until nothing more is to come. Ctrl-C ends the waiting, and nothing else.

@@ -3,6 +3,9 @@
 //! Executes the cells of one task of an array, one after the other, in a ledger of its own on the node's scratch space. What comes
 //! of them goes into the submission's folder; the ledger that it was submitted from is never opened.
 
+mod scratch;
+
+use self::scratch::Scratch;
 use super::context::{self, say};
 use super::failure::{Failure, exit};
 use super::run::{facts, shim};
@@ -11,7 +14,7 @@ use super::watch::{Interruption, Watcher};
 use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
 use crate::engine::{self, Bound, Cause, EngineError, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
 use crate::host::signals::Forewarning;
-use crate::host::{clock, environment, files, slurm};
+use crate::host::{clock, slurm};
 use crate::manifest::Program;
 use crate::record::{Digest, EventKind, RunId, Table, Value};
 use crate::store::Store;
@@ -47,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let folder = Folder::at(&args.folder);
     let number = place.task.unwrap_or(0);
     let task = folder.task(args.array, number)?;
-    let scratch = Scratch::make(&place)?;
+    let scratch = Scratch::make(&place, &folder)?;
     let note = Note {
         array: args.array,
         task: number,
@@ -71,39 +74,11 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let code = result?;
     written?;
     if code == exit::LEDGER {
-        say(&format!("`{}` is kept for what could not be brought home", scratch.dir.display()));
+        scratch.keep();
     } else {
         scratch.remove();
     }
     Ok(code)
-}
-
-/// A ledger of the task's own.
-struct Scratch {
-    dir: PathBuf,
-    store: Store,
-}
-
-impl Scratch {
-    fn make(place: &slurm::Place) -> Result<Self, Failure> {
-        let root = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
-        // Two clusters may share a host, and number their jobs alike.
-        let nonce = files::random_nonce().map_err(|error| Failure::new(exit::LEDGER, error))?.to_string();
-        let dir = root.join(format!("ledger-{}-{}-{nonce:.8}", place.job, place.restarts));
-        files::private_folder(&dir).map_err(|error| {
-            Failure::new(
-                exit::LEDGER,
-                format!("cannot make `{}` (slurm.scratch names another): {error}", dir.display()),
-            )
-        })?;
-        Ok(Self { store: Store::at(&dir), dir })
-    }
-
-    fn remove(self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            say(&format!("warning: `{}` is left behind: {error}", self.dir.display()));
-        }
-    }
 }
 
 /// What tells the task to stop: Slurm's forewarning, or its signal to end.

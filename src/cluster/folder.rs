@@ -6,6 +6,7 @@
 //! array-N.sh                 the script of each array
 //! tasks/ARRAY-TASK.json      the cells of each task, in full
 //! jobs/JOB.json              what Slurm called it, a file for each time that something was submitted
+//! calibrations/              what the ledger knows of GPUs' sensors, for the tasks' ledgers
 //! logs/JOB_TASK.log          what a task printed
 //! notes/ARRAY-TASK.JOB.RESTARTS.json   how far it is
 //! journals/                  copies of the journals of attempts that live on nodes
@@ -130,6 +131,14 @@ impl Folder {
     /// Whether all has come home, and nothing more is to come.
     pub fn is_closed(&self) -> bool {
         self.dir.join(CLOSED).exists()
+    }
+
+    /// Whether something lies there that no `collect` has taken yet.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn has_arrivals(&self) -> Result<bool, ClusterError> {
+        Ok(!self.packs()?.is_empty() || !names(&self.journals())?.is_empty())
     }
 
     /// Says that nothing more is to come, or that there is again.

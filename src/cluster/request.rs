@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 /// Seconds before the time limit in which a task is told to stop, where nobody says another number.
 const GRACE_S: u32 = 120;
+/// And at most this part of the time limit: a short one would be over at once.
+const GRACE_SHARE: u64 = 4;
 
 /// What cannot be asked of Slurm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +28,18 @@ pub enum RequestError {
         wanted: u32,
         /// Of a task.
         given: u32,
+    },
+    /// Tasks would be told to stop when they begin.
+    #[error(
+        "slurm.time is `{time}`, {time_s} seconds, but slurm.grace_s is {grace_s}: each task would be told to stop at once (give it more time, or a smaller grace_s)"
+    )]
+    NoTime {
+        /// The time limit as it was given.
+        time: String,
+        /// In seconds.
+        time_s: u64,
+        /// Seconds before it.
+        grace_s: u32,
     },
     /// A path of the submission would be read as a pattern.
     #[error("the folder `{}` cannot be named to sbatch (slurm.spool names another, of letters, digits and /._-+@,:=~)", .0.display())]
@@ -71,6 +85,10 @@ pub struct Request {
     pub options: Vec<String>,
     /// The folder on the node.
     pub scratch: Option<String>,
+    /// The image of cells that would run on the host.
+    pub container: Option<PathBuf>,
+    /// What starts an image on the nodes.
+    pub container_command: Option<String>,
     /// The folder that all hosts share.
     pub spool: Option<PathBuf>,
     /// This program on the nodes.
@@ -91,6 +109,9 @@ impl Request {
         }
         let text = |key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
         let number = |key: &str| table.get(key).and_then(Value::as_int).and_then(|number| u32::try_from(number).ok());
+        let time_s = table.get("time").and_then(Value::as_str).and_then(seconds);
+        let usual_grace_s =
+            time_s.and_then(|time_s| u32::try_from(time_s / GRACE_SHARE).ok()).unwrap_or(GRACE_S).min(GRACE_S);
         let list = |key: &str| match table.get(key) {
             Some(Value::List(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
             _ => Vec::new(),
@@ -108,12 +129,14 @@ impl Request {
             memory: text("memory"),
             array_limit: number("array_limit"),
             cells_per_task: number("cells_per_task"),
-            grace_s: number("grace_s").unwrap_or(GRACE_S),
+            grace_s: number("grace_s").unwrap_or(usual_grace_s),
             requeue: table.get("requeue").and_then(Value::as_bool).unwrap_or(true),
             modules: list("modules"),
             setup: list("setup"),
             options: list("options"),
             scratch: text("scratch"),
+            container: text("container").map(PathBuf::from),
+            container_command: text("container_command"),
             spool: text("spool").map(PathBuf::from),
             ledger: text("ledger").map(PathBuf::from),
             table,
@@ -153,11 +176,25 @@ impl Request {
             return refuse("setup", line, "leave out the zero byte");
         }
         if let Some(scratch) = &self.scratch
-            && !scratch.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-@,:= ${}".contains(c))
+            && (!scratch.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-@,:= ${}".contains(c))
+                || !scratch.starts_with(['/', '$']))
         {
-            return refuse("scratch", scratch, "it is a path, in which variables such as $USER may stand");
+            return refuse("scratch", scratch, "it is a path from `/`, in which variables such as $USER may stand");
         }
         Ok(())
+    }
+
+    /// Whether a task has time to execute anything before it is told to stop.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn check_time(&self) -> Result<(), RequestError> {
+        match self.time.as_deref().map(|time| (time, seconds(time))) {
+            Some((time, Some(time_s))) if time_s <= u64::from(self.grace_s) => {
+                Err(RequestError::NoTime { time: time.to_owned(), time_s, grace_s: self.grace_s })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The values as they were given, by key.
@@ -191,6 +228,31 @@ impl Request {
         let gpus = format!("{}x{gpus}", or_any(&self.gpu_type));
         format!("{cluster}/{}/{}/{gpus}", or_any(&self.partition), or_any(&self.constraint))
     }
+}
+
+/// A time limit as sbatch reads it: `MINUTES[:SECONDS]`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS[:MINUTES[:SECONDS]]`. None of other words, and
+/// of 0, which is no limit.
+fn seconds(time: &str) -> Option<u64> {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let parts = |text: &str| text.split(':').map(number).collect::<Option<Vec<u64>>>();
+    let (days, [hours, minutes, seconds]) = match time.split_once('-') {
+        Some((days, rest)) => {
+            let parts = parts(rest)?;
+            let at = |place: usize| parts.get(place).copied().unwrap_or(0);
+            (number(days)?, (parts.len() < 4).then(|| [at(0), at(1), at(2)])?)
+        }
+        None => match parts(time)?.as_slice() {
+            [minutes] => (0, [0, *minutes, 0]),
+            [minutes, seconds] => (0, [0, *minutes, *seconds]),
+            [hours, minutes, seconds] => (0, [*hours, *minutes, *seconds]),
+            _ => return None,
+        },
+    };
+    let terms = [(days, 86_400), (hours, 3_600), (minutes, 60), (seconds, 1)];
+    terms
+        .into_iter()
+        .try_fold(0_u64, |sum, (count, each)| sum.checked_add(count.checked_mul(each)?))
+        .filter(|sum| *sum > 0)
 }
 
 /// Whether an option of sbatch is `--clusters`, also as short as sbatch still knows it.
@@ -233,6 +295,7 @@ mod tests {
             ("options", vec!["--clusters=other"].into()),
             ("options", vec!["--cluster other"].into()),
             ("scratch", "$(rm -r x)".into()),
+            ("scratch", "here".into()),
         ] {
             let error = request(&table_of([(key, value.clone())])).unwrap_err();
             assert!(matches!(&error, RequestError::Unreadable { key: found, .. } if found == key), "{key} {value}");
@@ -241,6 +304,42 @@ mod tests {
             request(&table_of([(key, value.into())])).unwrap();
         }
         request(&table_of([("options", vec!["--cluster-constraint=a"].into())])).unwrap();
+    }
+
+    #[test]
+    fn a_task_is_left_time_before_it_is_told_to_stop() {
+        let limits = [
+            ("1", Some(60)),
+            ("2:30", Some(150)),
+            ("1:00:05", Some(3_605)),
+            ("1-12", Some(129_600)),
+            ("2-3:04", Some(183_840)),
+            ("0-0:0:9", Some(9)),
+            ("UNLIMITED", None),
+            ("0", None),
+            ("1:2:3:4", None),
+            ("1-2:3:4:5", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615-0", None),
+        ];
+        for (time, expected) in limits {
+            assert_eq!(seconds(time), expected, "{time}");
+        }
+        let of = |time: &str, grace_s: Option<i64>| {
+            let mut table = table_of([("time", time.into())]);
+            table.extend(grace_s.map(|grace_s| ("grace_s".to_owned(), grace_s.into())));
+            request(&table).unwrap()
+        };
+        for (time, grace_s) in [("1", 15), ("4", 60), ("8", 120), ("1-0", 120), ("UNLIMITED", 120)] {
+            let request = of(time, None);
+            assert_eq!((request.grace_s, request.check_time()), (grace_s, Ok(())), "{time}");
+        }
+        assert_eq!(of("2", Some(119)).check_time(), Ok(()));
+        let said = of("2", Some(120)).check_time().unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "slurm.time is `2`, 120 seconds, but slurm.grace_s is 120: each task would be told to stop at once (give it more time, or a smaller grace_s)"
+        );
     }
 
     #[test]

@@ -109,6 +109,9 @@ impl Script<'_> {
         for text in &request.setup {
             line(out, format_args!("{text}"));
         }
+        if let Some(command) = &request.container_command {
+            line(out, format_args!("export LEDGER_CONTAINER_COMMAND={}", quoted(command)));
+        }
         let scratch = request.scratch.as_deref().unwrap_or("${SLURM_TMPDIR:-${TMPDIR:-/tmp}}");
         line(out, format_args!("export LEDGER_SCRATCH=\"{scratch}\"\n"));
     }
@@ -175,6 +178,7 @@ mod tests {
             ("modules", vec!["singularity", "cuda/12.2.2"].into()),
             ("setup", vec!["ulimit -l unlimited"].into()),
             ("options", vec!["--exclusive"].into()),
+            ("container_command", "/opt/apptainer/bin/apptainer".into()),
             ("scratch", "/local/$USER".into()),
         ]);
         let expected = r#"#!/bin/bash
@@ -199,6 +203,7 @@ mod tests {
 type module > /dev/null 2>&1 || { path=$PATH; source /etc/profile; PATH=$path:$PATH; }
 module load singularity cuda/12.2.2 || exit 1
 ulimit -l unlimited
+export LEDGER_CONTAINER_COMMAND=/opt/apptainer/bin/apptainer
 export LEDGER_SCRATCH="/local/$USER"
 
 trap 'kill -USR1 "$task"' USR1

@@ -3,7 +3,7 @@
 use super::fields::text_of;
 use super::folder::{DIGITS, PARTS, names};
 use super::{ClusterError, Folder, io_error};
-use crate::host::files;
+use crate::host::{files, owner};
 use crate::record::{Digest, Part, Run};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,11 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Of the ledger in that folder; new ones are made in `slurm/` within it, or elsewhere.
+    /// Of the ledger in that folder; new ones are made in `slurm/` within it, or in a folder of this ledger's elsewhere: several
+    /// ledgers may name the same place, and none of them may bring home what another one submitted.
     pub fn of(ledger: &Path, elsewhere: Option<&Path>) -> Self {
         let home = ledger.join("slurm");
-        Self { root: elsewhere.map_or_else(|| home.clone(), Path::to_owned), home }
+        Self { root: elsewhere.map_or_else(|| home.clone(), |place| place.join(own_folder(ledger))), home }
     }
 
     /// The one in which a submission lies, as far as a node has to know it.
@@ -99,14 +100,19 @@ impl Spool {
         Ok(folders)
     }
 
-    /// Those of which something is still to come, oldest first.
+    /// Those of which something is still to come, or has come after all, oldest first.
     ///
     /// # Errors
-    /// If the folder cannot be listed.
+    /// If a folder cannot be listed.
     pub fn open(&self) -> Result<Vec<Folder>, ClusterError> {
-        let mut all = self.all()?;
-        all.retain(|folder| !folder.is_closed());
-        Ok(all)
+        let mut open = Vec::new();
+        for folder in self.all()? {
+            // A node that was believed dead may come back when all seemed to be over.
+            if !folder.is_closed() || folder.has_arrivals()? {
+                open.push(folder);
+            }
+        }
+        Ok(open)
     }
 
     /// Remembers what a node of that kind is made of, by the parts of a run's identity that it decides.
@@ -164,6 +170,14 @@ impl Spool {
     }
 }
 
+/// What a ledger's folder is called among those of others. Hosts may have ledgers of their own under the same path.
+fn own_folder(ledger: &Path) -> String {
+    let path = ledger.canonicalize().unwrap_or_else(|_| ledger.to_owned());
+    let pieces = [owner::host_name().into_bytes(), path.into_os_string().into_encoded_bytes()];
+    let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    format!("ledger-{}", Digest::of_pieces("ledger spool v1", &pieces).prefix(8))
+}
+
 /// Names the surroundings of a run that was executed for that kind of machine.
 pub(super) fn surroundings(kind: &str, run: &Run) -> String {
     let parts = [Part::Cuda, Part::Driver, Part::Device].map(|part| run.parts.digest(part));
@@ -209,6 +223,35 @@ mod tests {
         assert_eq!((here.open().unwrap().len(), here.all().unwrap().len()), (2, 3));
         gpt.close(false).unwrap();
         assert_eq!(here.open().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_comes_after_all_seemed_to_be_over_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::of(dir.path(), None);
+        let folder = finished(&spool, "s");
+        folder.close(true).unwrap();
+        for late in ["out/0123-4567.finished.ledger", "journals/7_0-0-0123-4567.journal"] {
+            assert_eq!(spool.open().unwrap(), []);
+            folder.write(late, b"").unwrap();
+            assert_eq!(spool.open().unwrap(), [folder.clone()], "{late}");
+            std::fs::remove_file(folder.dir().join(late)).unwrap();
+        }
+        folder.write("out/0123-4567.finished.collected", b"").unwrap();
+        assert_eq!(spool.open().unwrap(), []);
+    }
+
+    #[test]
+    fn ledgers_that_share_a_place_see_nothing_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("scratch");
+        let of = |name: &str| Spool::of(&dir.path().join(name), Some(&place));
+        let (one, other) = (finished(&of("one"), "s"), finished(&of("other"), "s"));
+        assert!(one.dir().starts_with(&place) && other.dir().starts_with(&place) && one != other);
+        for (name, own) in [("one", one), ("other", other)] {
+            let later = Spool::of(&dir.path().join(name), None);
+            assert_eq!((of(name).all().unwrap(), later.all().unwrap()), (vec![own.clone()], vec![own]), "{name}");
+        }
     }
 
     #[test]

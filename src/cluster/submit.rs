@@ -1,6 +1,5 @@
 //! Making a submission: which cells are missing, how they become arrays, and handing those to Slurm.
 
-use super::slurm::ranges;
 use super::spool::surroundings;
 use super::{
     Array, ClusterError, Folder, Limits, Listed, Member, ProgramText, Request, RequestError, Script, Slurm, Spool,
@@ -226,36 +225,6 @@ fn hand_over(drafted: &Drafted, folder: &Folder, slurm: Slurm, jobs: &mut Vec<Su
         folder.add_job(&submitted)?;
     }
     Ok(())
-}
-
-/// The tasks of a submission that did not come to an end of their own, by array.
-pub fn resumable(standing: &Standing) -> BTreeMap<usize, Vec<u32>> {
-    let mut tasks: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-    for stand in standing.cells.iter().filter(|stand| stand.state.is_resumable()) {
-        tasks.entry(stand.cell.array).or_default().push(stand.cell.task);
-    }
-    for tasks in tasks.values_mut() {
-        tasks.sort_unstable();
-        tasks.dedup();
-    }
-    tasks
-}
-
-/// Submits tasks of a submission again. Returns what Slurm calls their arrays.
-///
-/// # Errors
-/// If Slurm refuses.
-pub fn resume(standing: &Standing, folder: &Folder, slurm: Slurm) -> Result<Vec<Submitted>, ClusterError> {
-    let limit = Request::merged(&[&standing.submission.request])?.array_limit;
-    let mut jobs = Vec::new();
-    for (array, tasks) in resumable(standing) {
-        let limit = limit.map_or_else(String::new, |limit| format!("%{limit}"));
-        let job = slurm.submit(&folder.script(array), Some(&format!("{}{limit}", ranges(&tasks))))?;
-        let submitted = Submitted { job, array, tasks, unix_ms: clock::unix_ms() };
-        folder.add_job(&submitted)?;
-        jobs.push(submitted);
-    }
-    Ok(jobs)
 }
 
 #[cfg(test)]

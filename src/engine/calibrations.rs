@@ -128,6 +128,38 @@ impl KeptCalibration {
         Ok((found, faults))
     }
 
+    /// Copies all that are kept in one ledger's folder to another one, as they are.
+    ///
+    /// # Errors
+    /// If they cannot be read or written. A ledger that has none hands on none.
+    pub fn hand_on(from: &Path, to: &Path) -> Result<(), CalibrationError> {
+        let (folder, target) = (Self::folder(from), Self::folder(to));
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(CalibrationError::Io { action: "list", path: folder, source }),
+            Ok(entries) => entries,
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let Some(name) =
+                path.file_name().filter(|name| Path::new(name).extension().is_some_and(|end| end == "json"))
+            else {
+                continue;
+            };
+            let bytes = fs::read(&path).map_err(|source| CalibrationError::Io {
+                action: "read",
+                path: path.clone(),
+                source,
+            })?;
+            files::private_folder(&target).map_err(|source| CalibrationError::Io {
+                action: "make the folder",
+                path: target.clone(),
+                source,
+            })?;
+            files::write_whole(&target.join(name), &bytes)?;
+        }
+        Ok(())
+    }
+
     /// A text of it; empty where it has none.
     pub fn text(&self, name: &str) -> &str {
         self.table.get(name).and_then(Value::as_str).unwrap_or_default()
@@ -216,6 +248,21 @@ mod tests {
         let (mut all, faults) = KeptCalibration::list(ledger.path()).unwrap();
         all.sort_by_key(|kept| kept.text("driver").to_owned());
         assert_eq!((all, faults.len()), (vec![one, other], 0));
+    }
+
+    #[test]
+    fn a_ledger_elsewhere_is_handed_what_is_known() {
+        let (ledger, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        KeptCalibration::hand_on(ledger.path(), other.path()).unwrap();
+        assert!(!other.path().join(FOLDER).exists());
+        let one = kept(ledger.path(), "580.1");
+        one.write().unwrap();
+        fs::write(ledger.path().join(FOLDER).join("notes.txt"), "x").unwrap();
+        KeptCalibration::hand_on(ledger.path(), other.path()).unwrap();
+        KeptCalibration::hand_on(ledger.path(), other.path()).unwrap();
+        let found = KeptCalibration::find(other.path(), "NVIDIA H200", Some("96.00"), "580.1").unwrap().unwrap();
+        assert_eq!(found.table, one.table);
+        assert_eq!(fs::read_dir(other.path().join(FOLDER)).unwrap().count(), 1);
     }
 
     #[test]

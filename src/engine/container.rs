@@ -28,6 +28,8 @@ pub(super) const EXPECTED: &str = "container.sha256";
 
 /// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
 const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
+/// The variable that names another one than PATH has.
+const COMMAND: &str = "LEDGER_CONTAINER_COMMAND";
 /// Variables of these programs' own that give the worker nothing; others are taken away, since they bring in files and options that nobody stated.
 const HARMLESS: [&str; 5] = ["CACHEDIR", "CONFIGDIR", "DROP_CAPS", "TMPDIR", "LIBRARY"];
 /// Variables that these programs hand on of themselves, in lower case; `all_proxy` and its like may hold a password.
@@ -171,22 +173,35 @@ pub(super) fn read(path: &Path) -> Result<(String, Stamp, Sif), ContainerError> 
 
 /// What can start an image here.
 pub(super) fn tool() -> Result<Tool, ContainerError> {
+    if let Some(named) = environment::text_var(COMMAND).filter(|named| !named.is_empty()) {
+        let why = |why| ContainerError::NoTool(format!("{COMMAND} is `{named}`, and {why}"));
+        let path = environment::which(&named).ok_or_else(|| why("that is no program here".to_owned()))?;
+        return tool_at(path, &named).map_err(why);
+    }
     let mut why = "there is no `apptainer` and no `singularity` on PATH".to_owned();
-    for (name, prefix) in TOOLS {
+    for (name, _) in TOOLS {
         let Some(path) = environment::which(name) else { continue };
-        match command::ask(name, &["--version"], Path::new("/"), &[], PATIENCE) {
-            Ok(said) if said.is_success() => {
-                let version: String = said.out.trim().chars().take(200).collect();
-                match too_old(&version) {
-                    Some(least) => why = format!("`{name}` is {version}, and {least} is the first that can"),
-                    None => return Ok(Tool { path, version, prefix }),
-                }
-            }
-            Ok(said) => why = format!("`{name}` does not work: {}", said.complaint()),
-            Err(error) => why = error.to_string(),
+        match tool_at(path, name) {
+            Ok(tool) => return Ok(tool),
+            Err(reason) => why = reason,
         }
     }
     Err(ContainerError::NoTool(why))
+}
+
+/// The program at that path, if it can start an image; `name` is what it is called by.
+fn tool_at(path: PathBuf, name: &str) -> Result<Tool, String> {
+    let said = command::ask(name, &["--version"], Path::new("/"), &[], PATIENCE).map_err(|error| error.to_string())?;
+    if !said.is_success() {
+        return Err(format!("`{name}` does not work: {}", said.complaint()));
+    }
+    let version: String = said.out.trim().chars().take(200).collect();
+    if let Some(least) = too_old(&version) {
+        return Err(format!("`{name}` is {version}, and {least} is the first that can"));
+    }
+    // Where both are installed, one may be a link to the other.
+    let prefix = TOOLS.iter().find(|(tool, _)| version.contains(tool)).unwrap_or(&TOOLS[1]).1;
+    Ok(Tool { path, version, prefix })
 }
 
 /// The first version that knows the options that a worker is started with, if this one does not.

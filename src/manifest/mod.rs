@@ -28,7 +28,7 @@ pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
 pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;
 pub use schema::schema;
-pub use slurm::load_site;
+pub use slurm::{SLURM_PATHS, load_site};
 pub use vary::vary;
 
 use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};

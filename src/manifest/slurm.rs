@@ -45,7 +45,7 @@ pub(super) const FIELDS: &[Field] = &[
         Kind::Int { min: 10, max: 65_535 },
         "seconds before the time limit in which a task is told to stop",
     )
-    .preset(Preset::Stated("`120`")),
+    .preset(Preset::Stated("`120`, and at most a quarter of `time`")),
     F::shape(
         "slurm.requeue",
         Kind::Flag,
@@ -57,10 +57,27 @@ pub(super) const FIELDS: &[Field] = &[
     F::shape("slurm.options", Kind::Texts, "further options of sbatch, such as `--exclusive`"),
     F::shape("slurm.scratch", PATH, "folder on the node for what lives, which may name variables of the shell")
         .preset(Preset::Stated("`$SLURM_TMPDIR`, else `$TMPDIR`, else `/tmp`")),
+    F::shape("slurm.container", PATH, "image of cells whose `container.image` is `host`"),
+    F::shape(
+        "slurm.container_command",
+        PATH,
+        "what starts an image on the nodes: Apptainer or Singularity, by path or by name",
+    )
+    .preset(Preset::Stated("`apptainer`, else `singularity`, on the nodes' PATH")),
     F::shape("slurm.spool", PATH, "folder that this host and the nodes share")
         .preset(Preset::Stated("`slurm/` in the ledger's folder")),
     F::shape("slurm.ledger", PATH, "this program on the nodes").preset(Preset::Stated("this program")),
 ];
+
+/// The keys that name files of the host that submits, and whether a name without a slash is one to be looked for on PATH.
+pub const SLURM_PATHS: [(&str, bool); 4] =
+    [("spool", false), ("container", false), ("ledger", true), ("container_command", true)];
+
+/// Whether a path of a profile starts somewhere: it has no folder of its own that a person would think of.
+fn is_rooted(key: &str, path: &str) -> bool {
+    let known = SLURM_PATHS.iter().find(|(known, _)| *known == key);
+    known.is_none_or(|(_, may_be_name)| path.starts_with(['/', '~']) || *may_be_name && !path.contains('/'))
+}
 
 /// Reads the profile of a site: the keys of `[slurm]`, but for `site`, at the top of a TOML file.
 ///
@@ -85,11 +102,18 @@ pub fn load_site(path: &Path) -> Result<Table, ManifestError> {
                         continue;
                     }
                     None => {
-                        faults.add(key.span.start, unknown_key(&name).0.replace("slurm.", ""));
+                        // `site` is a key of the manifest's alone.
+                        let message = unknown_key(&name).0.replace("slurm.", "");
+                        faults.add(key.span.start, message.replace("known keys: site, ", "known keys: "));
                         continue;
                     }
                 };
                 match check.scalar(&key.text, known.kind, node) {
+                    Ok(value) if value.as_str().is_some_and(|path| !is_rooted(&key.text, path)) => {
+                        let message =
+                            format!("{} is `{value}`, which starts nowhere (begin it with `/` or `~/`)", key.text);
+                        faults.add(node.span.start, message);
+                    }
                     Ok(value) => drop(table.insert(key.text.clone(), value)),
                     Err(message) => faults.add(node.span.start, message),
                 }
@@ -159,6 +183,12 @@ mod tests {
                 "3:8: time is 5 (it must be text without blanks, 1 to 200 characters)"
             ]
         );
+        let said = site("xyzzy = 1").unwrap_err().to_string();
+        assert!(said.contains("unknown key `xyzzy` (known keys: partition, account, "), "{said}");
+        site("spool = '~/spool'\nledger = 'ledger'\ncontainer_command = '/opt/bin/apptainer'\n").unwrap();
+        let said = site("spool = 'sp'\nledger = 'bin/ledger'\n").unwrap_err().to_string();
+        assert!(said.contains("s.toml:1:9: spool is `sp`, which starts nowhere (begin it with `/` or `~/`)"), "{said}");
+        assert!(said.contains("s.toml:2:10: ledger is `bin/ledger`, which starts nowhere"), "{said}");
         assert!(site("= 1").unwrap_err().to_string().contains("this is not TOML"));
         let missing = load_site(Path::new("/no/such/site.toml")).unwrap_err();
         assert!(missing.to_string().contains("docs/slurm.md"), "{missing}");

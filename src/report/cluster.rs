@@ -88,6 +88,18 @@ pub fn resume_text(submission: &str, jobs: &[(String, usize)]) -> String {
     jobs.iter().map(|(job, tasks)| format!("job {job}: {} of {submission} again\n", count(*tasks, "task"))).collect()
 }
 
+/// What would be submitted again: the tasks of each array.
+pub fn resumable_text(submission: &str, tasks: &BTreeMap<usize, Vec<u32>>) -> String {
+    if tasks.is_empty() {
+        return resume_text(submission, &[]);
+    }
+    let line = |(array, tasks): (&usize, &Vec<u32>)| {
+        let numbers: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+        format!("array {array} of {submission}: {} again ({})\n", count(tasks.len(), "task"), numbers.join(", "))
+    };
+    tasks.iter().map(line).collect()
+}
+
 /// One cell of a submission and how far it is.
 #[derive(Clone, Debug)]
 pub struct CellLine {

@@ -32,7 +32,8 @@ mod verdict;
 
 pub use calibration::{sensors_text, sensors_value};
 pub use cluster::{
-    CellLine, StatusView, SubmittedArray, resume_text, status_text, status_value, submit_text, submit_value,
+    CellLine, StatusView, SubmittedArray, resumable_text, resume_text, status_text, status_value, submit_text,
+    submit_value,
 };
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};

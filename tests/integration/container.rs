@@ -314,7 +314,18 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
     without.env("PATH", sandbox.path("home"));
     let said = Said::new(without.output().unwrap()).complaint(2);
     assert!(said.contains("there is no `apptainer` and no `singularity` on PATH"), "{said}");
+    for (named, expected) in [("/no/such/program", "that is no program here"), ("false", "`false` does not work")] {
+        let mut command = command(&sandbox, &["run", "m.toml"]);
+        let said = Said::new(command.env("LEDGER_CONTAINER_COMMAND", named).output().unwrap()).complaint(2);
+        assert!(said.contains(&format!("LEDGER_CONTAINER_COMMAND is `{named}`, and {expected}")), "{said}");
+    }
     assert!(!sandbox.ledger_dir().exists());
+    sandbox.write("starter", format!("#!/bin/sh\nPATH={}\nexec apptainer \"$@\"\n", path()));
+    fs::set_permissions(sandbox.path("starter"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut named = sandbox.command(&["run", "m.toml"]);
+    without_capability(&mut named);
+    named.env("PATH", sandbox.path("home")).env("LEDGER_CONTAINER_COMMAND", sandbox.path("starter"));
+    Said::new(named.output().unwrap()).expect(0);
 }
 
 #[test]

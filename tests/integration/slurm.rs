@@ -168,7 +168,10 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     let setup = "modules = [\"singularity/3.11\", \"cuda/12.2.2\"]\nsetup = [\"export FROM_SITE=yes\"]";
     let scratch_line = format!("scratch = \"{}/$SLURM_JOB_ID\"", scratch.display());
     fs::write(sites.join("here.toml"), format!("partition = \"gpu\"\n{setup}\n{scratch_line}\n")).unwrap();
-    let script = format!("echo \"$FROM_SITE $PWD\"; ls -d {}/*; exit 1", scratch.display());
+    let script = format!("echo \"$FROM_SITE $PWD\"; ls -d {}/*/*/calibrations/*; exit 1", scratch.display());
+    let calibrations = cluster.sandbox.ledger_dir().join("calibrations");
+    fs::create_dir_all(&calibrations).unwrap();
+    fs::write(calibrations.join("0123.json"), "{}").unwrap();
     cluster.sandbox.sweep_manifest("", "1", "1");
     cluster.sandbox.write("first.sh", script);
     let manifest = fs::read_to_string(cluster.sandbox.path("m.toml")).unwrap();
@@ -202,7 +205,8 @@ fn dependencies_sites_and_modules_are_as_they_were_asked_for() {
     let said = attempt["stdout_tail"].as_str().unwrap();
     let folder = fs::canonicalize(cluster.sandbox.path("")).unwrap();
     assert!(said.starts_with(&format!("yes {}\n", folder.display())), "{said}");
-    assert!(said.contains(&format!("{}/", scratch.display())), "{said}");
+    assert!(said.contains(&format!("\n{}/", scratch.display())), "{said}");
+    assert!(said.contains("/calibrations/0123.json\n"), "the task's own ledger has what the other one knows: {said}");
     let modules: Vec<&str> =
         attempt["facts"]["modules"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert_eq!(modules, ["singularity/3.11", "cuda/12.2.2"]);
@@ -241,10 +245,51 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     assert!(said.contains("nowhere.toml` cannot be read (docs/slurm.md"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif", "--dry-run"]).complaint(2);
     assert!(said.contains("x.sif`, which is not there (build it"), "{said}");
+    let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--time", "1"]).expect(0);
+    assert!(said.contains("\n#SBATCH --signal=B:USR1@15\n"), "a cell has the most of a short time: {said}");
+    sandbox.write(
+        "m.toml",
+        format!("{text}[slurm]\ntime = \"2\"\ngrace_s = 120\nspool = \"here\"\nledger = \"~/bin/ledger\"\n"),
+    );
+    let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
+    assert!(said.contains("slurm.time is `2`, 120 seconds, but slurm.grace_s is 120"), "{said}");
+    let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--time", "5"]).expect(0);
+    let spool = format!("\n#SBATCH --output={}/ledger-", sandbox.path("here").display());
+    let task =
+        format!("\n{}/bin/ledger task {}/ledger-", sandbox.path("home").display(), sandbox.path("here").display());
+    assert!(said.contains(&spool) && said.contains(&task), "{said}");
+    sandbox.write("m.toml", format!("{text}[slurm]\nspool = \"~nobody/x\"\n"));
+    let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
+    assert!(said.contains("slurm.spool is `~nobody/x`, and where that is is not known (give the full path)"), "{said}");
+    sandbox.write("m.toml", format!("{text}[slurm]\ncontainer = \"usual.sif\"\n"));
+    let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
+    assert!(said.contains(&format!("`{}`, which is not there", sandbox.path("usual.sif").display())), "{said}");
+    sandbox.run(&["submit", "m.toml", "--dry-run", "--container", "host"]).expect(0);
     let said = sandbox.run(&["submit", "--resume", "--time", "5"]).complaint(2);
     assert!(said.contains("cannot be used with"), "{said}");
     let said = sandbox.run(&["task", ".", "--array", "0"]).complaint(2);
     assert!(said.contains("this is no job of Slurm"), "{said}");
+}
+
+#[test]
+fn ledgers_that_share_a_spool_bring_home_their_own_alone() {
+    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+    let sites = cluster.sandbox.path("home/.config/ledger/sites");
+    fs::create_dir_all(&sites).unwrap();
+    fs::write(sites.join("here.toml"), "spool = \"~/spool\"\n").unwrap();
+    cluster.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    let of_other = |args: &[&str]| -> Value {
+        let mut command = cluster.command(&[args, &["--json"]].concat());
+        let output = command.env("LEDGER_DIR", cluster.sandbox.path("other")).output().unwrap();
+        serde_json::from_str(&Said::new(output).expect(0)).unwrap()
+    };
+    cluster.submit(&["--site", "here"]);
+    of_other(&["submit", "m.toml", "--site", "here", "--only", "x == 1", "--option", "--hold"]);
+    cluster.await_states(&["finished"; 2]);
+    assert_eq!(fs::read_dir(cluster.sandbox.path("home/spool")).unwrap().count(), 2);
+    assert_eq!(of_other(&["status", "--all"])["submissions"].as_array().unwrap().len(), 1);
+    assert_eq!(of_other(&["collect"])["collected"], Value::Array(vec![]));
+    assert_eq!(cluster.collect().len(), 2);
 }
 
 #[test]

@@ -99,10 +99,42 @@ fn cancelled_tasks_are_sealed_and_those_that_never_ran_are_named() {
     cluster.await_states(&["interrupted", "cancelled"]);
     cluster.collect();
     assert_eq!(outcomes(&cluster.attempts()), ["interrupted"]);
-    // Plain `submit` takes up what is missing as well.
-    cluster.sandbox.write("go", "");
+    let resumable = cluster.json(&["submit", "--resume", &job, "--dry-run"], 0);
+    assert_eq!(resumable["arrays"][0]["tasks"], serde_json::json!([0, 1]));
+    let text = cluster.ledger(&["submit", "--resume", &job, "--dry-run"]).expect(0);
+    assert!(text.starts_with("array 0 of 2") && text.ends_with(": 2 tasks again (0, 1)\n"), "{text}");
+    // Plain `submit` takes up what is missing as well, and then there is nothing to resume.
     assert_eq!(cluster.json(&["submit", "m.toml"], 0)["arrays"][0]["tasks"], 2);
+    let resumed = cluster.json(&["submit", "--resume", &job], 0);
+    assert_eq!((&resumed["jobs"], &resumed["under_way"]), (&serde_json::json!([]), &2.into()));
+    cluster.sandbox.write("go", "");
     cluster.await_states(&["finished"; 2]);
+    let resumed = cluster.json(&["submit", "--resume", &job], 0);
+    assert_eq!((&resumed["jobs"], &resumed["sealed"]), (&serde_json::json!([]), &2.into()), "{resumed}");
+    assert_eq!(outcomes(&cluster.attempts()), ["interrupted", "finished", "finished"]);
+}
+
+#[test]
+fn a_resumed_task_counts_its_own_attempts_once() {
+    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+    let second = "if [ -e first ]; then";
+    let script = format!("{second} :; else : > go-once; fi\n{PATIENT}")
+        .replace("[ ! -e go ]", "[ ! -e go ] && [ ! -e go-once ]");
+    cluster.sandbox.sweep_manifest(&format!("{script}\nrm -f go-once; : > first\n"), "1", "1");
+    let manifest = fs::read_to_string(cluster.sandbox.path("m.toml")).unwrap();
+    cluster.sandbox.write("m.toml", format!("repeats = 2\n{manifest}"));
+    let job = cluster.submit(&["--option", "--no-requeue"]);
+    cluster.wait_for("the end of the first attempt", || cluster.sandbox.path("first").exists());
+    fs::remove_file(cluster.sandbox.path("started-1")).unwrap();
+    cluster.wait_for("the second attempt", || cluster.sandbox.path("started-1").exists());
+    cluster.slurm("scancel", &[&job]);
+    cluster.await_states(&["interrupted"]);
+    cluster.collect();
+    cluster.sandbox.write("go", "");
+    assert_eq!(cluster.json(&["submit", "--resume", &job], 0)["jobs"][0]["tasks"], 1);
+    cluster.await_states(&["finished"]);
+    cluster.collect();
+    assert_eq!(outcomes(&cluster.attempts()), ["finished", "interrupted", "finished"]);
 }
 
 /// The process of `ledger task` and the script that started it.
@@ -125,6 +157,10 @@ fn kill(signal: &str, pid: &str) {
 fn of_a_task_that_was_killed_the_copy_of_its_journal_is_left() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     cluster.sandbox.sweep_manifest(&format!("echo $$ > pid\n{PATIENT}"), "1", "1");
+    let manifest = fs::read_to_string(cluster.sandbox.path("m.toml")).unwrap();
+    let scratch = cluster.sandbox.path("scratch");
+    cluster.sandbox.write("m.toml", format!("{manifest}[slurm]\nscratch = \"{}\"\n", scratch.display()));
+    let on_node = || fs::read_dir(&scratch).unwrap().count();
     let job = cluster.submit(&[]);
     let copied = || {
         let folder = cluster.sandbox.ledger_dir().join("slurm");
@@ -145,8 +181,10 @@ fn of_a_task_that_was_killed_the_copy_of_its_journal_is_left() {
     assert_eq!(curves(&attempts[0]), [("loss", 1)]);
     assert_eq!(cluster.states()[0].0, "interrupted");
     cluster.sandbox.write("go", "");
+    assert_eq!(on_node(), 1, "nobody was left to remove it");
     cluster.ledger(&["submit", "--resume", &job]).expect(0);
     cluster.await_states(&["finished"]);
+    cluster.wait_for("the removal of what was left on the node", || on_node() == 0);
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! `ledger submit --resume`
+
+use super::{Args, catch_up, hand_on_calibrations, tell_left_out, wait};
+use crate::cli::cluster::{PATIENCE, ask, bring, spool};
+use crate::cli::context::Context;
+use crate::cli::failure::{Failure, exit};
+use crate::cluster::{Again, Folder, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
+use crate::record::Value;
+use crate::report::{self, table_of};
+
+/// Submits the tasks of a submission again that have cells of which attempts are missing.
+pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u8, Failure> {
+    let spool = spool(context, None);
+    let folder = match text {
+        "" => spool.all()?.pop().ok_or_else(|| Failure::new(exit::NO, "nothing was submitted from this ledger"))?,
+        text => spool.find(text)?,
+    };
+    let Some(tasks) = ask(std::slice::from_ref(&folder))? else {
+        return Err(Failure::new(exit::SCHEDULER, "what is to be resumed is not known without Slurm"));
+    };
+    let store = context.store_as_it_is();
+    let (standing, busy) = if args.dry_run {
+        (stand(&folder, Some(&tasks))?, busy(&spool)?)
+    } else {
+        let busy = catch_up(context, &spool)?;
+        (bring(context, &folder, Some(&tasks), PATIENCE)?.1, busy)
+    };
+    let again = again(&standing, &folder, store, &spool, &under_way(&busy))?;
+    let jobs = if args.dry_run || again.tasks.is_empty() {
+        Vec::new()
+    } else {
+        hand_on_calibrations(context, &folder);
+        folder.close(false)?;
+        resume(&standing, &again, &folder, Slurm)?
+    };
+    answer_again(context, &folder, &again, (!args.dry_run).then_some(&jobs))?;
+    if args.dry_run {
+        return Ok(exit::YES);
+    }
+    if args.wait { wait(context, &folder) } else { Ok(exit::YES) }
+}
+
+/// How far the submissions are of which more is to come.
+fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
+    let folders = spool.open()?;
+    let tasks = ask(&folders)?;
+    Ok(folders.iter().map(|folder| stand(folder, tasks.as_ref())).collect::<Result<_, _>>()?)
+}
+
+/// Says what was submitted again; without jobs, what would be.
+fn answer_again(
+    context: &Context,
+    folder: &Folder,
+    again: &Again,
+    jobs: Option<&Vec<Submitted>>,
+) -> Result<(), Failure> {
+    let name = folder.name();
+    let members = |list: Vec<Value>, key: &str| {
+        let (sealed, under_way) = (again.sealed.into(), again.under_way.into());
+        let mut table = table_of([("submission", name.as_str().into()), ("sealed", sealed), ("under_way", under_way)]);
+        table.insert(key.to_owned(), Value::List(list));
+        table
+    };
+    match jobs {
+        Some(jobs) => {
+            let lines: Vec<(String, usize)> =
+                jobs.iter().map(|submitted| (submitted.job.clone(), submitted.tasks.len())).collect();
+            let job = |(job, tasks): &(String, usize)| {
+                Value::Table(table_of([("job", job.as_str().into()), ("tasks", (*tasks).into())]))
+            };
+            context
+                .answer(|| report::resume_text(&name, &lines), || members(lines.iter().map(job).collect(), "jobs"))?;
+        }
+        None => {
+            let array = |(array, tasks): (&usize, &Vec<u32>)| {
+                let script = folder.script(*array).display().to_string();
+                Value::Table(table_of([("script_path", script.into()), ("tasks", tasks.clone().into())]))
+            };
+            context.answer(
+                || report::resumable_text(&name, &again.tasks),
+                || members(again.tasks.iter().map(array).collect(), "arrays"),
+            )?;
+        }
+    }
+    tell_left_out(again.sealed, again.under_way, "another");
+    Ok(())
+}

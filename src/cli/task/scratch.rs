@@ -1,0 +1,122 @@
+//! The ledger of a task's own on its node's scratch space, and those that killed tasks have left there.
+
+use crate::cli::context::say;
+use crate::cli::failure::{Failure, exit};
+use crate::cluster::Folder;
+use crate::engine::KeptCalibration;
+use crate::host::{environment, files, slurm};
+use crate::store::Store;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Locked while its task lives: the kernel lets go of it however the task ends, and in whatever container it was.
+const LIVING: &str = "task.lock";
+/// How the names of all of them begin.
+const PREFIX: &str = "ledger-";
+
+/// A ledger of the task's own.
+pub(super) struct Scratch {
+    pub(super) dir: PathBuf,
+    pub(super) store: Store,
+    /// Absent where the file system has no locks.
+    _living: Option<File>,
+}
+
+impl Scratch {
+    /// Makes it, with what the submitting ledger knows of GPUs' sensors, and removes what killed tasks have left.
+    pub(super) fn make(place: &slurm::Place, folder: &Folder) -> Result<Self, Failure> {
+        let root = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+        // Two clusters may share a host, and number their jobs alike.
+        let nonce = files::random_nonce().map_err(|error| Failure::new(exit::LEDGER, error))?.to_string();
+        let dir = root.join(format!("{PREFIX}{}-{}-{nonce:.8}", place.job, place.restarts));
+        files::private_folder(&dir).map_err(|error| {
+            Failure::new(
+                exit::LEDGER,
+                format!("cannot make `{}` (slurm.scratch names another): {error}", dir.display()),
+            )
+        })?;
+        let living = lock(&dir).ok();
+        for left in remove_dead(&root, &dir) {
+            say(&format!("removed `{}`, which a task had left that was killed", left.display()));
+        }
+        if let Err(error) = KeptCalibration::hand_on(folder.dir(), &dir) {
+            say(&format!("warning: energies have wider intervals, for no calibration is found: {error}"));
+        }
+        Ok(Self { store: Store::at(&dir), dir, _living: living })
+    }
+
+    /// Leaves it to a person, and no later task removes it.
+    pub(super) fn keep(self) {
+        say(&format!("`{}` is kept for what could not be brought home", self.dir.display()));
+        if let Err(error) = fs::remove_file(self.dir.join(LIVING))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            say(&format!("warning: the next task on this node will remove it: {error}"));
+        }
+    }
+
+    pub(super) fn remove(self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            say(&format!("warning: `{}` is left behind: {error}", self.dir.display()));
+        }
+    }
+}
+
+/// Locks a folder for as long as the file stays open.
+fn lock(dir: &Path) -> io::Result<File> {
+    // Under the name that is looked for there is never one that is not locked yet.
+    let making = dir.join(format!(".{LIVING}"));
+    let file = File::create(&making)?;
+    match file.try_lock().map_err(io::Error::from).and_then(|()| fs::rename(&making, dir.join(LIVING))) {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            // It is empty, and nobody looks for it.
+            let _ = fs::remove_file(&making);
+            Err(error)
+        }
+    }
+}
+
+/// Removes the folders of this user's tasks that do not live any more, and gives their paths.
+fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
+    let Ok(user) = fs::metadata(own).map(|metadata| metadata.uid()) else { return Vec::new() };
+    let paths = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_dead = |path: &PathBuf| {
+        let is_named = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let is_ours = || fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user);
+        let is_free = || {
+            files::open_lock(&path.join(LIVING), None)
+                .is_ok_and(|file| file.is_some_and(|file| file.try_lock().is_ok()))
+        };
+        path != own && is_named && is_ours() && is_free()
+    };
+    // What cannot be removed may be tried again by the next task.
+    paths.filter(is_dead).filter(|path| fs::remove_dir_all(path).is_ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_dead_tasks_left_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let [own, living, dead, kept, other] =
+            ["ledger-1", "ledger-2", "ledger-3", "ledger-4", "else-5"].map(|name| root.path().join(name));
+        for dir in [&own, &living, &dead, &kept, &other] {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("ledger.redb"), "x").unwrap();
+        }
+        let locks = [lock(&own).unwrap(), lock(&living).unwrap()];
+        drop((lock(&dead).unwrap(), lock(&other).unwrap()));
+        std::os::unix::fs::symlink(&dead, root.path().join("ledger-6")).unwrap();
+        assert_eq!(remove_dead(root.path(), &own), [dead.clone()]);
+        assert!(
+            !dead.exists() && [&own, &living, &kept, &other].into_iter().all(|dir| dir.join("ledger.redb").exists())
+        );
+        drop(locks);
+        assert_eq!(remove_dead(root.path(), &own), [living]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Submitting again what did not come to an end of its own: which tasks, and what the ledger holds of their cells by now.
+
+use super::slurm::ranges;
+use super::{ClusterError, Folder, Request, Slurm, Spool, Standing, Submitted, TaskFile, cover};
+use crate::engine::Cause;
+use crate::host::clock;
+use crate::record::{Digest, Outcome, RunId};
+use crate::store::{Store, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be submitted again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Again {
+    /// The tasks of each array.
+    pub tasks: BTreeMap<usize, Vec<u32>>,
+    /// Cells that are left out, since the ledger holds by now what they were to make.
+    pub sealed: usize,
+    /// Cells that are left out, since another submission is to execute them.
+    pub under_way: usize,
+    /// The tasks' files, with what the ledger holds by now.
+    files: Vec<(String, TaskFile)>,
+}
+
+/// The tasks of a submission that did not come to an end of their own, and have cells of which attempts are missing.
+///
+/// `busy` is what other submissions are to execute: [`under_way`](super::under_way).
+///
+/// # Errors
+/// If the folder or the ledger cannot be read.
+pub fn again(
+    standing: &Standing,
+    folder: &Folder,
+    store: &Store,
+    spool: &Spool,
+    busy: &BTreeSet<(Digest, String)>,
+) -> Result<Again, ClusterError> {
+    let mut open: BTreeMap<(usize, u32), BTreeSet<Digest>> = BTreeMap::new();
+    for stand in standing.cells.iter().filter(|stand| stand.state.is_resumable()) {
+        open.entry((stand.cell.array, stand.cell.task)).or_default().insert(stand.cell.id);
+    }
+    let mut again = Again::default();
+    let mut files = open.keys().map(|(array, task)| folder.task(*array, *task)).collect::<Result<Vec<_>, _>>()?;
+    let members = files.iter().flat_map(|file| file.members.iter().map(|member| (member, file.kind.clone())));
+    let asked: Vec<_> = members.map(|(member, kind)| (&member.expected, member.cause, kind)).collect();
+    let mut covered = cover(store, spool, &asked)?.into_iter();
+    let own = finished_here(store, folder)?;
+    for (((array, task), cells), file) in open.into_iter().zip(&mut files) {
+        let mut needed = false;
+        for (member, covered) in file.members.iter_mut().zip(&mut covered) {
+            let is_open = cells.contains(&member.id);
+            let is_repeat = matches!(member.cause, Cause::Repeat(_));
+            if is_open && covered.missing == 0 {
+                again.sealed += 1;
+            } else if is_open && !is_repeat && busy.contains(&(member.id, file.kind.clone())) {
+                again.under_way += 1;
+            } else {
+                needed |= is_open;
+            }
+            // The task counts what it has done itself.
+            let others = |(run, count): (RunId, usize)| {
+                let own = own.get(&(Folder::key(member.id), run)).copied().unwrap_or(0);
+                (run, count.saturating_sub(own))
+            };
+            member.sealed = covered.sealed.into_iter().map(others).filter(|(_, count)| *count > 0).collect();
+        }
+        if needed {
+            again.tasks.entry(array).or_default().push(task);
+            again.files.push((format!("tasks/{}", TaskFile::name(array, task)), file.clone()));
+        }
+    }
+    Ok(again)
+}
+
+/// How many finished attempts of a submission the ledger holds, by the cell's [key](Folder::key) and the run.
+fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, RunId), usize>, ClusterError> {
+    let collected = folder.collected()?;
+    let mut found: BTreeMap<(String, RunId), usize> = BTreeMap::new();
+    let looked = store.read(|reader| {
+        for (cell, id) in collected.iter().flat_map(|(cell, ids)| ids.iter().map(move |id| (cell, *id))) {
+            if let Some(attempt) = reader.attempt(id)?.filter(|attempt| attempt.outcome == Outcome::Finished) {
+                *found.entry((cell.clone(), attempt.run)).or_default() += 1;
+            }
+        }
+        Ok(())
+    });
+    match looked {
+        Err(StoreError::Missing(_)) | Ok(()) => Ok(found),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Submits tasks of a submission again. Returns what Slurm calls their arrays.
+///
+/// # Errors
+/// If Slurm refuses.
+pub fn resume(
+    standing: &Standing,
+    again: &Again,
+    folder: &Folder,
+    slurm: Slurm,
+) -> Result<Vec<Submitted>, ClusterError> {
+    let limit = Request::merged(&[&standing.submission.request])?.array_limit;
+    for (name, file) in &again.files {
+        folder.write(name, file.text().as_bytes())?;
+    }
+    let mut jobs = Vec::new();
+    for (array, tasks) in &again.tasks {
+        let limit = limit.map_or_else(String::new, |limit| format!("%{limit}"));
+        let job = slurm.submit(&folder.script(*array), Some(&format!("{}{limit}", ranges(tasks))))?;
+        let submitted = Submitted { job, array: *array, tasks: tasks.clone(), unix_ms: clock::unix_ms() };
+        folder.add_job(&submitted)?;
+        jobs.push(submitted);
+    }
+    Ok(jobs)
+}
