@@ -3,7 +3,7 @@
 //! Knows numbers and how far sensors may be off. Must not know what the numbers measure.
 
 use super::distribution::{reach, two_sided};
-use super::statistic::{CONFIDENCE, number, quadrature};
+use super::statistic::{self, CONFIDENCE, number, quadrature};
 
 /// Differences are called differences where chance alone makes them in fewer than one of twenty such questions.
 pub const SIGNIFICANCE: f64 = 0.05;
@@ -26,7 +26,7 @@ impl Summary {
         if values.is_empty() {
             return None;
         }
-        let mean = values.iter().sum::<f64>() / n;
+        let mean = statistic::mean(values);
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         Some(Self { n: values.len(), mean, variance: (values.len() > 1).then(|| squares / (n - 1.0)) })
     }
@@ -54,7 +54,7 @@ pub fn olympic_mean(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.as_slice() {
-        [_, middle @ .., _] if !middle.is_empty() => Some(middle.iter().sum::<f64>() / number(middle.len())),
+        [_, middle @ .., _] if !middle.is_empty() => Some(statistic::mean(middle)),
         _ => None,
     }
 }
@@ -230,6 +230,18 @@ mod tests {
         assert_eq!(welch(&still, &still, (0.0, 0.0)).unwrap().p, 1.0);
         assert_eq!(welch(&still, &other, (0.0, 0.0)).unwrap().p, 0.0);
         assert_eq!(welch(&Summary::of(&[1.0]).unwrap(), &other, (0.0, 0.0)), None);
+    }
+
+    #[test]
+    fn equal_values_do_not_differ_however_many_they_are() {
+        let of = |n: usize| Summary::of(&vec![0.983; n]).unwrap();
+        assert!((1..40).any(|n| vec![0.983; n].iter().sum::<f64>() / number(n) != 0.983), "a sum is rounded");
+        for n in 2..40 {
+            assert_eq!((of(n).mean, of(n).variance), (0.983, Some(0.0)), "{n}");
+            assert_eq!(welch(&of(n), &of(8), (0.0, 0.0)).unwrap().p, 1.0, "{n}");
+            assert_eq!(tost(&of(n), &of(8), 1e-18), Some(0.0), "{n}");
+        }
+        assert_eq!(olympic_mean(&[0.983; 13]), Some(0.983));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Knows pairs of numbers. Must not know what they measure.
 
 use super::distribution::{reach, two_sided};
-use super::statistic::number;
+use super::statistic::{self, number};
 
 /// How two quantities go together over several points.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +73,7 @@ struct Sums {
 
 impl Sums {
     fn of(xs: &[f64], ys: &[f64]) -> Self {
-        let n = number(xs.len());
-        let (x, y) = (xs.iter().sum::<f64>() / n, ys.iter().sum::<f64>() / n);
+        let (x, y) = (statistic::mean(xs), statistic::mean(ys));
         let product = |a: &[f64], b: &[f64], (p, q): (f64, f64)| a.iter().zip(b).map(|(a, b)| (a - p) * (b - q)).sum();
         Self { x, y, xx: product(xs, xs, (x, x)), yy: product(ys, ys, (y, y)), xy: product(xs, ys, (x, y)) }
     }
@@ -121,6 +120,8 @@ const ROUNDS: usize = 300;
 /// that the same points have the same clusters.
 pub fn split(points: &[(f64, f64)]) -> Option<Split> {
     const FEWEST: usize = 8;
+    // Where either does not vary there is no scale.
+    Correlation::of(points)?;
     let whole = Normal::fit(points, &vec![1.0; points.len()])?;
     if points.len() < FEWEST {
         return None;
@@ -241,6 +242,8 @@ mod tests {
     fn what_does_not_vary_goes_together_with_nothing() {
         assert_eq!(Correlation::of(&[(1.0, 2.0), (1.0, 3.0)]), None);
         assert_eq!(Correlation::of(&[]), None);
+        let points: Vec<(f64, f64)> = (0..11).map(|at| (0.983, f64::from(at))).collect();
+        assert_eq!((Correlation::of(&points), split(&points)), (None, None), "nor where its mean is rounded");
         let exact = Correlation::of(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]).unwrap();
         assert_eq!((exact.pearson, exact.pearson_p, exact.interval), (1.0, Some(0.0), None));
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 0.0]), [3.5, 2.0, 3.5, 1.0]);

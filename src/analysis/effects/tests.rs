@@ -125,3 +125,10 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
     // By hand: balanced, so that the difference is that of the means of either half, which the noise moves by 0.3 / 8.
     near(of(2).difference.unwrap(), 3.0 + (0.4 - 0.1) / 8.0);
 }
+
+#[test]
+fn of_equal_values_nothing_is_explained_and_nothing_left() {
+    let values: Vec<Value> = (0..11).map(|at| i64::from(at % 2).into()).collect();
+    let factor = Factor::new("x", &values).unwrap();
+    assert_eq!(effects(&[factor], &[0.1; 11]), None);
+}
