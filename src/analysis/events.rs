@@ -117,7 +117,7 @@ pub struct EventsRow {
     pub time_s: Mean,
     /// In the order of [`EVENT_QUANTITIES`].
     pub means: [QuantityMeans; EVENT_QUANTITIES.len()],
-    /// The energy of one, in joules, of readings that are held until the next.
+    /// The energy of one, in joules, of readings that are held until the next: of all GPUs beside it together, or of the one that the group is.
     pub energy_j: Mean,
     /// How far the nearer readings are from start and stop, the farther of the two, in seconds.
     pub nearest_off_s: Mean,
@@ -268,8 +268,10 @@ impl EventsRow {
             }
             let first = joined.iter().flatten().next();
             self.nearest_off_s.add(first.map(|around| seconds(around.nearest_off_ns)));
-            self.energy_j.add(joined[0].as_ref().map(|power| power.held * seconds(length_ns)));
         }
+        // Without one of its GPUs it would be too small.
+        let power: Option<f64> = gpus.iter().map(|joined| Some(joined[0].as_ref()?.held)).sum();
+        self.energy_j.add(power.filter(|_| !gpus.is_empty()).map(|power| power * seconds(length_ns)));
     }
 }
 

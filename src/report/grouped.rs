@@ -28,6 +28,9 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
     text.push_str(&columns(&heads(events.by, nearest), events.rows.iter().map(|row| cells(row, nearest))));
     text.push_str("TIME, readings and energy are means over events, of the readings from start to stop of each");
     text.push_str(if nearest { "; NEAREST of the two readings nearest to start and stop\n" } else { "\n" });
+    if gpus > hosts && events.by != By::Gpu {
+        text.push_str("readings are of a GPU, energy is of all GPUs beside an event together\n");
+    }
     if events.rows.iter().any(|row| row.sampled < row.events) {
         text.push_str("energy is not told where events have no reading in them (SAMPLED is less than EVENTS)\n");
     }
@@ -213,6 +216,9 @@ mod tests {
         2 events were never stopped, and are in no mean
         time and temperature: Pearson -, Spearman +0.500 over 1 GPUs
         ");
+        let several = Events { counts: (1, 2, 1), ..events(By::Name, vec![row("step", 1, 1)]) };
+        let told = "\nreadings are of a GPU, energy is of all GPUs beside an event together\n";
+        assert!(grouped_text(ID, &several, false, false).contains(told));
         assert!(grouped_text(ID, &events(By::Level, vec![]), false, false).ends_with("no events that were stopped\n"));
     }
 

@@ -65,8 +65,25 @@ fn a_single_rank_has_all_gpus() {
     assert_eq!((row.events, row.sampled), (1, 1));
     assert_eq!((row.means[0].sample.value(), row.means[0].sample.n), (Some(165.0), 2), "115 W and 215 W");
     // From 1 s to 2 s the readings of 1 s are held: 110 J and 210 J.
-    assert_eq!(row.energy_j.value(), Some(160.0));
+    assert_eq!((row.energy_j.value(), row.energy_j.n), (Some(320.0), 1), "it took what both took");
+    let gpus = events_by(&sealed, By::Gpu, None).unwrap();
+    let each: Vec<Option<f64>> = gpus.rows.iter().map(|row| row.energy_j.value()).collect();
+    assert_eq!(each, [Some(110.0), Some(210.0)]);
     assert_eq!((row.means[1].sample.value(), row.means[1].nearest.value()), (None, None), "nobody read a temperature");
+}
+
+#[test]
+fn an_event_has_no_energy_without_one_of_its_gpus() {
+    let mut sealed = sealed(vec![phase("step", 1, 0, 1000, Some(2000))], Table::new());
+    let temperature = Series {
+        positions: vec![0, 1_000_000_000],
+        values: vec![40.0, 41.0],
+        ..Series::new(Source::Gpu(1).series(Quantity::Temperature), "°C", Axis::TimeNs)
+    };
+    sealed.series[1] = temperature;
+    let names = events_by(&sealed, By::Name, None).unwrap();
+    assert_eq!((names.counts.1, names.rows[0].energy_j.value()), (2, None), "the other one took some, too");
+    assert_eq!(names.rows[0].means[0].sample.value(), Some(115.0));
 }
 
 #[test]
