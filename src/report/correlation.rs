@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::number::{count, significant};
 use super::ranking::probability;
 use super::table::columns;
-use crate::analysis::{Correlation, Split};
+use crate::analysis::{Correlation, SIGNIFICANCE, Split};
 use crate::record::{Table, Value};
 
 /// Two clusters are told of where they describe the points better than one by more than this.
@@ -71,11 +71,18 @@ impl Correlated {
             "two clusters describe the points better than one by {} (BIC; strong beyond {STRONG})\n",
             significant(split.gain)
         );
-        let within = clusters.map(|points| Correlation::of(&points).map(|found| found.pearson));
-        let turns = within.iter().all(|r| r.is_some_and(|r| r * self.correlation.pearson < 0.0));
-        if turns {
-            let (inside, over_all) =
-                if self.correlation.pearson > 0.0 { ("falls", "rises") } else { ("rises", "falls") };
+        let over_all = &self.correlation;
+        let told = |found: &Correlation| found.pearson_p.is_some_and(|p| p < SIGNIFICANCE);
+        let within = clusters.map(|points| Correlation::of(&points));
+        let turns = |found: &Correlation| told(found) && found.pearson * over_all.pearson < 0.0;
+        if !told(over_all) {
+            // There is nothing that the clusters could make.
+        } else if within.iter().flatten().all(|found| !told(found)) {
+            text.push_str(&format!(
+                "within neither cluster the relation of {y} and {x} can be told from chance: the difference between the clusters makes the correlation over all points\n"
+            ));
+        } else if within.iter().all(|found| found.as_ref().is_some_and(turns)) {
+            let (inside, over_all) = if over_all.pearson > 0.0 { ("falls", "rises") } else { ("rises", "falls") };
             text.push_str(&format!(
                 "within both clusters {y} {inside} with {x}, though it {over_all} over all points: the difference between the clusters makes the whole correlation (Simpson's paradox)\n"
             ));
@@ -105,27 +112,49 @@ fn row(name: &str, found: &Correlation) -> Vec<String> {
     ]
 }
 
+/// The quantity that has one value at all of these points, if one has.
+fn unvaried<'a>(points: &[(f64, f64)], found: &'a Correlated) -> Option<&'a str> {
+    let is_still = |of: fn(&(f64, f64)) -> f64| points.windows(2).all(|two| of(&two[0]) == of(&two[1]));
+    let quantities = [(is_still(|point| point.0), &found.x.0), (is_still(|point| point.1), &found.y.0)];
+    quantities.into_iter().find(|(still, _)| *still).map(|(_, name)| name.as_str())
+}
+
+/// What the slope is in; nothing where neither quantity has a unit.
+fn slope_unit(y: &str, x: &str) -> String {
+    match (y, x) {
+        ("", "") => String::new(),
+        (y, "") => format!("; the slope is in {y}"),
+        ("", x) => format!("; the slope is for each {x}"),
+        (y, x) => format!("; the slope is in {y} for each {x}"),
+    }
+}
+
 /// The correlation in a table and a sentence.
 pub fn correlate_text(found: &Correlated) -> String {
     let mut rows = vec![row("all", &found.correlation)];
+    let mut still = String::new();
     if let Some((_, clusters)) = found.clusters() {
         for (name, points) in ["cluster 1", "cluster 2"].into_iter().zip(clusters) {
-            rows.extend(Correlation::of(&points).map(|found| row(name, &found)));
+            rows.push(match Correlation::of(&points) {
+                Some(found) => row(name, &found),
+                None => {
+                    [name.to_owned(), points.len().to_string()].into_iter().chain(vec!["-".to_owned(); 7]).collect()
+                }
+            });
+            still.extend(unvaried(&points, found).map(|quantity| format!("within {name} {quantity} does not vary\n")));
         }
     }
     let heads = ["POINTS", ">N", ">PEARSON", ">95%", ">P", ">SPEARMAN", ">P", ">SLOPE", ">AT ZERO"];
     let mut text = columns(&heads, rows);
     let (x, y) = (&found.x.0, &found.y.0);
-    let unit = |unit: &str| if unit.is_empty() { "1".to_owned() } else { unit.to_owned() };
     let correlation = &found.correlation;
     text.push_str(&match correlation.pearson_p {
-        Some(p) if p < 0.05 => format!(
-            "{y} {} with {x}: a line explains {:.0}% of its variance over {}; the slope is in {} for each {}\n",
+        Some(p) if p < SIGNIFICANCE => format!(
+            "{y} {} with {x}: a line explains {:.0}% of its variance over {}{}\n",
             if correlation.pearson > 0.0 { "rises" } else { "falls" },
             100.0 * correlation.pearson.powi(2),
             count(correlation.n, &found.by),
-            unit(&found.y.1),
-            unit(&found.x.1),
+            slope_unit(&found.y.1, &found.x.1),
         ),
         Some(_) => format!(
             "that {y} goes with {x} in a line cannot be told from chance over {}\n",
@@ -134,6 +163,7 @@ pub fn correlate_text(found: &Correlated) -> String {
         None => "two points always lie on a line\n".to_owned(),
     });
     text.push_str(&found.split_text());
+    text.push_str(&still);
     if found.incomplete > 0 {
         text.push_str(&format!("left out: {} without a finite {x} or {y}\n", count(found.incomplete, &found.by)));
     }
@@ -185,9 +215,78 @@ pub fn correlate_value(found: &Correlated) -> Table {
     }
     if let Some((_, within)) = &clusters {
         let within = within.iter().map(|points| {
-            Correlation::of(points).map_or_else(|| Value::Table(Table::new()), |found| correlation_value(&found))
+            let alone = || {
+                let reason = unvaried(points, found).map_or_else(String::new, |name| format!("{name} does not vary"));
+                Value::Table(table_of([("n", points.len().into()), ("reason", reason.into())]))
+            };
+            Correlation::of(points).map_or_else(alone, |found| correlation_value(&found))
         });
         members.insert("clusters".to_owned(), Value::List(within.collect()));
     }
     members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::split;
+
+    fn correlated(points: &[(f64, f64)], units: (&str, &str)) -> Correlated {
+        let labelled = points.iter().map(|(x, y)| LabelledPoint { label: "r".to_owned(), x: *x, y: *y });
+        Correlated {
+            x: ("loss".to_owned(), units.0.to_owned()),
+            y: ("time".to_owned(), units.1.to_owned()),
+            by: "run".to_owned(),
+            points: labelled.collect(),
+            incomplete: 0,
+            correlation: Correlation::of(points).unwrap(),
+            split: Some(split(points)),
+        }
+    }
+
+    /// Twenty points around another one: `slant` is what y gains with x.
+    fn cloud(x: f64, y: f64, slant: f64) -> impl Iterator<Item = (f64, f64)> {
+        (0..20).map(move |at| {
+            let (along, across) = (f64::from(at % 5) - 2.0, f64::from(at / 5) - 1.5);
+            (x + along, y + slant * along + across)
+        })
+    }
+
+    #[test]
+    fn two_round_clouds_are_no_paradox() {
+        // Each falls by less than chance makes of so few.
+        let points: Vec<_> = cloud(0.0, 0.0, -0.05).chain(cloud(50.0, 50.0, -0.05)).collect();
+        let text = correlate_text(&correlated(&points, ("", "s")));
+        assert!(!text.contains("Simpson"), "{text}");
+        let told = "within neither cluster the relation of time and loss can be told from chance: the difference between the clusters makes the correlation over all points\n";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("over 40 runs; the slope is in s\n"), "{text}");
+    }
+
+    #[test]
+    fn what_turns_within_both_clusters_is_a_paradox() {
+        let points: Vec<_> = cloud(0.0, 0.0, -2.0).chain(cloud(50.0, 50.0, -2.0)).collect();
+        let text = correlate_text(&correlated(&points, ("", "")));
+        assert!(text.contains("within both clusters time falls with loss, though it rises over all points"), "{text}");
+        assert!(text.contains("over 40 runs\n"), "{text}");
+        let one: Vec<_> = cloud(0.0, 0.0, -2.0).chain(cloud(50.0, 50.0, 0.0)).collect();
+        let text = correlate_text(&correlated(&one, ("", "")));
+        assert!(!text.contains("within neither") && !text.contains("Simpson"), "{text}");
+    }
+
+    #[test]
+    fn clusters_in_which_a_quantity_does_not_vary_are_shown() {
+        let points: Vec<_> =
+            (0..20).map(|at| (f64::from(at / 10), f64::from(at % 10) + f64::from(at / 10) * 50.0)).collect();
+        let is_second = (0..20).map(|at| at >= 10).collect();
+        let found =
+            Correlated { split: Some(Some(Split { is_second, gain: 99.0 })), ..correlated(&points, ("J", "s")) };
+        let text = correlate_text(&found);
+        assert!(text.lines().any(|line| line.starts_with("cluster 1") && line.contains(" 10 ")), "{text}");
+        assert!(text.contains("within cluster 1 loss does not vary\nwithin cluster 2 loss does not vary\n"), "{text}");
+        assert!(text.contains("the slope is in s for each J\n"), "{text}");
+        let Value::List(clusters) = &correlate_value(&found)["clusters"] else { panic!("{text}") };
+        assert_eq!(clusters[0].flatten()["reason"], "loss does not vary".into());
+        assert_eq!(clusters[1].flatten()["n"], 10i64.into());
+    }
 }
