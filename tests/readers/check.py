@@ -215,6 +215,9 @@ def check_mllog():
         found = {line.key: line.value["value"] for line in lines}
         for name, (value, _) in metrics(SHOWN[id][1]).items():
             same(found[f"ledger_{name}"], value)
+        config = SHOWN[id][0]["parts"]["config"]["value"]
+        if batch := config.get("training.batch_global", config.get("training.batch_size")):
+            same(found["global_batch_size"], batch)
         times = [line.timestamp for line in lines]
         assert times == sorted(times)
         assert {"init_start", "init_stop", "run_start", "run_stop", "seed"} <= set(found)

@@ -68,8 +68,10 @@ fn device(entry: &Entry) -> String {
 /// What MLPerf has a key for.
 fn settings(lines: &mut Vec<Line>, entry: &Entry) {
     let config = entry.sealed.run.config();
+    // The batch of all ranks is told where there are several.
+    let batch = ["training.batch_global", "training.batch_size"].into_iter().find(|name| config.contains_key(*name));
     for (key, name) in [
-        ("global_batch_size", "training.batch_size"),
+        ("global_batch_size", batch.unwrap_or_default()),
         ("opt_name", "training.optimizer"),
         ("opt_base_learning_rate", "training.learning_rate"),
         ("opt_weight_decay", "training.weight_decay"),

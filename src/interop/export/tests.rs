@@ -227,6 +227,18 @@ fn mlperf_lines_tell_the_run_in_order() {
 }
 
 #[test]
+fn the_batch_of_all_ranks_is_the_global_one() {
+    let [mut entry, _] = both();
+    let mut parts = entry.sealed.run.parts.clone();
+    let mut config = entry.sealed.run.config().clone();
+    config.insert("training.batch_global".to_owned(), 64i64.into());
+    parts.config = config.into();
+    entry.sealed.run = Run::new(parts);
+    let text = String::from_utf8(mllog_lines(&entry).1).unwrap();
+    assert!(text.contains("\"global_batch_size\", \"value\": 64,") && !text.contains("\"value\": 32,"), "{text}");
+}
+
+#[test]
 fn a_file_store_has_a_folder_a_run() {
     let [entry, other] = both();
     let (folders, files) = mlflow_files(&entry, Path::new("/tmp/a b"));
