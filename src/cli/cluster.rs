@@ -3,6 +3,7 @@
 use super::context::{Context, say};
 use super::failure::Failure;
 use crate::cluster::{ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, stand};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -15,18 +16,48 @@ pub(super) fn spool(context: &Context, elsewhere: Option<&Path>) -> Spool {
     Spool::of(context.store_as_it_is().dir(), elsewhere)
 }
 
-/// What Slurm says of the tasks of submissions; none if it cannot be asked, and then that is said.
-pub(super) fn ask(folders: &[Folder]) -> Result<Option<BTreeMap<TaskId, Seen>>, Failure> {
-    let mut jobs = Vec::new();
+/// What Slurm says of the tasks of submissions.
+pub(super) struct Asked {
+    tasks: Option<BTreeMap<TaskId, Seen>>,
+    /// Submissions to other clusters than this host's, which number their jobs alike.
+    elsewhere: Vec<Folder>,
+}
+
+impl Asked {
+    /// Of the tasks of a submission among others; none if Slurm could not be asked of it.
+    pub(super) fn of(&self, folder: &Folder) -> Option<&BTreeMap<TaskId, Seen>> {
+        self.tasks.as_ref().filter(|_| !self.elsewhere.contains(folder))
+    }
+}
+
+/// Asks Slurm of the tasks of submissions; what cannot be asked is said.
+pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
+    let (mut jobs, mut elsewhere) = (Vec::new(), Vec::new());
+    let here = OnceCell::new();
     for folder in folders {
-        jobs.extend(folder.jobs()?.into_iter().map(|submitted| submitted.job));
+        let submitted = folder.jobs()?;
+        if submitted.is_empty() {
+            continue;
+        }
+        let here: &Option<String> = here.get_or_init(|| Slurm.limits().ok().map(|limits| limits.cluster));
+        let there = folder.submission()?.cluster().map(str::to_owned);
+        match (here, there) {
+            (Some(here), Some(there)) if *here != there => {
+                say(&format!(
+                    "warning: {} was submitted to the cluster `{there}`, and this host is of `{here}`: what lives there is not known here",
+                    folder.name()
+                ));
+                elsewhere.push(folder.clone());
+            }
+            _ => jobs.extend(submitted.into_iter().map(|submitted| submitted.job)),
+        }
     }
     let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
     match Slurm.tasks(&jobs) {
-        Ok(tasks) => Ok(Some(tasks)),
+        Ok(tasks) => Ok(Asked { tasks: Some(tasks), elsewhere }),
         Err(error @ (ClusterError::Command(_) | ClusterError::Refused { .. })) => {
             say(&format!("warning: what lives on the cluster is not known: {error}"));
-            Ok(None)
+            Ok(Asked { tasks: None, elsewhere })
         }
         Err(error) => Err(error.into()),
     }

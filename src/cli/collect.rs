@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut all: Vec<(String, Brought)> = Vec::new();
     let (mut waiting, mut faults) = (0, 0);
     for folder in &folders {
-        let (collected, _) = bring(context, folder, tasks.as_ref(), Duration::from_secs(args.patience))?;
+        let (collected, _) = bring(context, folder, tasks.of(folder), Duration::from_secs(args.patience))?;
         all.extend(collected.brought.into_iter().map(|brought| (folder.name(), brought)));
         waiting += collected.waiting;
         faults += collected.faults.len();

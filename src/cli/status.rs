@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let tasks = ask(&folders)?;
     let mut views = Vec::new();
     for folder in &folders {
-        views.push(view(context.store_as_it_is(), folder, &stand(folder, tasks.as_ref())?));
+        views.push(view(context.store_as_it_is(), folder, &stand(folder, tasks.of(folder))?));
     }
     answer(context, &views)
 }

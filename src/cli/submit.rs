@@ -144,7 +144,7 @@ fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<Standing>, Failure> 
     let tasks = ask(&folders)?;
     let mut standings = Vec::new();
     for folder in &folders {
-        let (collected, standing) = bring(context, folder, tasks.as_ref(), PATIENCE)?;
+        let (collected, standing) = bring(context, folder, tasks.of(folder), PATIENCE)?;
         if !collected.brought.is_empty() {
             say(&format!("{} of {} came home", count(collected.brought.len(), "attempt"), folder.name()));
         }
@@ -291,7 +291,7 @@ fn wait(context: &Context, folder: &Folder) -> Result<u8, Failure> {
     let mut was_over = false;
     let standing = loop {
         let tasks = ask(folders)?;
-        let (collected, standing) = bring(context, folder, tasks.as_ref(), PATIENCE)?;
+        let (collected, standing) = bring(context, folder, tasks.of(folder), PATIENCE)?;
         for brought in &collected.brought {
             let (run, done) = (brought.run.0.prefix(8), standing.cells.iter());
             let done = done.filter(|stand| !stand.state.is_under_way()).count();

@@ -97,6 +97,11 @@ pub struct Submission {
 }
 
 impl Submission {
+    /// The cluster that it was submitted to.
+    pub fn cluster(&self) -> Option<&str> {
+        self.arrays.first()?.kind.split('/').next()
+    }
+
     /// The text of `submission.json`.
     pub fn text(&self) -> String {
         let arrays = self.arrays.iter().map(|array| {

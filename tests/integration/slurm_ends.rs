@@ -216,6 +216,28 @@ fn a_node_that_dies_takes_one_attempt_and_resume_finds_another_node() {
 }
 
 #[test]
+fn a_host_of_another_cluster_knows_nothing_of_what_lives() {
+    let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
+    cluster.sandbox.sweep_manifest(PATIENT, "1", "1");
+    let job = cluster.submit(&[]);
+    cluster.await_states(&["running"]);
+    let mut paths =
+        found_sorted(Command::new("find").arg(cluster.sandbox.ledger_dir()).args(["-name", "submission.json"]));
+    let path = paths.remove(0);
+    let text = fs::read_to_string(&path).unwrap();
+    let kind = text.split("\"kind\": \"").nth(1).unwrap();
+    let (here, _) = kind.split_once('/').unwrap();
+    fs::write(&path, text.replace(&format!("\"kind\": \"{here}/"), "\"kind\": \"another/")).unwrap();
+    let said = cluster.ledger(&["status"]);
+    assert!(said.err.contains(&format!("cluster `another`, and this host is of `{here}`")), "{}", said.err);
+    assert_eq!(cluster.states()[0].0, "unknown");
+    let said = cluster.ledger(&["submit", "--resume", &job]).complaint(7);
+    assert!(said.contains("is not known without Slurm"), "{said}");
+    cluster.sandbox.write("go", "");
+    cluster.await_states(&["finished"]);
+}
+
+#[test]
 fn a_node_that_is_drained_ends_its_tasks_first() {
     let Some(cluster) = Cluster::start(&["--cpus", "1"]) else { return };
     cluster.sandbox.sweep_manifest(PATIENT, "[1, 2, 3, 4]", "1");

@@ -15,15 +15,16 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
         "" => spool.all()?.pop().ok_or_else(|| Failure::new(exit::NO, "nothing was submitted from this ledger"))?,
         text => spool.find(text)?,
     };
-    let Some(tasks) = ask(std::slice::from_ref(&folder))? else {
+    let asked = ask(std::slice::from_ref(&folder))?;
+    let Some(tasks) = asked.of(&folder) else {
         return Err(Failure::new(exit::SCHEDULER, "what is to be resumed is not known without Slurm"));
     };
     let store = context.store_as_it_is();
     let (standing, busy) = if args.dry_run {
-        (stand(&folder, Some(&tasks))?, busy(&spool)?)
+        (stand(&folder, Some(tasks))?, busy(&spool)?)
     } else {
         let busy = catch_up(context, &spool)?;
-        (bring(context, &folder, Some(&tasks), PATIENCE)?.1, busy)
+        (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy)
     };
     let again = again(&standing, &folder, store, &spool, &under_way(&busy))?;
     let jobs = if args.dry_run || again.tasks.is_empty() {
@@ -44,7 +45,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
 fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
     let folders = spool.open()?;
     let tasks = ask(&folders)?;
-    Ok(folders.iter().map(|folder| stand(folder, tasks.as_ref())).collect::<Result<_, _>>()?)
+    Ok(folders.iter().map(|folder| stand(folder, tasks.of(folder))).collect::<Result<_, _>>()?)
 }
 
 /// Says what was submitted again; without jobs, what would be.
