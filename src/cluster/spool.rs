@@ -234,7 +234,7 @@ mod tests {
         for late in ["out/0123-4567.finished.ledger", "journals/7_0-0-0123-4567.journal"] {
             assert_eq!(spool.open().unwrap(), []);
             folder.write(late, b"").unwrap();
-            assert_eq!(spool.open().unwrap(), [folder.clone()], "{late}");
+            assert_eq!(spool.open().unwrap(), std::slice::from_ref(&folder), "{late}");
             std::fs::remove_file(folder.dir().join(late)).unwrap();
         }
         folder.write("out/0123-4567.finished.collected", b"").unwrap();

@@ -112,7 +112,7 @@ mod tests {
         let locks = [lock(&own).unwrap(), lock(&living).unwrap()];
         drop((lock(&dead).unwrap(), lock(&other).unwrap()));
         std::os::unix::fs::symlink(&dead, root.path().join("ledger-6")).unwrap();
-        assert_eq!(remove_dead(root.path(), &own), [dead.clone()]);
+        assert_eq!(remove_dead(root.path(), &own), std::slice::from_ref(&dead));
         assert!(
             !dead.exists() && [&own, &living, &kept, &other].into_iter().all(|dir| dir.join("ledger.redb").exists())
         );
