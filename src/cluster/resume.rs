@@ -31,7 +31,6 @@ pub fn again(
     standing: &Standing,
     folder: &Folder,
     store: &Store,
-    spool: &Spool,
     busy: &BTreeSet<(Digest, String)>,
 ) -> Result<Again, ClusterError> {
     let mut open: BTreeMap<(usize, u32), BTreeSet<Digest>> = BTreeMap::new();
@@ -42,7 +41,8 @@ pub fn again(
     let mut files = open.keys().map(|(array, task)| folder.task(*array, *task)).collect::<Result<Vec<_>, _>>()?;
     let members = files.iter().flat_map(|file| file.members.iter().map(|member| (member, file.kind.clone())));
     let asked: Vec<_> = members.map(|(member, kind)| (&member.expected, member.cause, kind)).collect();
-    let mut covered = cover(store, spool, &asked)?.into_iter();
+    // What its nodes were is remembered beside it.
+    let mut covered = cover(store, &Spool::around(folder), &asked)?.into_iter();
     let own = finished_here(store, folder)?;
     for (((array, task), cells), file) in open.into_iter().zip(&mut files) {
         let mut needed = false;

@@ -93,6 +93,8 @@ fn a_preempted_task_is_sealed_and_started_again() {
 fn cancelled_tasks_are_sealed_and_those_that_never_ran_are_named() {
     let Some(cluster) = Cluster::start(&["--nodes", "1", "--cpus", "1"]) else { return };
     cluster.sandbox.sweep_manifest(PATIENT, "[1, 2]", "1");
+    let manifest = fs::read_to_string(cluster.sandbox.path("m.toml")).unwrap();
+    cluster.sandbox.write("m.toml", format!("{manifest}[slurm]\nspool = \"spool\"\n"));
     let job = cluster.submit(&[]);
     cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     cluster.slurm("scancel", &[&job]);

@@ -26,7 +26,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
         let busy = catch_up(context, &spool)?;
         (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy)
     };
-    let again = again(&standing, &folder, store, &spool, &under_way(&busy))?;
+    let again = again(&standing, &folder, store, &under_way(&busy))?;
     let jobs = if args.dry_run || again.tasks.is_empty() {
         Vec::new()
     } else {
