@@ -99,6 +99,10 @@ impl Mapped {
             let maps = read();
             let mut again = None;
             for line in libraries(&maps) {
+                // The program that starts a container is mapped in it by its files on the host.
+                if self.is_contained && !line.is_deleted && !lies_in(&root, line.path) {
+                    continue;
+                }
                 // Some file systems tell of another inode than the one that is mapped: then the kernel still has to call it by this name.
                 self.take(&root, &line, || libraries(again.get_or_insert_with(read)).any(|now| now == line));
             }
@@ -176,6 +180,11 @@ impl Mapped {
         }
         facts
     }
+}
+
+/// Whether a file system has that path.
+fn lies_in(root: &Path, path: &Path) -> bool {
+    fs::symlink_metadata(root.join(path.strip_prefix("/").unwrap_or(path))).is_ok()
 }
 
 /// Opens a regular file, and nothing that could wait for somebody else; with the number of its inode.
@@ -285,6 +294,17 @@ mod tests {
         let (sum, stamp) = Sums::default().of(Path::new(libc["path"].as_str().unwrap())).unwrap();
         assert_eq!((&libc["sha256"], &libc["bytes"]), (&sum.into(), &stamp.size().into()));
         assert_eq!(mapped.facts(&mut sums, &|| true), facts, "by now they are known");
+    }
+
+    #[test]
+    fn a_library_of_the_starter_is_none_of_the_image() {
+        let image = tempfile::tempdir().unwrap();
+        fs::create_dir_all(image.path().join(&MARK[1..])).unwrap();
+        fs::create_dir_all(image.path().join("usr/lib")).unwrap();
+        fs::write(image.path().join("usr/lib/libc.so.6"), "").unwrap();
+        let inside = |path: &str| lies_in(image.path(), Path::new(path));
+        assert!(inside("/usr/lib/libc.so.6") && !inside("/opt/apptainer/lib/libc.so.6"));
+        assert!(!lies_in(image.path(), Path::new(image.path().join("usr/lib/libc.so.6").to_str().unwrap())));
     }
 
     #[test]

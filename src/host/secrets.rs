@@ -1,8 +1,11 @@
 //! Takes secrets out of texts that are to be kept.
 //!
-//! Known by their form: tokens of well-known services, private keys, passwords in URLs, and values that a name such as `API_KEY` or `password` is set to.
+//! Known by their form: tokens of well-known services, private keys, passwords in URLs; and by the name before them: what `API_KEY` or `password` is set to.
 
-use super::environment::{REDACTED, SECRET, without_credentials};
+mod named;
+
+use super::environment::{REDACTED, without_credentials};
+use named::{Name, without_values};
 
 /// What tokens of well-known services begin with; at least sixteen characters follow.
 const TOKENS: &[&str] = &[
@@ -24,21 +27,8 @@ const TOKENS: &[&str] = &[
     "dckr_pat_",
     "eyJhbGciOi",
 ];
-/// A secret is at least this long.
-const SHORTEST: usize = 12;
-
 /// Lines longer than this are no text that a person wrote; they are taken out whole.
 const LONGEST_LINE: usize = 64 << 10;
-
-/// No word of a program is as long. That each longer one is taken out also keeps the search from looking at it again from every name in it.
-const LONGEST_CODE: usize = 1024;
-
-/// Words of names that hold secrets, besides those of environment variables.
-const WORDS: &[&str] =
-    &["APIKEY", "PWD", "AUTHORIZATION", "AUTHTOKEN", "ACCESSTOKEN", "SECRETKEY", "PRIVATEKEY", "CLIENTSECRET"];
-
-/// What stands before the secret in the value of `Authorization`.
-const SCHEMES: &[&str] = &["bearer", "basic", "token"];
 
 /// The text without secrets, and whether there were any. Lines without any stay as they are, byte for byte.
 pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
@@ -59,6 +49,17 @@ pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
     }
     let found = clean != text;
     (clean, found)
+}
+
+/// Whether a text holds what is known to be a secret by its form, whatever name it has: a token, a private key, a password in a URL.
+pub fn has_known(text: &str) -> bool {
+    let is_clean = |text: &str| without_tokens(&without_credentials(text)) == text;
+    marker(text, "-----BEGIN ").is_some() || !text.lines().all(is_clean)
+}
+
+/// Whether what has this name is taken for a secret in texts.
+pub fn is_named_secret(name: &str) -> bool {
+    Name::at_end_of(name).is_some()
 }
 
 /// Of a line of a patch its first character, which says that it was added or taken away.
@@ -138,65 +139,6 @@ fn without_tokens(line: &str) -> String {
     clean
 }
 
-/// `NAME = value`, `name: "value"`, `name: Type = value`: the value goes if the name says that it is a secret and the value looks like one.
-fn without_values(line: &str) -> String {
-    let mut clean = String::with_capacity(line.len());
-    let mut rest = line;
-    // Whether what stands before is a secret's name with its type.
-    let mut is_typed = false;
-    while let Some(at) = rest.find(['=', ':']) {
-        let is_path = rest[at..].starts_with("::");
-        let operator =
-            if is_path { 2 } else { rest[at..].find(|c| !matches!(c, '=' | '>' | ':')).unwrap_or(rest.len() - at) };
-        let (before, after) = rest.split_at(at + operator);
-        let is_secret = !is_path && (is_secret(&before[..at]) || is_typed && !before.contains([',', ';', '"', '\'']));
-        clean.push_str(before);
-        rest = after;
-        is_typed = is_secret && before.ends_with(':');
-        if let Some((begin, end)) = is_secret.then(|| secret(after)).flatten() {
-            clean.push_str(&after[..begin]);
-            clean.push_str(REDACTED);
-            rest = &after[end..];
-            is_typed = false;
-        }
-    }
-    clean.push_str(rest);
-    clean
-}
-
-/// Whether what a text ends with is the name of a secret.
-fn is_secret(text: &str) -> bool {
-    let text = text.trim_end_matches([' ', '"', '\'', '\t', ']', '\\']);
-    let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
-    let name = begin.map_or(text, |at| text[at..].trim_start_matches(|c: char| !c.is_ascii_alphanumeric()));
-    let name = name.to_ascii_uppercase();
-    name.split(['_', '-']).any(|word| SECRET.contains(&word) || WORDS.contains(&word))
-}
-
-/// Where the secret lies in what follows its name, if it looks like one.
-fn secret(after: &str) -> Option<(usize, usize)> {
-    let mut begin = after.find(|c| !matches!(c, ' ' | '\t' | '"' | '\''))?;
-    let quote = after[..begin].chars().next_back().filter(|c| matches!(c, '"' | '\''));
-    let word = |text: &str| text.find([' ', '\t', ',', ';', '&', '"', '\'', '\n', '\r']).unwrap_or(text.len());
-    let scheme = word(&after[begin..]);
-    let has_scheme = SCHEMES.iter().any(|known| after[begin..begin + scheme].eq_ignore_ascii_case(known))
-        && after[begin + scheme..].starts_with(' ');
-    if has_scheme {
-        begin += scheme + 1;
-    }
-    let value = &after[begin..];
-    let end = match quote {
-        Some(quote) => value.find(quote).unwrap_or(value.trim_end().len()),
-        None => word(value),
-    };
-    let value = &value[..end];
-    let is_code = quote.is_none() && (value.contains(['(', ')', '{', '}', '<', '>', '$']) || value.contains("::"));
-    let mixed = value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic());
-    let is_text = !is_code && (mixed || quote.is_some() || has_scheme);
-    let looks_like_one = value.len() >= SHORTEST && is_text || value.len() >= LONGEST_CODE;
-    looks_like_one.then_some((begin, begin + end))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,6 +191,48 @@ mod tests {
             assert_eq!(clean(text), expected);
             assert!(redact(text.as_bytes()).1);
         }
+    }
+
+    #[test]
+    fn short_ones_and_words_are_taken_out_behind_a_name_that_says_so() {
+        let cases = [
+            ("+PASSWORD=correcthorsebattery\n", "+PASSWORD=(redacted)\n"),
+            ("+API_KEY: abcdefghijklmnop\n", "+API_KEY: (redacted)\n"),
+            ("+password = \"hunter2\"\n", "+password = \"(redacted)\"\n"),
+            ("+DB_PASSWORD=s3cret99\n", "+DB_PASSWORD=(redacted)\n"),
+            ("export HF_TOKEN=abcdefgh; run\n", "export HF_TOKEN=(redacted); run\n"),
+            ("PASSWORD=correct_horse.battery\n", "PASSWORD=(redacted)\n"),
+            ("password: hunter2\n", "password: (redacted)\n"),
+            ("password = correct # not for you\n", "password = (redacted) # not for you\n"),
+            ("mysql --password=battery --user=me\n", "mysql --password=(redacted) --user=me\n"),
+            ("\\\"password\\\": \\\"hunter2\\\"", "\\\"password\\\": \\\"(redacted)\\\""),
+            ("if password != 'open sesame':", "if password != '(redacted)':"),
+            ("secret = \"\"\"swordfish\"\"\"", "secret = \"\"\"(redacted)\"\"\""),
+            ("const PASSWORD: String = \"abcd\";", "const PASSWORD: String = \"(redacted)\";"),
+            ("token: abcdefghijklmnop\n", "token: (redacted)\n"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(clean(text), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_read_from_elsewhere_stays() {
+        let text = "password = read()\npassword = getpass.getpass()\npassword=password,\nconnect(password=password)\n\
+                    password: str\npassword: Option<String>,\n  secret: String,\npassword = user_password\n\
+                    PASSWORD=$OTHER\nPASSWORD=$(cat file)\npassword = \"${PASSWORD}\"\ntoken = tokens[i]\n\
+                    key = first\nkey = self.key\nkey=lambda x: x\nif key == other:\npassword = None\npad_token = \"[PAD]\"\n\
+                    key = \"loss\"\ntoken: usize,\nkey: u64 = 3\npassword = \"\", name = \"abcdefghijkl\"\n\
+                    max_token = 4096\nsort(key=len, reverse=True)\n";
+        assert_eq!(clean(text), text);
+    }
+
+    #[test]
+    fn a_parameter_is_known_by_its_form_or_its_name() {
+        assert!(has_known("hf_AbCdEfGhIjKlMnOpQrSt") && has_known("x\nhttps://me:hunter2@host/"));
+        assert!(!has_known("gelu") && !has_known("https://host/path"));
+        assert!(is_named_secret("params.api_key") && is_named_secret("params.db-password"));
+        assert!(!is_named_secret("params.monkey") && !is_named_secret("params.tokens"));
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! Values that the name before them says to be secret.
+//!
+//! A value that is taken out without need costs a reader a line; one that stays in cannot be taken back. But code has to stay code: `password = read()` holds no secret.
+
+use super::super::environment::{REDACTED, SECRET};
+
+/// Words of names that hold secrets, besides those of environment variables.
+const WORDS: &[&str] =
+    &["APIKEY", "PWD", "AUTHORIZATION", "AUTHTOKEN", "ACCESSTOKEN", "SECRETKEY", "PRIVATEKEY", "CLIENTSECRET"];
+/// Words that in programs mean other things as well: a key of a table, a token of a text.
+const AMBIGUOUS: &[&str] = &["KEY", "TOKEN", "AUTH", "COOKIE"];
+/// What takes the doubt from an ambiguous word that follows.
+const TELLING: &[&str] = &["API", "ACCESS", "AUTH", "ENCRYPTION", "PRIVATE", "REFRESH", "SECRET", "SIGNING"];
+
+/// What stands before the secret in the value of `Authorization`.
+const SCHEMES: &[&str] = &["bearer", "basic", "token"];
+/// Words that are a value or a type of a programming language.
+const RESERVED: &[&str] = &[
+    "bool",
+    "boolean",
+    "bytes",
+    "default",
+    "false",
+    "integer",
+    "none",
+    "null",
+    "number",
+    "optional",
+    "required",
+    "self",
+    "str",
+    "string",
+    "true",
+    "undefined",
+    "usize",
+];
+
+/// Behind a name that cannot mean anything else a secret has at least so many characters.
+const SHORTEST: usize = 4;
+/// And behind an ambiguous one; of letters alone, outside of quotes, it has more.
+const SHORTEST_AMBIGUOUS: usize = 8;
+const SHORTEST_WORD: usize = 12;
+/// No word of a program is as long. That each longer one is taken out also keeps the search from looking at it again from every name in it.
+const LONGEST_CODE: usize = 1024;
+
+/// The name of a secret.
+#[derive(Clone, Copy)]
+pub(super) struct Name<'a> {
+    text: &'a str,
+    /// Whether it can hardly mean anything else.
+    is_plain: bool,
+    /// Whether it is written as environment variables are.
+    is_variable: bool,
+}
+
+impl<'a> Name<'a> {
+    /// What a text ends with, if that is the name of a secret.
+    pub(super) fn at_end_of(text: &'a str) -> Option<Self> {
+        let text = text.trim_end_matches([' ', '"', '\'', '\t', ']', '\\', '!']);
+        let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+        let text = begin.map_or(text, |at| text[at..].trim_start_matches(|c: char| !c.is_ascii_alphanumeric()));
+        let upper = text.to_ascii_uppercase();
+        let words: Vec<&str> = upper.split(['_', '-']).collect();
+        let is_known = |word: &&str| SECRET.contains(word) || WORDS.contains(word);
+        if !words.iter().any(is_known) {
+            return None;
+        }
+        let is_variable = text == upper;
+        let is_told = words.windows(2).any(|pair| TELLING.contains(&pair[0]) && AMBIGUOUS.contains(&pair[1]));
+        let is_last = words.last().is_some_and(is_known);
+        let is_plain = words.iter().any(|word| is_known(word) && !AMBIGUOUS.contains(word));
+        Some(Self { text, is_plain: is_plain || is_told || is_variable && is_last, is_variable })
+    }
+}
+
+/// `NAME = value`, `name: "value"`, `name: Type = value`: the value goes if the name says that it is a secret and the value looks like one.
+pub(super) fn without_values(line: &str) -> String {
+    let mut clean = String::with_capacity(line.len());
+    let mut rest = line;
+    // The secret's name, if what stands before is its type.
+    let mut typed: Option<Name<'_>> = None;
+    while let Some(at) = rest.find(['=', ':']) {
+        let is_path = rest[at..].starts_with("::");
+        let operator =
+            if is_path { 2 } else { rest[at..].find(|c| !matches!(c, '=' | '>' | ':')).unwrap_or(rest.len() - at) };
+        let (before, after) = rest.split_at(at + operator);
+        let of_type = typed.filter(|_| !before.contains([',', ';', '"', '\'']));
+        let name = if is_path { None } else { Name::at_end_of(&before[..at]).or(of_type) };
+        clean.push_str(before);
+        rest = after;
+        typed = name.filter(|_| before.ends_with(':'));
+        let is_spaced = before[..at].ends_with(' ');
+        if let Some((begin, end)) = name.and_then(|name| secret(name, &before[at..], is_spaced, after)) {
+            clean.push_str(&after[..begin]);
+            clean.push_str(REDACTED);
+            rest = &after[end..];
+            typed = None;
+        }
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// Where a value begins, and what it is quoted by.
+fn opening(after: &str) -> Option<(usize, Option<char>)> {
+    let mut begin = after.find(|c| !matches!(c, ' ' | '\t'))?;
+    let rest = &after[begin..];
+    // Quotes in a text that is quoted itself.
+    if rest.starts_with("\\\"") || rest.starts_with("\\'") {
+        begin += 1;
+    }
+    let rest = &after[begin..];
+    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return Some((begin, None)) };
+    match rest.find(|c| c != quote).unwrap_or(rest.len()) {
+        // Nothing is quoted.
+        2 => None,
+        quotes => Some((begin + quotes, Some(quote))),
+    }
+}
+
+/// Where the secret lies in what follows its name, if it looks like one.
+fn secret(name: Name<'_>, sign: &str, is_spaced: bool, after: &str) -> Option<(usize, usize)> {
+    let (mut begin, quote) = opening(after)?;
+    let word = |text: &str| text.find([' ', '\t', ',', ';', '&', '"', '\'', '\n', '\r']).unwrap_or(text.len());
+    let scheme = word(&after[begin..]);
+    let has_scheme = SCHEMES.iter().any(|known| after[begin..begin + scheme].eq_ignore_ascii_case(known))
+        && after[begin + scheme..].starts_with(' ');
+    if has_scheme {
+        begin += scheme + 1;
+    }
+    let value = &after[begin..];
+    let end = match quote {
+        Some(quote) => value.find(quote).unwrap_or(value.trim_end().len()),
+        None => word(value),
+    };
+    let (value, rest) = value.split_at(end);
+    let value = value.strip_suffix('\\').unwrap_or(value);
+    let shortest = if name.is_plain || is_mixed(value) { SHORTEST } else { SHORTEST_AMBIGUOUS };
+    let found = value.len() >= LONGEST_CODE
+        || match quote {
+            Some(_) => value.len() >= shortest && !is_reference(value),
+            None if is_code(value) => false,
+            None if has_scheme => value.len() >= SHORTEST_AMBIGUOUS,
+            None => is_word(name, sign, is_spaced, value, rest),
+        };
+    found.then_some((begin, begin + value.len()))
+}
+
+fn is_mixed(value: &str) -> bool {
+    value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+/// Whether a quoted value only says where the secret is taken from.
+fn is_reference(value: &str) -> bool {
+    let is_braced = value.starts_with("${") || value.starts_with('{');
+    is_braced && value.ends_with('}')
+}
+
+fn is_code(value: &str) -> bool {
+    value.contains(['(', ')', '{', '}', '<', '>', '[', ']', '$']) || value.contains("::")
+}
+
+/// Whether a word without quotes is a secret: of a variable and of a file of settings, not of a program.
+fn is_word(name: Name<'_>, sign: &str, is_spaced: bool, value: &str, rest: &str) -> bool {
+    let is_reserved = RESERVED.contains(&value.to_ascii_lowercase().as_str());
+    let is_type = sign == ":" && rest.trim_start().starts_with('=');
+    if is_reserved || is_type || value.eq_ignore_ascii_case(name.text) {
+        return false;
+    }
+    if is_mixed(value) {
+        return value.len() >= if name.is_plain { SHORTEST } else { SHORTEST_AMBIGUOUS };
+    }
+    let is_last = rest.trim().is_empty() || rest.trim_start().starts_with('#');
+    let is_name = value.contains(['_', '.']);
+    let is_assigned = sign == "=" && !is_spaced;
+    if name.is_plain {
+        let is_setting = is_assigned && (name.is_variable || !is_name && !rest.starts_with([',', ';']));
+        value.len() >= SHORTEST && (is_setting || is_last && !is_name && matches!(sign, "=" | ":"))
+    } else {
+        let is_number = !value.contains(|c: char| c.is_ascii_alphabetic());
+        value.len() >= SHORTEST_WORD && is_last && !is_name && !is_number
+    }
+}
