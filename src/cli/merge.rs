@@ -4,15 +4,16 @@ use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use crate::host::clock;
 use crate::journal;
-use crate::record::Value;
+use crate::record::{Table, Target, Value};
 use crate::report::{Count, columns, count, table_of};
-use crate::store::{Merged, Store};
+use crate::store::{Merged, Overruled, Store};
 use std::path::{Path, PathBuf};
 
 /// Take in all that other ledgers hold: runs, attempts, series, tags, notes, what is hidden, verdicts
 ///
 /// Every id and digest is recomputed first; what is not what it says it is stays out and is named (exit code 1). An attempt is named by its content, so that
-/// there is nothing to disagree on: in which order ledgers are merged does not matter, and merging again changes nothing. Of a name that two ledgers give, the newer one stands. What was
+/// there is nothing to disagree on: in which order ledgers are merged does not matter, and merging again changes nothing. Of a name that two ledgers give, the newer one stands, as does
+/// the newer word on whether something is hidden; what means something else than before is named. What was
 /// cut off goes on with the same command. The other ledgers are not changed.
 ///
 /// Example: ledger merge /scratch/gpu07/ledger
@@ -55,6 +56,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     ("new", merged.new.into()),
                     ("known", merged.known.into()),
                     ("entries", merged.entries.into()),
+                    ("overruled", Value::List(merged.overruled.iter().map(overruled_value).collect())),
                     ("faults", Value::List(faults.collect())),
                 ]))
             });
@@ -83,6 +85,9 @@ fn text(others: &[Store], merged: &[Merged]) -> String {
     for fault in merged.iter().flat_map(|merged| &merged.faults) {
         text.push_str(&format!("left out: {}: {}\n", fault.owner, fault.fault));
     }
+    for overruled in merged.iter().flat_map(|merged| &merged.overruled) {
+        text.push_str(&format!("{}\n", overruled_text(overruled)));
+    }
     let rows = others.iter().zip(merged).map(|(other, merged)| {
         let numbers = [merged.new, merged.known, merged.entries].map(|number| number.to_string());
         let [new, known, entries] = numbers;
@@ -90,4 +95,38 @@ fn text(others: &[Store], merged: &[Merged]) -> String {
     });
     text.push_str(&columns(&["LEDGER", ">NEW", ">KNOWN", ">TAGS, NOTES, VERDICTS"], rows));
     text
+}
+
+fn named(target: Target) -> String {
+    let kind = if matches!(target, Target::Run(_)) { "run" } else { "attempt" };
+    format!("{kind} {}", target.digest().prefix(8))
+}
+
+fn overruled_text(overruled: &Overruled) -> String {
+    match overruled {
+        Overruled::Tag { name, from, to: Some(to) } => {
+            format!("tag `{name}`: {} until now, {} from now on", named(*from), named(*to))
+        }
+        Overruled::Tag { name, from, to: None } => format!("tag `{name}`: taken back, {} until now", named(*from)),
+        Overruled::Hidden(target) => format!("hidden from now on: {}", named(*target)),
+        Overruled::Shown(target) => format!("shown again: {}", named(*target)),
+    }
+}
+
+fn overruled_value(overruled: &Overruled) -> Value {
+    let mut table = Table::new();
+    let mut put = |name: &str, value: Value| drop(table.insert(name.to_owned(), value));
+    let id = |target: &Target| Value::from(target.digest().to_string());
+    match overruled {
+        Overruled::Tag { name, from, to } => {
+            put("tag", name.as_str().into());
+            put("from", id(from));
+            if let Some(to) = to {
+                put("to", id(to));
+            }
+        }
+        Overruled::Hidden(target) => put("hidden", id(target)),
+        Overruled::Shown(target) => put("shown", id(target)),
+    }
+    Value::Table(table)
 }

@@ -6,6 +6,7 @@
 
 use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
+use super::overruled::{Before, Overruled};
 use super::seal::Writer;
 use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
 use super::verify::Fault;
@@ -38,6 +39,8 @@ pub struct Merged {
     pub known: u64,
     /// Tags, notes, hidings and verdicts that were new.
     pub entries: u64,
+    /// What this ledger said before and a newer entry of the other one says otherwise.
+    pub overruled: Vec<Overruled>,
     /// What of the other ledger is not what it says it is, and was left there.
     pub faults: Vec<Fault>,
 }
@@ -97,7 +100,7 @@ impl Store {
         });
         let ours = self.if_there(|reader| reader.log())?;
         if ours.is_none_or(|ours| !missing(&ours, &changes).is_empty()) {
-            merged.entries = self.write(|writer| writer.take_in(&changes))?;
+            (merged.entries, merged.overruled) = self.write(|writer| writer.take_in(&changes, &held))?;
         }
         Ok(merged)
     }
@@ -355,9 +358,10 @@ fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry
 
 impl Writer<'_> {
     /// Takes in the changes of another log that this one lacks. Of what can be changed anew the newest stands.
-    fn take_in(&mut self, theirs: &[LogEntry]) -> Result<u64, StoreError> {
+    fn take_in(&mut self, theirs: &[LogEntry], held: &HashSet<Id>) -> Result<(u64, Vec<Overruled>), StoreError> {
         let ours = self.entries()?;
         let new = missing(&ours, theirs);
+        let before = Before::of(self, new.iter().map(|(.., entry)| entry), held)?;
         let touched: BTreeSet<Standing> = new.iter().filter_map(|(.., entry)| standing(entry)).collect();
         let mut newest: BTreeMap<Standing, (i64, Digest, LogEntry)> = BTreeMap::new();
         for entry in &ours {
@@ -381,7 +385,7 @@ impl Writer<'_> {
                 self.put(&entry)?;
             }
         }
-        Ok(u64::try_from(new.len()).unwrap_or(u64::MAX))
+        Ok((u64::try_from(new.len()).unwrap_or(u64::MAX), before.overruled(self)?))
     }
 }
 

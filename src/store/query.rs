@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn read_target((kind, id): (u8, Id)) -> Target {
+pub(super) fn read_target((kind, id): (u8, Id)) -> Target {
     if kind == 0 { Target::Run(RunId(Digest(id))) } else { Target::Attempt(AttemptId(Digest(id))) }
 }
 
