@@ -149,8 +149,6 @@ pub struct Divergence {
     pub digests: Vec<String>,
     /// Every metric that an external program stated and that differs.
     pub metrics: Vec<String>,
-    /// The parts of the identity that differ; none where it is one run.
-    pub parts: Vec<Part>,
 }
 
 /// One rerun beside the original.
@@ -164,6 +162,8 @@ pub struct Judged {
     pub is_within_class: bool,
     /// Why it failed.
     pub failure: Option<String>,
+    /// The parts of the identity that differ; none where it is one run.
+    pub parts: Vec<Part>,
 }
 
 /// A metric over repetitions of both.
@@ -232,24 +232,38 @@ pub fn verdict(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margi
         }
         Grade::Drifted => drift(&judged, &tested, margin),
     };
+    let detail = judged.first().map_or(detail.clone(), |judged| judged.told_with_parts(detail));
     Verdict { grade, detail, reruns: judged, tested, class }
+}
+
+impl Judged {
+    /// What is told of it, and of the run that it was: one that was executed though it is another run has to say so, whatever it shows.
+    fn told_with_parts(&self, text: String) -> String {
+        if self.parts.is_empty() {
+            return text;
+        }
+        let names: Vec<String> = self.parts.iter().map(|part| format!("`{part}`")).collect();
+        let parts = format!("another run, by {}", names.join(", "));
+        if text.is_empty() { parts } else { format!("{text}; {parts}") }
+    }
 }
 
 impl Verdict {
     /// What is to be told of one of the reruns; empty if nothing differs.
     pub fn detail_of(&self, judged: &Judged) -> String {
-        match judged.grade {
+        let told = match judged.grade {
             Grade::Identical => String::new(),
             Grade::Failed => judged.failure.clone().unwrap_or_default(),
             Grade::Drifted | Grade::Equivalent => {
                 let apart = judged.divergence.as_ref().map(Divergence::to_string).unwrap_or_default();
                 if judged.grade == self.grade && self.grade == Grade::Equivalent {
-                    format!("{}; {apart}", self.detail)
-                } else {
-                    apart
+                    // What was allowed is told with the parts.
+                    return format!("{}; {apart}", self.detail);
                 }
+                apart
             }
-        }
+        };
+        judged.told_with_parts(told)
     }
 }
 
@@ -282,7 +296,8 @@ fn drift(judged: &[Judged], tested: &[Tested], margin: Option<Margin>) -> String
 }
 
 fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
-    let mut judged = Judged { grade: Grade::Identical, divergence: None, is_within_class: false, failure: None };
+    let parts = why(&original.run, &rerun.run).into_iter().map(|part| part.part).collect();
+    let mut judged = Judged { grade: Grade::Identical, divergence: None, is_within_class: false, failure: None, parts };
     if let Some(reason) = rerun.attempt.outcome.reason() {
         judged.grade = Grade::Failed;
         judged.failure = Some(format!("the rerun is {}: {reason}", rerun.attempt.outcome.name()));
@@ -324,7 +339,6 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
         curves: parted.iter().map(|curve| curve.name.clone()).collect(),
         digests,
         metrics,
-        parts: why(&original.run, &rerun.run).into_iter().map(|part| part.part).collect(),
         first,
     });
     judged
@@ -365,13 +379,7 @@ impl fmt::Display for Divergence {
         let curves = others(&mut self.curves.iter().map(String::as_str).filter(|name| Some(*name) != first));
         let digests = others(&mut self.digests.iter().map(String::as_str));
         let metrics = others(&mut self.metrics.iter().map(String::as_str));
-        let parts = others(&mut self.parts.iter().map(|part| part.name()));
-        for (what, names) in [
-            ("later", curves),
-            ("other digests of", digests),
-            ("other values of", metrics),
-            ("other parts of the run:", parts),
-        ] {
+        for (what, names) in [("later", curves), ("other digests of", digests), ("other values of", metrics)] {
             if !names.is_empty() {
                 write!(f, "; {what} {names}")?;
             }
@@ -381,7 +389,7 @@ impl fmt::Display for Divergence {
 }
 
 /// What is told of the host's doing beside what was computed; a rerun need not meet it.
-const NOT_COMPUTED: [&str; 2] = ["matching_share", "inference_batch_size"];
+const NOT_COMPUTED: [&str; 3] = ["matching_share", "inference_batch_size", "bubble_fraction"];
 
 /// Metrics that say what was computed: pure numbers.
 fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
@@ -419,10 +427,10 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
             // A rerun that lacks the metric is no repetition of it.
             let complete = after.len() == reruns.len();
             let summaries = Summary::of(&before).zip(Summary::of(&after)).filter(|_| complete);
-            // A share of nothing is nothing, and what is the same each time is within that too.
+            // What is the same bits each time is within any margin: also of a mean of 0, and where one repetition says nothing of scatter.
             let first = value.to_bits();
             let same = value.is_finite() && before.iter().chain(&after).all(|value| value.to_bits() == first);
-            let p = summaries.and_then(|(a, b)| tost(&a, &b, margin)).map(|p| if same { 0.0 } else { p });
+            let p = summaries.and_then(|(a, b)| if same { Some(0.0) } else { tost(&a, &b, margin) });
             Tested { metric: name.clone(), n: (before.len(), after.len()), means, margin, p }
         })
         .collect()
@@ -443,6 +451,9 @@ const SURROUNDINGS: [&str; 11] = [
     "numa.",
 ];
 
+/// Facts that are recorded only where there is something to tell: a limit that is absent is none.
+const LIMITS: [&str; 3] = ["cpu.quota_cores", "memory.limit_bytes", "container.kind"];
+
 /// What has changed of the surroundings, of what enters no identity: kernel, memory, versions, environment variables.
 pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifference> {
     // Variables have upper-case names; a job's own are others each time.
@@ -460,7 +471,8 @@ pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifferenc
     };
     let mut changes = fields(&of(recorded), &of(here), "");
     // What is absent on one side was not asked for there; a variable that is absent is not set.
-    changes.retain(|change| variable(&change.field) || change.a.is_some() && change.b.is_some());
+    let is_told = |field: &str| variable(field) || LIMITS.contains(&field);
+    changes.retain(|change| is_told(&change.field) || change.a.is_some() && change.b.is_some());
     changes
 }
 

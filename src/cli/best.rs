@@ -3,14 +3,14 @@
 mod brief;
 mod scan;
 
-use super::context::{self, Context};
+use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::selection::{Selection, all_tainted, direction_of, nothing};
-use crate::analysis::{self, Contender, Measured, Place, place, saving};
-use crate::record::{Direction, GroupId, Run, Target, known_metric};
+use crate::analysis::{self, Contender, Grade, Measured, Place, place, saving};
+use crate::record::{Attempt, AttemptId, Direction, GroupId, Origin, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// Say which configuration of a model is best by a metric, by how much, and how sure that is
@@ -88,7 +88,33 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(empty(args, &ranking, context));
     }
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
+    tell_drifted(&ranking, store)?;
     Ok(exit::YES)
+}
+
+/// Says which of the attempts that stand in an answer are reruns that drifted: they count like all others.
+fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    let drifted = store.read(|reader| {
+        let mut reruns = BTreeSet::new();
+        for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
+            let attempt = reader.attempt(measured.attempt)?;
+            if attempt.is_some_and(|attempt| attempt.facts.contains_key(Attempt::RERUN_OF)) {
+                reruns.insert(measured.attempt);
+            }
+        }
+        let origins = reader.origins(&reruns)?.into_iter();
+        let has_drifted = |(id, origin): &(AttemptId, Origin)| {
+            origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
+        };
+        Ok(origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect::<Vec<_>>())
+    })?;
+    if !drifted.is_empty() {
+        let (named, rest) = drifted.split_at(drifted.len().min(5));
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        let named = named.join(", ");
+        say(&format!("note: reruns that drifted are among them: {named}{more} (`ledger hide ID` leaves one out)"));
+    }
+    Ok(())
 }
 
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// List attempts, newest first
 ///
+/// What came from another ledger is marked as imported, a rerun by its verdict.
+///
 /// Example: ledger ls -n 5
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -32,11 +34,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             tags.entry(target.digest()).or_default().push(name);
         }
         let mut lines = Vec::new();
-        for row in reader.recent(limit, args.hidden)? {
+        let rows = reader.recent(limit, args.hidden)?;
+        let mut origins = reader.origins(&rows.iter().map(|row| row.attempt).collect())?;
+        for row in rows {
             let of = |id: &Digest| tags.get(id).cloned().unwrap_or_default();
             let tags = [of(&row.run.0), of(&row.attempt.0)].concat();
+            let origin = origins.remove(&row.attempt).unwrap_or_default();
             let is_tainted = reader.is_tainted(&row)?;
-            lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, row });
+            lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, origin, row });
         }
         Ok((lines, reader.attempt_count()?))
     })?;

@@ -31,6 +31,7 @@ mod pareto;
 mod picture;
 mod plan;
 mod plot;
+mod provenance;
 mod replay;
 mod report;
 mod rerun;

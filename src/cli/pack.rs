@@ -1,12 +1,12 @@
 //! `ledger pack`
 
-use super::context::{self, Context, write_new};
+use super::context::{self, Context, say, write_new};
 use super::failure::{Failure, exit};
-use crate::record::{AttemptId, Sealed, SourceText, Target};
+use crate::record::{AttemptId, Digest, Sealed, SourceText, Target, Value};
 use crate::report::{bytes, count, table_of};
 use crate::store::{Reader, StoreError};
 use crate::wire::{Packed, decode_packed, encode_packed};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Write runs and all that belongs to them into one file: records, series, manifests, patches, environment
@@ -34,6 +34,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::LEDGER, format!("what would be packed is not whole: {error}")));
     }
     write_new(&args.output, &pack)?;
+    let missing = packed.missing_sources();
+    tell_missing(&missing, "the ledger does not keep it");
     let file = args.output.display().to_string();
     context.answer(
         || {
@@ -47,10 +49,25 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("attempts", ids.into()),
                 ("sources", packed.sources.len().into()),
                 ("bytes", pack.len().into()),
+                ("missing", missing_value(&missing)),
             ])
         },
     )?;
     Ok(exit::YES)
+}
+
+/// Says which texts of the runs there are not.
+pub(super) fn tell_missing(missing: &BTreeSet<(&'static str, Digest)>, why: &str) {
+    for (kind, digest) in missing {
+        say(&format!("note: without {kind} {}: {why}", digest.prefix(8)));
+    }
+}
+
+fn missing_value(missing: &BTreeSet<(&'static str, Digest)>) -> Value {
+    let item = |(kind, digest): &(&'static str, Digest)| {
+        Value::Table(table_of([("kind", (*kind).into()), ("digest", digest.to_string().into())]))
+    };
+    Value::List(missing.iter().map(item).collect())
 }
 
 fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Packed, Failure>, StoreError> {

@@ -84,7 +84,7 @@ impl Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let bounds = bound(&manifests, args.repeat, args.only.as_deref(), false)?;
+    let bounds = bound(&manifests, &[], args.repeat, args.only.as_deref(), false)?;
     let store = context.store();
     let planned = plan(store, bounds)?;
     let mut trials: Vec<Trial> = Vec::new();

@@ -3,7 +3,7 @@
 use super::context::{Context, print};
 use super::failure::{Failure, exit};
 use super::import::packs::read_pack;
-use super::rerun::{self, Consent, Original, bind_again};
+use super::rerun::{self, Consent, Elsewhere, Original, bind_again};
 use super::run::facts;
 use crate::analysis::{FieldDifference, PartDifference, environment_changes, why};
 use crate::engine::{Bound, Launch, surroundings};
@@ -30,6 +30,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     consent: Consent,
+
+    #[command(flatten)]
+    elsewhere: Elsewhere,
 }
 
 /// What this machine makes of an attempt.
@@ -53,27 +56,41 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     let id = sealed.attempt.id();
     if !args.consent.trust {
-        return tell(sealed, &check(sealed, &facts(&[]))?, context);
+        return tell(sealed, &check(sealed, &args.elsewhere, &facts())?, context);
     }
     // What cannot be executed here is not taken in either.
-    bind_again(sealed, &id.0.prefix(8), true)?;
+    bind_again(sealed, &id.0.prefix(8), &args.elsewhere, true)?;
     context.store().write(|writer| {
         packed.named_sources().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite(sealed, clock::unix_ms())
     })?;
-    let original: Original = rerun::find(context, &id.to_string())?;
-    rerun::rerun(&original, 1, None, args.consent, context)
+    let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;
+    rerun::rerun(&original, 1, None, (args.consent, &args.elsewhere), context)
 }
 
 fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
     id.is_none_or(|id| [sealed.attempt.id().0, sealed.run.id.0].iter().any(|digest| digest.to_hex().starts_with(id)))
 }
 
-fn check(sealed: &Sealed, facts: &Table) -> Result<Checked, Failure> {
-    let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), false)?;
+fn check(sealed: &Sealed, elsewhere: &Elsewhere, facts: &Table) -> Result<Checked, Failure> {
+    let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), elsewhere, false)?;
     let parts = why(&sealed.run, &bound.run);
     let changed = environment_changes(&sealed.attempt.facts, &surroundings(bound.image.as_ref(), facts));
     Ok(Checked { parts, changed, bound })
+}
+
+/// What this machine would make of an attempt, in a line.
+pub(super) fn in_short(sealed: &Sealed) -> String {
+    match bind_again(sealed, &sealed.attempt.id().0.prefix(8), &Elsewhere::default(), false) {
+        Err(failure) => format!("cannot be executed here: {}", plain(&failure.source.to_string())),
+        Ok(bound) => match why(&sealed.run, &bound.run).as_slice() {
+            [] => "is the same run here".to_owned(),
+            parts => {
+                let parts: Vec<String> = parts.iter().map(|part| format!("`{}`", part.part)).collect();
+                format!("would be another run here, by {}", parts.join(", "))
+            }
+        },
+    }
 }
 
 fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {

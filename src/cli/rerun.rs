@@ -1,26 +1,29 @@
 //! `ledger rerun`
 
-use super::context::{self, Context, say};
+mod original;
+
+pub(super) use self::original::{Elsewhere, Original, find};
+use super::context::{Context, say};
 use super::failure::{Failure, exit};
+use super::provenance::Provenance;
 use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
-use crate::analysis::{Grade, Margin, environment_changes, verdict, why};
-use crate::engine::{Bound, Cause, Executed, KernelCache, Machine, Sweep, plan, rebind, surroundings};
+use crate::analysis::{FieldDifference, Grade, Margin, environment_changes, verdict, why};
+use crate::engine::{Bound, Cause, Executed, KernelCache, Launch, Machine, Sweep, plan, rebind, surroundings};
+use crate::gpu::Settings;
 use crate::host::clock;
-use crate::record::{Attempt, AttemptId, Change, LogEntry, RunId, Sealed, SourceText, Table, Value};
+use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, SourceText, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
-use crate::store::{Reader, StoreError};
-use std::collections::BTreeSet;
 
 /// Execute a run again, and say whether it did the same
 ///
 /// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
 /// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
 /// repetitions hold them within it; `drifted` (with the first step at which they part and its phase; exit code 5); or `failed` (exit code 4). It is written into
-/// the log.
+/// the log, and `ledger show` tells it.
 ///
-/// If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
+/// A run, and `latest`, mean the attempt that reruns are held against: the first finished one of the run that is no rerun itself. If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
 /// unless --on-current accepts it: it is recorded as the run that it then is. What else has changed of the surroundings is named.
 ///
 /// Example: ledger rerun latest
@@ -41,6 +44,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     consent: Consent,
+
+    #[command(flatten)]
+    elsewhere: Elsewhere,
 }
 
 /// What is executed only if somebody says so.
@@ -50,65 +56,29 @@ pub(super) struct Consent {
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute a command, or an image, that came from another ledger
+    /// Execute what came from another ledger: a command, an image, or a run that reads files or sets GPUs as its record says
     #[arg(long)]
     pub(super) trust: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let original = find(context, &args.id)?;
-    rerun(&original, usize::from(args.times), args.margin, args.consent, context)
-}
-
-/// What is to be repeated.
-pub(super) struct Original {
-    pub(super) id: AttemptId,
-    pub(super) sealed: Sealed,
-    /// All finished attempts of the run that count, this one among them; without reruns and those of other ledgers.
-    pub(super) earlier: Vec<Attempt>,
-    /// Whether it came from another ledger.
-    pub(super) is_foreign: bool,
-}
-
-/// Finds what is to be repeated.
-pub(super) fn find(context: &Context, text: &str) -> Result<Original, Failure> {
-    context.store().read(|reader| {
-        Ok(match context::resolve_attempt(reader, text)? {
-            Err(failure) => Err(failure),
-            Ok((id, sealed)) => {
-                let is_foreign = reader.was_imported(id)?;
-                let earlier = earlier(reader, sealed.run.id, id, is_foreign)?;
-                Ok(Original { id, is_foreign, sealed, earlier })
-            }
-        })
-    })?
-}
-
-/// What was executed again to be compared is no reference for the next comparison, nor is what another ledger says of a run of this one.
-fn earlier(reader: &Reader<'_>, run: RunId, original: AttemptId, is_foreign: bool) -> Result<Vec<Attempt>, StoreError> {
-    let no_reference: BTreeSet<AttemptId> = reader
-        .log()?
-        .into_iter()
-        .filter_map(|entry| match entry.change {
-            Change::Verdict { rerun: id, .. } => Some(id),
-            Change::Imported(id) => (!is_foreign).then_some(id),
-            _ => None,
-        })
-        .collect();
-    let mut found = Vec::new();
-    for (id, _) in reader.attempts_of(run)? {
-        if id != original && no_reference.contains(&id) {
-            continue;
-        }
-        found.extend(reader.attempt(id)?.filter(|attempt| attempt.counts().is_ok()));
+    let original = context.store().read(|reader| find(reader, &args.id))??;
+    if let Some((of, verdict)) = &original.rerun_of {
+        let verdict = verdict.as_deref().map(|verdict| format!(", with the verdict `{verdict}`")).unwrap_or_default();
+        say(&format!("note: {} is itself a rerun of {}{verdict}", original.id.0.prefix(8), of.0.prefix(8)));
     }
-    Ok(found)
+    rerun(&original, usize::from(args.times), args.margin, (args.consent, &args.elsewhere), context)
 }
 
 /// What this machine makes of a recorded run.
 ///
 /// `asks_git` says whether git may be asked of the program's folder: a repository can name commands that git executes, and the record says which folder.
-pub(super) fn bind_again(sealed: &Sealed, shown: &str, asks_git: bool) -> Result<Bound, Failure> {
+pub(super) fn bind_again(
+    sealed: &Sealed,
+    shown: &str,
+    elsewhere: &Elsewhere,
+    asks_git: bool,
+) -> Result<Bound, Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
         let text = format!("`{shown}` has no finished attempt to compare with (the newest is {outcome}: {reason})");
@@ -119,20 +89,49 @@ pub(super) fn bind_again(sealed: &Sealed, shown: &str, asks_git: bool) -> Result
         return Err(Failure::new(exit::NO, text));
     }
     let machine = if asks_git { Machine::default() } else { Machine::without_git(&sealed.run) };
-    Ok(rebind(&sealed.run, &sealed.attempt.settings, trainer().as_ref(), &machine)?)
+    Ok(rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine)?)
 }
 
-/// What a record of another ledger would have executed here, besides the built-in trainer.
-fn executed_by(program: &Value, settings: &Table) -> Option<String> {
-    if let Some(command) = program.as_table().and_then(|program| program.get("command")) {
+/// What a record of another ledger would have done here, besides computing by the built-in trainer.
+fn asks_trust(run: &Run, settings: &Table) -> Option<String> {
+    if let Some(command) = run.parts.program.as_table().and_then(|program| program.get("command")) {
         let words: Vec<&str> = match command {
             Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
         return Some(format!("command came from another ledger and is not executed (--trust executes it): {words:?}"));
     }
-    let image = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host")?;
-    Some(format!("image came from another ledger and is not executed (--trust executes it): `{image}`"))
+    if let Some(image) = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host") {
+        return Some(format!("image came from another ledger and is not executed (--trust executes it): `{image}`"));
+    }
+    if Settings::of(run.config()).is_some() {
+        let text = "power limit and clocks came from another ledger and are not set (--trust sets them)";
+        return Some(text.to_owned());
+    }
+    let path = settings.get("data.path").and_then(Value::as_str)?;
+    Some(format!("data lie where another ledger says and are not read (--trust reads them): `{path}`"))
+}
+
+/// What is recorded of where a repeated run comes from.
+fn provenance(original: &Sealed, bound: &Bound) -> Provenance {
+    let recorded = &original.attempt.facts;
+    let mut found = match &bound.launch {
+        Launch::Program { directory, .. } => Provenance::of_folder(directory),
+        // The trainer reads nothing of a repository: what the record was made from stands.
+        Launch::Trainer => {
+            let git = recorded.iter().filter(|(name, _)| name.starts_with("git."));
+            let facts = git.map(|(name, value)| (name.clone(), value.clone())).collect();
+            Provenance { facts, sources: Vec::new() }
+        }
+    };
+    // The manifest is the same text, of which the same is kept.
+    let redacted = recorded.get(SourceText::REDACTED).and_then(Value::as_table);
+    if let Some(redacted) = redacted {
+        let own = found.facts.get(SourceText::REDACTED).and_then(Value::as_table).cloned().unwrap_or_default();
+        let all: Table = redacted.clone().into_iter().chain(own).collect();
+        found.facts.insert(SourceText::REDACTED.to_owned(), all.into());
+    }
+    found
 }
 
 /// Executes it as often as wanted, and judges.
@@ -140,38 +139,55 @@ pub(super) fn rerun(
     original: &Original,
     times: usize,
     margin: Option<Margin>,
-    consent: Consent,
+    (consent, elsewhere): (Consent, &Elsewhere),
     context: &Context,
 ) -> Result<u8, Failure> {
-    let distrusted = || executed_by(&original.sealed.run.parts.program, &original.sealed.attempt.settings);
+    let distrusted = || asks_trust(&original.sealed.run, &original.sealed.attempt.settings);
     if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {
         let text = format!("its {what}");
         return Err(Failure::new(exit::USAGE, text));
     }
-    let bound = bind_again(&original.sealed, &original.id.0.prefix(8), true)?;
-    let mut facts = facts(&[]);
-    // It is made from the same text, of which the same is kept.
-    let redacted = original.sealed.attempt.facts.get_key_value(SourceText::REDACTED);
-    facts.extend(redacted.map(|(name, value)| (name.clone(), value.clone())));
-    let changed = environment_changes(&original.sealed.attempt.facts, &surroundings(bound.image.as_ref(), &facts));
+    let bound = bind_again(&original.sealed, &original.id.0.prefix(8), elsewhere, true)?;
+    let Provenance { facts: from, sources } = provenance(&original.sealed, &bound);
+    let mut facts = facts();
+    facts.extend(from);
+    facts.insert(Attempt::RERUN_OF.to_owned(), original.id.to_string().into());
+    let mut changed = environment_changes(&original.sealed.attempt.facts, &surroundings(bound.image.as_ref(), &facts));
     let parts = why(&original.sealed.run, &bound.run);
-    let surroundings = fields_text(&changed, "recorded", "here");
+    let told = fields_text(&changed, "recorded", "here");
     if !parts.is_empty() && !consent.on_current {
         let mut text = why_text(&parts, "recorded", "here");
         if !changed.is_empty() {
-            text.push_str(&format!("changed too, without making it another run:\n{surroundings}"));
+            text.push_str(&format!("changed too, without making it another run:\n{told}"));
         }
         let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
     }
     let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);
-    if let (Err(unpinned), false) = (pinned, consent.on_current) {
-        return Err(Failure::new(exit::NOT_REPRODUCED, unpinned.to_string()));
+    match pinned {
+        Err(unpinned) if !consent.on_current => {
+            return Err(Failure::new(exit::NOT_REPRODUCED, unpinned.to_string()));
+        }
+        Err(unpinned) => say(&format!("--on-current executes it all the same: {unpinned}")),
+        Ok(()) => {}
+    }
+    if !parts.is_empty() {
+        let text = why_text(&parts, "recorded", "here");
+        say(&format!("another run than the one that is repeated, which --on-current accepts:\n{}", text.trim_end()));
     }
     if !changed.is_empty() {
-        say(&format!("changed since it was recorded:\n{}", surroundings.trim_end()));
+        say(&format!("changed since it was recorded:\n{}", told.trim_end()));
+    }
+    if !sources.is_empty() {
+        context.store().write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
     }
     let executed = execute(bound, times, &facts, context)?;
+    let late = seen_late(&original.sealed.attempt, &executed, &changed);
+    if !late.is_empty() {
+        let told = fields_text(&late, "recorded", "here");
+        say(&format!("changed too, as was seen while it was executed:\n{}", told.trim_end()));
+    }
+    changed.extend(late);
     let reruns: Vec<&Sealed> = executed.iter().map(|rerun| &rerun.sealed).collect();
     let verdict = verdict(&original.sealed, &original.earlier, &reruns, margin);
     let unix_ms = clock::unix_ms();
@@ -190,13 +206,26 @@ pub(super) fn rerun(
     let ids: Vec<(AttemptId, RunId)> = executed.iter().map(|rerun| (rerun.id, rerun.sealed.run.id)).collect();
     context.answer(
         || verdict_text(&verdict, original.id, &original.sealed, &ids),
-        || verdict_value(&verdict, original.id, &ids, &changed),
+        || verdict_value(&verdict, original.id, &ids, &parts, &changed),
     )?;
     Ok(match verdict.grade {
         Grade::Identical | Grade::Equivalent => exit::YES,
         Grade::Drifted => exit::NOT_REPRODUCED,
         Grade::Failed => exit::FAILED,
     })
+}
+
+/// What has changed of the surroundings and is known of an attempt only when it is over: its libraries, its GPUs.
+fn seen_late(original: &Attempt, executed: &[Executed], known: &[FieldDifference]) -> Vec<FieldDifference> {
+    let mut late: Vec<FieldDifference> = Vec::new();
+    for rerun in executed {
+        for change in environment_changes(&original.facts, &rerun.sealed.attempt.facts) {
+            if known.iter().chain(&late).all(|other| other.field != change.field) {
+                late.push(change);
+            }
+        }
+    }
+    late
 }
 
 fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Result<Vec<Executed>, Failure> {
@@ -223,18 +252,30 @@ fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Parts;
     use crate::report::table_of;
 
+    fn run(program: Value, config: Table) -> Run {
+        let none = || Value::from("none");
+        let (container, cuda, driver, device) = ("host".into(), none(), none(), none());
+        Run::new(Parts { config: config.into(), program, container, cuda, driver, device, seed: 1 })
+    }
+
     #[test]
-    fn the_trainer_needs_no_trust_and_an_image_does() {
-        let asks = |program: Value, image: &str| executed_by(&program, &table_of([("container.image", image.into())]));
-        let trainer = || Value::from("trainer");
-        let program = || Value::Table(table_of([("command", vec!["sh", "a"].into())]));
-        assert_eq!((asks(trainer(), "host"), executed_by(&trainer(), &Table::new())), (None, None));
-        assert!(
-            asks(trainer(), "/tmp/x.sif")
-                .is_some_and(|text| text.starts_with("image") && text.ends_with("`/tmp/x.sif`"))
-        );
-        assert!(asks(program(), "host").is_some_and(|text| text.contains("[\"sh\", \"a\"]")));
+    fn the_trainer_needs_no_trust_unless_it_would_read_or_set_what_a_record_names() {
+        let asks = |run: &Run, pairs: &[(&str, &str)]| {
+            asks_trust(run, &pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect())
+        };
+        let trainer = run("trainer".into(), Table::new());
+        assert_eq!((asks(&trainer, &[("container.image", "host")]), asks(&trainer, &[])), (None, None));
+        let image = asks(&trainer, &[("container.image", "/tmp/x.sif")]).unwrap();
+        assert!(image.starts_with("image") && image.ends_with("`/tmp/x.sif`"), "{image}");
+        let data = asks(&trainer, &[("data.path", "/srv/data")]).unwrap();
+        assert!(data.contains("--trust") && data.ends_with("`/srv/data`"), "{data}");
+        let limit = [("hardware.power_limit_w".to_owned(), 300_i64.into())];
+        let limited = run("trainer".into(), limit.into());
+        assert!(asks(&limited, &[]).unwrap().starts_with("power limit"));
+        let program = run(Value::Table(table_of([("command", vec!["sh", "a"].into())])), Table::new());
+        assert!(asks(&program, &[]).unwrap().contains("[\"sh\", \"a\"]"));
     }
 }

@@ -5,18 +5,19 @@ mod answer;
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::only;
+use super::provenance::{self, Provenance};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::engine::{
     self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
 };
-use crate::host::{container, environment, git, machine, secrets, slurm};
+use crate::host::{container, environment, machine, slurm};
 use crate::manifest::{self, Manifest};
-use crate::record::{Cell, Digest, SourceText, Table, Value};
+use crate::record::{Cell, Table, Value};
 use crate::report;
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Train every combination that a manifest asks for and that the ledger does not hold yet
 ///
@@ -54,7 +55,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
-    let bounds = bound(&manifests, args.repeat, args.only.as_deref(), args.observe_only)?;
+    let named: Vec<(&Path, &Manifest)> = args.manifests.iter().map(PathBuf::as_path).zip(&manifests).collect();
+    named.iter().try_for_each(|(path, manifest)| provenance::refuse_secrets(path, manifest))?;
+    // A plan records nothing.
+    let from = if args.dry_run { Vec::new() } else { Provenance::of_all(&named) };
+    let bounds = bound(&manifests, &from, args.repeat, args.only.as_deref(), args.observe_only)?;
     if args.jobs > 1 && bounds.iter().any(|(bound, _)| bound.settings_to_make().is_some()) {
         let text = "runs that set a power limit or clocks are executed one after the other (remove --jobs)";
         return Err(Failure::new(exit::USAGE, text));
@@ -66,10 +71,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }
     // A ledger that cannot be written is found out now, not after the training.
-    let mut facts = facts(&manifests);
-    let sources = sources(&args.manifests, &manifests, &facts);
-    facts.extend(SourceText::redacted(&sources));
-    store.write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
+    let facts = facts();
+    store.write(|writer| from.iter().flat_map(|one| &one.sources).try_for_each(|source| writer.keep(source)))?;
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     let interruption = Interruption::install()?;
     let report = if missing == 0 {
@@ -102,9 +105,11 @@ pub(super) fn shim() -> Result<Shim, Failure> {
     Ok(Shim { executable, restore: Place::usual() })
 }
 
-/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted. `observe_only` sets nothing on GPUs.
+/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted. `from` is what they come from, manifest by manifest, where
+/// that is to be recorded; `observe_only` sets nothing on GPUs.
 pub(super) fn bound(
     manifests: &[Manifest],
+    from: &[Provenance],
     repeat: Option<u32>,
     only: Option<&str>,
     observe_only: bool,
@@ -112,7 +117,8 @@ pub(super) fn bound(
     let trainer = trainer();
     let machine = Machine::default();
     let mut bounds: Vec<(&Cell, Result<Bound, BindError>, Cause)> = Vec::new();
-    for manifest in manifests {
+    for (number, manifest) in manifests.iter().enumerate() {
+        let facts = from.get(number).map(|from| from.facts.clone()).unwrap_or_default();
         for cell in &manifest.cells {
             let cause = match repeat {
                 Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
@@ -123,6 +129,7 @@ pub(super) fn bound(
                 engine::observe_only(&mut anchored);
             }
             let bound = bind_anchored(anchored, manifest.program.as_ref(), trainer.as_ref(), &machine);
+            let bound = bound.map(|bound| Bound { facts: facts.clone(), ..bound });
             bounds.push((cell, bound, cause));
         }
     }
@@ -185,39 +192,12 @@ pub(super) fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String
 }
 
 /// What is recorded of the surroundings with every attempt.
-pub(super) fn facts(manifests: &[Manifest]) -> Table {
+pub(super) fn facts() -> Table {
     let mut facts = machine::facts();
     facts.extend(container::facts());
     facts.extend(slurm::facts());
     facts.extend(environment::recorded());
-    if let Some(manifest) = manifests.first() {
-        facts.extend(git::facts(&directory(manifest)));
-    }
     facts
-}
-
-/// The texts that the runs are made from, secrets taken out: the manifests, and what the repository has changed since its commit.
-pub(super) fn sources(paths: &[PathBuf], manifests: &[Manifest], facts: &Table) -> Vec<SourceText> {
-    let text = |original: Digest, text: &[u8]| {
-        let (kept, is_redacted) = secrets::redact(text);
-        SourceText { original, is_redacted, kept }
-    };
-    let mut found = Vec::new();
-    for (path, manifest) in paths.iter().zip(manifests) {
-        // A file that was changed since it was read is another manifest.
-        let content = std::fs::read(path).ok().filter(|content| Digest::of(content) == manifest.source);
-        found.extend(content.map(|content| text(manifest.source, &content)));
-    }
-    let patch = facts.get("git.patch").and_then(Value::as_str).and_then(|digest| digest.parse().ok());
-    if let (Some(digest), Some(manifest)) = (patch, manifests.first()) {
-        let patch = git::patch(&directory(manifest), digest, SourceText::MOST_BYTES);
-        found.extend(patch.map(|patch| text(digest, &patch)));
-    }
-    found
-}
-
-pub(super) fn directory(manifest: &Manifest) -> PathBuf {
-    if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
 }
 
 fn code(report: &SweepReport) -> u8 {

@@ -8,6 +8,8 @@ use crate::store::{Reader, StoreError};
 
 /// Show all that is recorded of a run or of one attempt
 ///
+/// With what the log says of each attempt: whether it came from another ledger, and the verdicts of reruns in which it is the original or the repetition.
+///
 /// Example: ledger show latest
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -52,5 +54,6 @@ fn describe(reader: &Reader<'_>, target: Target) -> Result<Option<Described>, St
     for digest in digests {
         notes.extend(reader.notes(digest)?);
     }
-    Ok(Some(Described { run, attempts, tags, notes }))
+    let origins = reader.origins(&attempts.iter().map(|(id, ..)| *id).collect())?;
+    Ok(Some(Described { run, attempts, tags, notes, origins }))
 }

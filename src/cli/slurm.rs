@@ -1,7 +1,7 @@
 //! What is asked of Slurm: flags, the manifest's `[slurm]` and the profile of a site.
 
 use super::failure::{Failure, exit};
-use super::run::directory;
+use super::provenance::directory;
 use crate::cluster::Request;
 use crate::host::environment;
 use crate::manifest::{self, Manifest};

@@ -7,7 +7,8 @@ use super::cluster::{PATIENCE, ask, bring, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use super::only::only;
-use super::run::{directory, shim, sources};
+use super::provenance::{Provenance, refuse_secrets};
+use super::run::shim;
 use super::slurm::{SlurmArgs, request};
 use super::status;
 use super::trainer::trainer;
@@ -17,9 +18,8 @@ use crate::cluster::{
     draft, place, under_way,
 };
 use crate::engine::{Cause, Expected, KeptCalibration, Machine, Stop, anchor};
-use crate::host::{clock, git};
+use crate::host::clock;
 use crate::manifest::{self, Manifest};
-use crate::record::SourceText;
 use crate::report::{self, count, table_of, when};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,6 +72,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let manifest = manifest::load(path)?;
+    refuse_secrets(path, &manifest)?;
     let request = request(&args.slurm, &manifest)?;
     let spool = spool(context, request.spool.as_deref());
     let limits = match Slurm.limits() {
@@ -96,10 +97,8 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         Some(path) => path.clone(),
         None => shim()?.executable,
     };
-    let mut facts = git::facts(&directory(&manifest));
     // What the attempts will name by its digest is kept now: the repository is another when they come home.
-    let sources = sources(&[path.to_owned()], std::slice::from_ref(&manifest), &facts);
-    facts.extend(SourceText::redacted(&sources));
+    let Provenance { facts, sources } = Provenance::of(path, &manifest);
     if !args.dry_run {
         context.store().write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
     }

@@ -193,7 +193,7 @@ impl Run<'_> {
 
     /// What is recorded with each attempt of the task.
     fn facts(&self, script: &str) -> Table {
-        let mut all = facts(&[]);
+        let mut all = facts();
         let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
         put("slurm.submission", self.task.submission.as_str().into());
         put("slurm.kind", self.task.kind.as_str().into());

@@ -3,13 +3,18 @@
 use super::context::{Context, say, write_new};
 use super::failure::{Failure, exit};
 use super::import::packs::{read_pack, run as import};
+use super::pack::tell_missing;
+use super::replay::in_short;
 use crate::record::{Digest, SourceText};
-use std::collections::BTreeMap;
+use crate::report::count;
+use crate::wire::Packed;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Take packs into the ledger, after every id and digest in them was recomputed
 ///
-/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed.
+/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed. What this machine would make of its runs is said on stderr; `ledger replay`
+/// says it in full.
 ///
 /// Example: ledger unpack run.pack --sources .
 #[derive(Debug, clap::Args)]
@@ -36,12 +41,36 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, format!("`{}` is no folder", dir.display())));
     }
     let code = import(&args.files, context)?;
+    for path in &args.files {
+        let packed = read_pack(path)?;
+        tell_missing(&packed.missing_sources(), &format!("`{}` does not hold it", path.display()));
+        tell_target(&packed);
+    }
     for (path, source) in &targets {
         write_new(path, &source.kept)?;
         let note = if source.is_redacted { " (secrets were taken out)" } else { "" };
         say(&format!("{}{note}", path.display()));
     }
     Ok(code)
+}
+
+/// Of so many runs it is said what this machine would make of them.
+const MOST_TOLD: usize = 10;
+
+/// Says what this machine would make of the runs of a pack; looking executes nothing.
+fn tell_target(packed: &Packed) {
+    let mut seen = BTreeSet::new();
+    let mut runs = packed.attempts.iter().filter(|sealed| seen.insert(sealed.run.id));
+    for sealed in runs.by_ref().take(MOST_TOLD) {
+        say(&format!("note: run {} {}", sealed.run.id.0.prefix(8), in_short(sealed)));
+    }
+    let rest = runs.count();
+    if rest > 0 {
+        say(&format!(
+            "note: {} more (`ledger replay FILE ID` says what this machine would make of one)",
+            count(rest, "run")
+        ));
+    }
 }
 
 /// What is to be written where: each text once, of however many packs.

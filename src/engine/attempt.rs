@@ -190,12 +190,14 @@ impl Supervision {
         }
         let nonce = files::random_nonce()?;
         let (started_unix_ms, started_ns) = (clock::unix_ms(), clock::monotonic_ns());
+        let mut known = container::surroundings(bound.image.as_ref(), facts);
+        known.extend(bound.facts.clone());
         let opened = Entry::Opened {
             owner: owner::this_owner()?,
             nonce,
             run: Box::new(bound.run.clone()),
             settings: bound.cell.settings.clone(),
-            facts: container::surroundings(bound.image.as_ref(), facts),
+            facts: known,
             started_unix_ms,
             started_ns,
         };

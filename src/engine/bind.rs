@@ -123,6 +123,8 @@ pub struct Bound {
     pub nvml: Option<PathBuf>,
     /// The image that its worker runs in; none is the host itself.
     pub image: Option<Image>,
+    /// What is recorded of where it comes from, which other runs of a sweep need not share.
+    pub facts: Table,
 }
 
 impl Bound {
@@ -283,7 +285,7 @@ pub fn bind_anchored(
         device,
         seed: cell.seed,
     });
-    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image })
+    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image, facts: Table::new() })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.

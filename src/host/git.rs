@@ -47,12 +47,35 @@ const DIFF: &[&str] = &[
     "HEAD",
 ];
 
-/// The patch whose digest [`facts`] tells, if it is that one and no larger than `most` bytes.
-pub fn patch(directory: &Path, digest: Digest, most: usize) -> Option<Vec<u8>> {
-    let git = environment::which("git")?;
-    let answer = ask(git.as_os_str(), directory, DIFF, TIMEOUT, most.saturating_add(1)).ok()?;
-    let is_it = answer.status.success() && answer.writer.finish() == digest && answer.head.len() <= most;
-    is_it.then_some(answer.head)
+/// Why a patch is not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// It is too long to be kept.
+    #[error("it has more than {} MiB", .0 >> 20)]
+    Long(usize),
+    /// The repository is not in the state any more whose patch has that digest.
+    #[error("the repository was changed meanwhile")]
+    Changed,
+    /// Git gives none.
+    #[error("git did not tell it")]
+    Silent,
+}
+
+/// The patch whose digest [`facts`] tells.
+///
+/// # Errors
+/// If it has more than `most` bytes, or is another one by now.
+pub fn patch(directory: &Path, digest: Digest, most: usize) -> Result<Vec<u8>, PatchError> {
+    let git = environment::which("git").ok_or(PatchError::Silent)?;
+    let answer = ask(git.as_os_str(), directory, DIFF, TIMEOUT, most.saturating_add(1));
+    let answer = answer.ok().filter(|answer| answer.status.success()).ok_or(PatchError::Silent)?;
+    if answer.writer.finish() != digest {
+        Err(PatchError::Changed)
+    } else if answer.head.len() > most {
+        Err(PatchError::Long(most))
+    } else {
+        Ok(answer.head)
+    }
 }
 
 fn said(state: &str) -> Table {

@@ -122,6 +122,9 @@ impl Attempt {
     /// The fact that lists why what was measured of times, power and energy is not to be believed.
     pub const DISTURBED: &str = "validity.reasons";
 
+    /// The fact that names the attempt which this one was executed to be compared with.
+    pub const RERUN_OF: &str = "rerun.of";
+
     /// The value of a metric, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).and_then(|metric| metric.value)

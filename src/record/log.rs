@@ -120,9 +120,40 @@ impl LogEntry {
         Value::Table(table).digest()
     }
 
-    /// The head of the log after this entry: `BLAKE3(previous head ‖ entry digest)`.
+    /// The head of the log after this entry: of the previous head and the entry's digest, each with its length, in a domain of its own.
     pub fn chain(&self, head: Digest) -> Digest {
         Digest::of_pieces("ledger log v1", &[&head.0, &self.digest().0])
+    }
+}
+
+/// What a rerun has shown of an attempt, as the log says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// When, in milliseconds since the Unix epoch.
+    pub unix_ms: i64,
+    /// The attempt that was repeated.
+    pub original: AttemptId,
+    /// The repetition.
+    pub rerun: AttemptId,
+    /// `identical`, `equivalent`, `drifted` or `failed`.
+    pub verdict: String,
+    /// What differs first; empty if nothing does.
+    pub detail: String,
+}
+
+/// What the log says of an attempt besides that the ledger holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Whether it was not executed for this ledger on this machine: it was imported, unpacked, merged or collected.
+    pub is_imported: bool,
+    /// What reruns have shown in which it is the original or the repetition, the oldest first.
+    pub verdicts: Vec<Repeated>,
+}
+
+impl Origin {
+    /// What was shown of the attempt itself, as a repetition; of several the newest.
+    pub fn as_rerun(&self, id: AttemptId) -> Option<&Repeated> {
+        self.verdicts.iter().rev().find(|repeated| repeated.rerun == id)
     }
 }
 

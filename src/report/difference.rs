@@ -70,7 +70,7 @@ pub fn environment_value(fields: &[FieldDifference]) -> Value {
     fields_value(fields)
 }
 
-fn parts_value(parts: &[PartDifference]) -> Value {
+pub(super) fn parts_value(parts: &[PartDifference]) -> Value {
     let item = |part: &PartDifference| {
         Value::Table(table_of([("part", part.part.name().into()), ("fields", fields_value(&part.fields))]))
     };

@@ -1,9 +1,10 @@
 //! Lists: attempts, planned runs, checks, and what a sweep has done.
 
+use super::difference::plain;
 use super::document::table_of;
 use super::number::{count, duration, significant, when};
 use super::table::columns;
-use crate::record::{Attempt, Cell, Check, Metric, Row, Table, Value};
+use crate::record::{Attempt, Cell, Check, Metric, Origin, Row, Table, Value};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -16,6 +17,20 @@ pub struct Line {
     pub tags: Vec<String>,
     /// Whether any of its numbers are not to be believed.
     pub is_tainted: bool,
+    /// What the log says of the attempt.
+    pub origin: Origin,
+}
+
+impl Line {
+    /// How the attempt ended, whether its numbers are to be believed, what it showed as a rerun, and whether it came from another ledger.
+    fn outcome(&self) -> String {
+        let rerun =
+            self.origin.as_rerun(self.row.attempt).map(|repeated| format!("rerun: {}", plain(&repeated.verdict)));
+        let imported = self.origin.is_imported.then(|| "imported".to_owned());
+        let marks: Vec<String> = rerun.into_iter().chain(imported).collect();
+        let outcome = format!("{}{}", self.row.outcome, if self.is_tainted { ", tainted" } else { "" });
+        if marks.is_empty() { outcome } else { format!("{outcome} ({})", marks.join(", ")) }
+    }
 }
 
 /// The listing of attempts, newest first.
@@ -37,7 +52,7 @@ pub fn ls_text(lines: &[Line], total: u64) -> String {
             row.model.clone(),
             label,
             row.seed.to_string(),
-            format!("{}{}", row.outcome, if line.is_tainted { ", tainted" } else { "" }),
+            line.outcome(),
             duration(seconds(row.wall_ns)),
             metric(row.accuracy),
             metric(row.loss),
@@ -67,8 +82,12 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
             ("outcome", row.outcome.as_str().into()),
             ("wall_time_s", seconds(row.wall_ns).into()),
             ("tags", line.tags.clone().into()),
+            ("imported", line.origin.is_imported.into()),
         ]);
         table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
+        if let Some(repeated) = line.origin.as_rerun(row.attempt) {
+            table.insert("verdict".to_owned(), repeated.verdict.as_str().into());
+        }
         for (name, value) in [("accuracy", row.accuracy), ("loss", row.loss)] {
             if let Some(value) = value {
                 table.insert(name.to_owned(), value.into());

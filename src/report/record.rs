@@ -1,9 +1,11 @@
 //! One run with its attempts, in full.
 
+use super::difference::plain;
 use super::document::table_of;
 use super::number::{duration, significant, when, within};
 use super::table::columns;
-use crate::record::{Attempt, AttemptId, Axis, Part, Run, Table, Value};
+use crate::record::{Attempt, AttemptId, Axis, Origin, Part, Run, Table, Value};
+use std::collections::BTreeMap;
 
 /// A run, the attempts that are shown of it, and what people said of it.
 #[derive(Clone, Debug)]
@@ -16,11 +18,13 @@ pub struct Described {
     pub tags: Vec<String>,
     /// Notes, oldest first.
     pub notes: Vec<String>,
+    /// What the log says of the attempts.
+    pub origins: BTreeMap<AttemptId, Origin>,
 }
 
 /// The run as text.
 pub fn show_text(described: &Described) -> String {
-    let Described { run, attempts, tags, notes } = described;
+    let Described { run, attempts, tags, notes, origins } = described;
     let mut text = format!("run      {}\n", run.id);
     if !tags.is_empty() {
         text.push_str(&format!("tags     {}\n", tags.join(" ")));
@@ -42,12 +46,31 @@ pub fn show_text(described: &Described) -> String {
     text.push_str(&columns(&["  FIELD", "VALUE"], fields));
     for (id, short, attempt) in attempts {
         text.push('\n');
-        text.push_str(&attempt_text(*id, short, attempt));
+        text.push_str(&attempt_text(*id, short, attempt, origins.get(id).unwrap_or(&Origin::default())));
     }
     text
 }
 
-fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
+/// What the log says of an attempt, a line each.
+fn origin_text(id: AttemptId, origin: &Origin) -> String {
+    let mut text = String::new();
+    if origin.is_imported {
+        text.push_str("origin   another ledger (import, merge, unpack or collect)\n");
+    }
+    for repeated in &origin.verdicts {
+        let (title, other) = if repeated.rerun == id {
+            ("verdict", format!("as a rerun of {}", repeated.original.0.prefix(8)))
+        } else {
+            ("rerun", format!("by {}", repeated.rerun.0.prefix(8)))
+        };
+        let because = if repeated.detail.is_empty() { String::new() } else { format!(": {}", plain(&repeated.detail)) };
+        let (verdict, at) = (plain(&repeated.verdict), when(repeated.unix_ms));
+        text.push_str(&format!("{title:8} {verdict}, {other}, {at} UTC{because}\n"));
+    }
+    text
+}
+
+fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) -> String {
     let mut text = format!("attempt  {id}\n");
     text.push_str(&format!("outcome  {}", attempt.outcome.name()));
     if let Some(reason) = attempt.outcome.reason() {
@@ -56,6 +79,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
     #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
     let wall = duration(attempt.wall_ns as f64 / 1e9);
     text.push_str(&format!("\nstarted  {} UTC, took {wall}\n", when(attempt.started_unix_ms)));
+    text.push_str(&origin_text(id, origin));
     if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
         let reasons = attempt.disturbances().join("; ");
         let because = if reasons.is_empty() { reasons } else { format!(": {reasons}") };
@@ -107,7 +131,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt) -> String {
 
 /// The run as a document's members.
 pub fn show_value(described: &Described) -> Table {
-    let Described { run, attempts, tags, notes } = described;
+    let Described { run, attempts, tags, notes, origins } = described;
     let parts: Table = Part::ALL
         .into_iter()
         .map(|part| {
@@ -129,5 +153,23 @@ pub fn show_value(described: &Described) -> Table {
         ("attempts", Value::List(attempts.collect())),
         ("tags", tags.clone().into()),
         ("notes", notes.clone().into()),
+        ("origins", Value::List(origins.iter().map(|(id, origin)| origin_value(*id, origin)).collect())),
     ])
+}
+
+fn origin_value(id: AttemptId, origin: &Origin) -> Value {
+    let verdicts = origin.verdicts.iter().map(|repeated| {
+        Value::Table(table_of([
+            ("original", repeated.original.to_string().into()),
+            ("rerun", repeated.rerun.to_string().into()),
+            ("verdict", repeated.verdict.as_str().into()),
+            ("detail", repeated.detail.as_str().into()),
+            ("unix_ms", repeated.unix_ms.into()),
+        ]))
+    });
+    Value::Table(table_of([
+        ("attempt", id.to_string().into()),
+        ("imported", origin.is_imported.into()),
+        ("verdicts", Value::List(verdicts.collect())),
+    ]))
 }

@@ -1,10 +1,10 @@
 //! What reruns have shown, as text and as a document.
 
-use super::difference::fields_value;
+use super::difference::{fields_value, parts_value};
 use super::document::table_of;
 use super::number::{count, significant};
 use super::table::columns;
-use crate::analysis::{Divergence, FieldDifference, Grade, Judged, Verdict, is_computed};
+use crate::analysis::{Divergence, FieldDifference, Grade, Judged, PartDifference, Verdict, is_computed};
 use crate::record::{AttemptId, RunId, Sealed, Table, Value};
 
 /// The verdict, each rerun if there are several, and the tests of metrics.
@@ -12,11 +12,12 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     let named: Vec<String> = reruns.iter().map(|(id, _)| id.0.prefix(8)).collect();
     let mut text = match verdict.grade {
         Grade::Identical => format!(
-            "identical: {} bit for bit, and {} ({} and {})\n",
+            "identical: {} bit for bit, and {} ({} and {}){}\n",
             count(sealed.series.iter().filter(|series| is_computed(series)).count(), "curve"),
             count(sealed.attempt.digests.len(), "digest"),
             original.0.prefix(8),
             named.join(", "),
+            if verdict.detail.is_empty() { String::new() } else { format!("; {}", verdict.detail) },
         ),
         grade => format!("{}: {}\n", grade.name(), verdict.detail),
     };
@@ -44,6 +45,7 @@ pub fn verdict_value(
     verdict: &Verdict,
     original: AttemptId,
     reruns: &[(AttemptId, RunId)],
+    parts: &[PartDifference],
     environment: &[FieldDifference],
 ) -> Table {
     let mut table = table_of([
@@ -53,6 +55,7 @@ pub fn verdict_value(
         ("class", verdict.class.name().into()),
         ("tolerance", verdict.class.tolerance().into()),
         ("environment", fields_value(environment)),
+        ("parts", parts_value(parts)),
     ]);
     if let Some((id, run)) = reruns.first() {
         table.insert("rerun".to_owned(), id.to_string().into());
@@ -63,6 +66,7 @@ pub fn verdict_value(
             ("rerun", id.to_string().into()),
             ("verdict", judged.grade.name().into()),
             ("detail", verdict.detail_of(judged).into()),
+            ("parts", judged.parts.iter().map(|part| part.name()).collect::<Vec<_>>().into()),
         ]);
         one.extend(divergence(judged));
         Value::Table(one)
@@ -85,14 +89,13 @@ pub fn verdict_value(
 }
 
 fn divergence(judged: &Judged) -> Table {
-    let Some(Divergence { first, phase, curves, digests, parts, metrics }) = &judged.divergence else {
+    let Some(Divergence { first, phase, curves, digests, metrics }) = &judged.divergence else {
         return Table::new();
     };
     let mut table = table_of([
         ("curves", curves.clone().into()),
         ("digests", digests.clone().into()),
         ("metrics", metrics.clone().into()),
-        ("parts", parts.iter().map(|part| part.name()).collect::<Vec<_>>().into()),
     ]);
     if let Some(first) = first {
         table.insert("curve".to_owned(), first.name.as_str().into());

@@ -10,6 +10,7 @@ mod census;
 mod found;
 mod index;
 mod merge;
+mod origin;
 mod overruled;
 mod pages;
 mod query;

@@ -4,7 +4,7 @@ use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RECENT, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, StoreError, Tally, census, index_version, verify};
 use crate::record::{
-    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
+    Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
     SourceText, Table, Target,
 };
 use crate::wire::{
@@ -297,17 +297,6 @@ impl<'a> Reader<'a> {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Whether an attempt came from another ledger.
-    pub fn was_imported(&self, id: AttemptId) -> Result<bool, StoreError> {
-        let table = self.txn.open_table(LOG)?;
-        for item in table.iter()? {
-            if decode_log_entry(item?.1.value())?.change == Change::Imported(id) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Recomputes every id, digest, index and the chain.

@@ -6,7 +6,7 @@ use super::query::Reader;
 use super::seal::{outcome_code, target_key};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
 use super::{StoreError, index};
-use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId};
+use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText};
 use crate::wire::{
     decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, encode_row,
 };
@@ -61,13 +61,16 @@ struct Expected {
     chunks: BTreeSet<(Id, String)>,
     groups: BTreeMap<Id, BTreeSet<Id>>,
     measured: Vec<Measured>,
+    /// What attempts say that they were made from: what it is, its digest, and what it may be kept by.
+    named: BTreeSet<(&'static str, Digest, Vec<Digest>)>,
 }
 
 pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
     let mut found = Verification::default();
     let runs = check_runs(reader, &mut found)?;
     let expected = check_attempts(reader, &runs, &mut found, progress)?;
-    check_sources(reader, &mut found)?;
+    let kept = check_sources(reader, &mut found)?;
+    note_missing(&expected, &kept, &mut found);
     let log = check_log(reader, &mut found)?;
     check_indexes(reader, &expected, &log, &mut found)?;
     Ok(found)
@@ -117,6 +120,9 @@ fn check_attempts(
         if attempt.id().0.0 != key {
             found.fault(&owner, format!("its content hashes to {}", attempt.id()));
         }
+        for (kind, digest) in SourceText::named_by(&attempt.settings, &attempt.facts) {
+            expected.named.insert((kind, digest, SourceText::keys(digest, &attempt.facts).collect()));
+        }
         for summary in &attempt.series {
             let owner = format!("series `{}` of {owner}", summary.name);
             expected.chunks.insert((key, summary.name.clone()));
@@ -162,11 +168,14 @@ fn check_attempts(
     Ok(expected)
 }
 
-fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
-    let Some(table) = reader.sources()? else { return Ok(()) };
+/// Gives what there is, sound or not.
+fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeSet<Digest>, StoreError> {
+    let mut kept = BTreeSet::new();
+    let Some(table) = reader.sources()? else { return Ok(kept) };
     for item in table.iter()? {
         let (key, bytes) = item?;
         let key = Digest(key.value());
+        kept.insert(key);
         found.sources += 1;
         match decode_source(bytes.value()) {
             Ok(source) if source.key() == key => {}
@@ -174,7 +183,20 @@ fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<(), St
             Err(error) => found.fault(format!("source {key}"), error.to_string()),
         }
     }
-    Ok(())
+    Ok(kept)
+}
+
+/// What attempts name and nobody kept is no fault: some of it was too large, some never came here.
+fn note_missing(expected: &Expected, kept: &BTreeSet<Digest>, found: &mut Verification) {
+    let is_missing = |keys: &[Digest]| !keys.iter().any(|key| kept.contains(key));
+    let missing: BTreeSet<(&str, Digest)> =
+        expected.named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
+    let Some((kind, digest)) = missing.last() else { return };
+    found.notes.push(format!(
+        "not kept of what attempts name: {} of their manifests and patches, such as {kind} {} (more than 4 MiB are not kept, and some attempts came without)",
+        missing.len(),
+        digest.prefix(8)
+    ));
 }
 
 /// What the log says of the names, notes and hidden things that there are.

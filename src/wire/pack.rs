@@ -13,6 +13,7 @@ use super::source::{decode_source, encode_source};
 use super::v1::{WireError, decode, decode_attempt, decode_run, encode, encode_attempt, encode_run};
 use crate::record::{Digest, Inconsistency, Sealed, SourceText};
 use bincode::{Decode, Encode};
+use std::collections::BTreeSet;
 
 /// The first eight bytes of a pack; the last of them is the format.
 pub const PACK_MAGIC: [u8; 8] = *b"ledger\x00\x01";
@@ -72,6 +73,18 @@ impl Packed {
             let mut attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
             Some((attempts.find_map(|attempt| source.kind(&attempt.settings, &attempt.facts))?, source))
         })
+    }
+
+    /// The texts that attempts of the pack name and that are not in it, each with what it is.
+    pub fn missing_sources(&self) -> BTreeSet<(&'static str, Digest)> {
+        let keys: BTreeSet<Digest> = self.sources.iter().map(SourceText::key).collect();
+        let attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
+        let named = attempts.flat_map(|attempt| {
+            let named = SourceText::named_by(&attempt.settings, &attempt.facts).into_iter();
+            named.map(|(kind, digest)| (kind, digest, &attempt.facts))
+        });
+        let is_missing = |digest, facts| !SourceText::keys(digest, facts).any(|key| keys.contains(&key));
+        named.filter(|(_, digest, facts)| is_missing(*digest, *facts)).map(|(kind, digest, _)| (kind, digest)).collect()
     }
 }
 

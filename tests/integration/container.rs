@@ -206,6 +206,22 @@ fn a_program_of_the_hosts_is_no_part_of_a_run_in_an_image() {
 }
 
 #[test]
+fn an_image_that_lies_elsewhere_is_named_by_its_digest_and_found() {
+    let Some(sandbox) = sandbox() else { return };
+    contained(&sandbox, WORKER, "image.sif");
+    run(&sandbox, &["run", "m.toml"]).expect(0);
+    let (_, parts) = attempt(&sandbox);
+    let sum = parts["container"]["value"].as_str().unwrap().trim_start_matches("sha256:").to_owned();
+    fs::rename(sandbox.path("image.sif"), sandbox.path("moved.sif")).unwrap();
+    let said = run(&sandbox, &["rerun", "latest"]).complaint(2);
+    assert!(said.contains("image.sif`, which the record names, is not here (--image FILE"), "{said}");
+    assert!(said.contains(&format!("SHA-256 {sum}")), "{said}");
+    assert_eq!(sandbox.outcomes(), ["finished"], "nothing was executed");
+    let again = run(&sandbox, &["rerun", "latest", "--image", "moved.sif"]).expect(0);
+    assert!(again.starts_with("identical: "), "{again}");
+}
+
+#[test]
 fn another_image_in_its_place_is_noticed() {
     let Some(sandbox) = sandbox() else { return };
     // The image is mounted while it runs: it is another file that comes into its place.

@@ -403,6 +403,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         gpus,
         nvml: Some(machine.fake.path()),
         image: None,
+        facts: Table::new(),
     };
     let store = Store::at(machine.sandbox.ledger_dir());
     let shim =

@@ -20,6 +20,7 @@ mod pictures;
 mod protocol;
 mod questions;
 mod reports;
+mod reruns;
 mod sandbox;
 mod slurm;
 mod slurm_ends;

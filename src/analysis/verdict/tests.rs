@@ -202,8 +202,36 @@ fn a_metric_that_is_0_each_time_is_within_any_margin() {
     let near = [with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(0.0, 0.95, 2)];
     assert_eq!(judged(&near), Grade::Equivalent);
     assert_eq!(judged(&[with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(1.0, 0.95, 2)]), Grade::Drifted);
-    // A single repetition says nothing of how it scatters, even if it is the same.
-    assert_eq!(judged(&[with(0.0, 0.95, 2)]), Grade::Drifted);
+    // One repetition says nothing of how it scatters, but what is the same bits needs no such word.
+    assert_eq!(judged(&[with(0.0, 0.95, 2)]), Grade::Equivalent);
+    assert_eq!(judged(&[with(0.0, 0.951, 2)]), Grade::Drifted);
+}
+
+#[test]
+fn what_a_pipeline_waits_is_a_time_and_not_computed() {
+    let with = |bubble: f64, weights: u8| {
+        let mut one = sealed(Made { device: "cpu", weights, ..made(&[2.0, 1.0]) });
+        one.attempt.metrics.insert("bubble_fraction".to_owned(), Metric::new(bubble, ""));
+        one
+    };
+    let reruns = [with(0.3, 2), with(0.4, 2)];
+    let found = verdict(&with(0.1, 1), &[], &reruns.iter().collect::<Vec<_>>(), Some(Margin::Share(0.01)));
+    let tested: Vec<&str> = found.tested.iter().map(|one| one.metric.as_str()).collect();
+    assert_eq!((tested, found.grade), (vec!["accuracy"], Grade::Equivalent));
+}
+
+#[test]
+fn another_run_is_told_whatever_it_shows() {
+    let original = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
+    let mut other = original.clone();
+    other.run = Run::new(Parts { container: "sha256:ab".into(), ..original.run.parts.clone() });
+    other.attempt.run = other.run.id;
+    let identical = verdict(&original, &[], &[&other], None);
+    assert_eq!((identical.grade, identical.detail.as_str()), (Grade::Identical, "another run, by `container`"));
+    assert_eq!(identical.detail_of(&identical.reruns[0]), "another run, by `container`");
+    other.attempt.outcome = Outcome::Failed { reason: "the disk is full".to_owned() };
+    let failed = verdict(&original, &[], &[&other], None);
+    assert!(failed.detail.ends_with("the disk is full; another run, by `container`"), "{}", failed.detail);
 }
 
 #[test]
@@ -231,6 +259,11 @@ fn changes_of_the_surroundings_leave_out_what_differs_each_time() {
     let here = facts(&[("host.kernel", "6.2"), ("host.os", "Debian"), ("OMP_NUM_THREADS", "4"), ("load_average", "2")]);
     let names: Vec<String> = environment_changes(&recorded, &here).into_iter().map(|change| change.field).collect();
     assert_eq!(names, ["OMP_NUM_THREADS", "host.kernel"]);
+    // A limit that was not there is one now; what nobody asked for here is not told.
+    let recorded = facts(&[("memory.limit_bytes", "8"), ("library.libm.sha256", "aa"), ("gpu.0.name", "H200")]);
+    let here = facts(&[("cpu.quota_cores", "2"), ("library.libm.sha256", "bb"), ("library.libgomp.sha256", "cc")]);
+    let names: Vec<String> = environment_changes(&recorded, &here).into_iter().map(|change| change.field).collect();
+    assert_eq!(names, ["cpu.quota_cores", "library.libm.sha256", "memory.limit_bytes"]);
 }
 
 proptest! {

@@ -196,7 +196,7 @@ impl Search<'_> {
         store.write(|_| Ok(()))?;
         let interruption = Interruption::install()?;
         let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum());
-        let (facts, shim) = (facts(&[]), shim()?);
+        let (facts, shim) = (facts(), shim()?);
         let sweep =
             Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };
         let report = sweep.run(planned);

@@ -1,0 +1,117 @@
+//! What runs come from: the manifest's text, and the repository that it lies in; and that no secret comes with it.
+
+use super::context::say;
+use super::failure::{Failure, exit};
+use crate::host::{git, secrets};
+use crate::manifest::Manifest;
+use crate::record::{Digest, SourceText, Table, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The fact that says why a patch is named and not kept.
+const PATCH_KEPT: &str = "git.patch_kept";
+
+/// What is recorded and kept of where runs come from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Provenance {
+    /// Git's, and what was taken out of the sources.
+    pub(super) facts: Table,
+    /// The texts that the runs are made from, secrets taken out.
+    pub(super) sources: Vec<SourceText>,
+}
+
+impl Provenance {
+    /// Of each manifest, which was read from that path: each repository is asked once.
+    pub(super) fn of_all(manifests: &[(&Path, &Manifest)]) -> Vec<Self> {
+        let mut repositories: BTreeMap<PathBuf, Self> = BTreeMap::new();
+        let mut found = Vec::new();
+        for (path, manifest) in manifests {
+            let directory = directory(manifest);
+            let repository = repositories.entry(directory).or_insert_with_key(|path| Self::of_folder(path)).clone();
+            found.push(repository.with(path, manifest));
+        }
+        found
+    }
+
+    /// Of a manifest that was read from that path.
+    pub(super) fn of(path: &Path, manifest: &Manifest) -> Self {
+        Self::of_folder(&directory(manifest)).with(path, manifest)
+    }
+
+    /// The state of the repository that a folder lies in, and what it has changed since its commit.
+    pub(super) fn of_folder(directory: &Path) -> Self {
+        let mut found = Self { facts: git::facts(directory), sources: Vec::new() };
+        let digest = found.facts.get("git.patch").and_then(Value::as_str).and_then(|digest| digest.parse().ok());
+        let Some(digest) = digest else { return found };
+        match git::patch(directory, digest, SourceText::MOST_BYTES).map(|patch| kept(digest, &patch)) {
+            Ok(Some(patch)) => found.sources.push(patch),
+            Ok(None) => found.lacks_patch(directory, &git::PatchError::Long(SourceText::MOST_BYTES)),
+            Err(why) => found.lacks_patch(directory, &why),
+        }
+        found.facts.extend(SourceText::redacted(&found.sources));
+        found
+    }
+
+    fn lacks_patch(&mut self, directory: &Path, why: &git::PatchError) {
+        let text = "the patch of what the repository has changed is not kept";
+        say(&format!("warning: `{}`: {text}: {why} (commit what belongs to the run)", directory.display()));
+        self.facts.insert(PATCH_KEPT.to_owned(), format!("no: {why}").into());
+    }
+
+    fn with(mut self, path: &Path, manifest: &Manifest) -> Self {
+        // A file that was changed since it was read is another manifest.
+        let content = std::fs::read(path).ok().filter(|content| Digest::of(content) == manifest.source);
+        match content.and_then(|content| kept(manifest.source, &content)) {
+            Some(text) => self.sources.push(text),
+            None => say(&format!(
+                "warning: the text of `{}` is not kept: it was changed since it was read, or has more than {} MiB",
+                path.display(),
+                SourceText::MOST_BYTES >> 20
+            )),
+        }
+        self.facts.extend(SourceText::redacted(&self.sources));
+        self
+    }
+}
+
+/// What is kept of a text; none if that is too long.
+fn kept(original: Digest, text: &[u8]) -> Option<SourceText> {
+    let (kept, is_redacted) = secrets::redact(text);
+    (kept.len() <= SourceText::MOST_BYTES).then_some(SourceText { original, is_redacted, kept })
+}
+
+/// Where what a manifest names starts.
+pub(super) fn directory(manifest: &Manifest) -> PathBuf {
+    if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
+}
+
+/// Refuses a manifest of which the records would hold a secret: what a run's identity is made of is never taken out of it again.
+///
+/// A name alone is no proof: a `token` may be a word of a vocabulary.
+pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Failure> {
+    let mut doubtful = BTreeSet::new();
+    let fields = manifest.cells.iter().flat_map(|cell| cell.config.iter());
+    for (field, value) in fields.filter_map(|(field, value)| Some((field, value.as_str()?))) {
+        if secrets::has_known(value) {
+            return Err(secret(path, &format!("`{field}`")));
+        }
+        if field.starts_with("params.") && secrets::is_named_secret(field) {
+            doubtful.insert(field);
+        }
+    }
+    let mut words = manifest.program.iter().flat_map(|program| &program.command);
+    if words.any(|word| secrets::has_known(word)) {
+        return Err(secret(path, "`program.command`"));
+    }
+    for field in doubtful {
+        let text = "is recorded as it is (if it is a secret, let the program read it from an environment variable)";
+        say(&format!("warning: `{}`: `{field}` {text}", path.display()));
+    }
+    Ok(())
+}
+
+fn secret(path: &Path, field: &str) -> Failure {
+    let text = "holds a token, a private key or a password, which each record would hold for ever \
+                (let the program read it from an environment variable)";
+    Failure::new(exit::USAGE, format!("`{}`: {field} {text}", path.display()))
+}

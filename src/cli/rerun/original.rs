@@ -1,0 +1,185 @@
+//! What is to be repeated: which attempt a text means, and where on this machine lies what its record names.
+
+use crate::cli::context;
+use crate::cli::failure::{Failure, exit};
+use crate::record::{Attempt, AttemptId, Change, RunId, Sealed, Table, Target, Value};
+use crate::report::plain;
+use crate::store::{Reader, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What is to be repeated.
+pub(in crate::cli) struct Original {
+    pub(in crate::cli) id: AttemptId,
+    pub(in crate::cli) sealed: Sealed,
+    /// All finished attempts of the run that count, this one among them; without reruns and those of other ledgers.
+    pub(super) earlier: Vec<Attempt>,
+    /// Whether it came from another ledger.
+    pub(super) is_foreign: bool,
+    /// Which attempt it is itself a rerun of, and its verdict if it got one.
+    pub(super) rerun_of: Option<(AttemptId, Option<String>)>,
+}
+
+/// What the log says of attempts that are no reference for others.
+struct Marks {
+    /// Repetitions, with what they repeat and their verdict.
+    reruns: BTreeMap<AttemptId, (AttemptId, Option<String>)>,
+    imported: BTreeSet<AttemptId>,
+}
+
+impl Marks {
+    fn read(reader: &Reader<'_>) -> Result<Self, StoreError> {
+        let mut marks = Self { reruns: BTreeMap::new(), imported: BTreeSet::new() };
+        for entry in reader.log()? {
+            match entry.change {
+                Change::Verdict { original, rerun, verdict, .. } => {
+                    marks.reruns.insert(rerun, (original, Some(verdict)));
+                }
+                Change::Imported(id) => drop(marks.imported.insert(id)),
+                _ => {}
+            }
+        }
+        Ok(marks)
+    }
+
+    /// What an attempt repeats. One that was interrupted before its verdict says so itself.
+    fn rerun_of(&self, id: AttemptId, attempt: &Attempt) -> Option<(AttemptId, Option<String>)> {
+        let stated = || attempt.facts.get(Attempt::RERUN_OF)?.as_str()?.parse().ok().map(|of| (AttemptId(of), None));
+        self.reruns.get(&id).cloned().or_else(stated)
+    }
+
+    /// The attempt of a run that later ones are held against: its first one, before those of other ledgers and before reruns. Were it the newest, what has drifted
+    /// would be the measure of the next rerun.
+    fn reference(&self, reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
+        let mut first = None;
+        for (id, finished) in reader.attempts_of(run)? {
+            let Some(attempt) = (if finished { reader.attempt(id)? } else { None }) else { continue };
+            let rank = (self.rerun_of(id, &attempt).is_some(), self.imported.contains(&id));
+            let found = (rank, attempt.started_unix_ms, id);
+            first = Some(first.map_or(found, |first| found.min(first)));
+        }
+        match first {
+            Some((.., id)) => Ok(Some(id)),
+            None => context::newest_attempt(reader, run),
+        }
+    }
+
+    /// Of what happens to be the newest attempt, the one that it repeats.
+    fn repeated(&self, reader: &Reader<'_>, newest: AttemptId) -> Result<AttemptId, StoreError> {
+        let mut id = newest;
+        let mut seen = BTreeSet::from([id]);
+        while let Some(attempt) = reader.attempt(id)? {
+            match self.rerun_of(id, &attempt) {
+                Some((original, _)) if seen.insert(original) && reader.attempt(original)?.is_some() => id = original,
+                _ => break,
+            }
+        }
+        Ok(id)
+    }
+
+    /// What was executed again to be compared is no reference for the next comparison, nor is what another ledger says of a run of this one.
+    fn earlier(
+        &self,
+        reader: &Reader<'_>,
+        run: RunId,
+        original: AttemptId,
+        is_foreign: bool,
+    ) -> Result<Vec<Attempt>, StoreError> {
+        let mut found = Vec::new();
+        for (id, _) in reader.attempts_of(run)? {
+            let Some(attempt) = reader.attempt(id)?.filter(|attempt| attempt.counts().is_ok()) else { continue };
+            let is_reference = self.rerun_of(id, &attempt).is_none() && (is_foreign || !self.imported.contains(&id));
+            if id == original || is_reference {
+                found.push(attempt);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Finds what is to be repeated: an attempt that is named is meant itself; of a run, and by `latest`, what reruns are held against.
+pub(in crate::cli) fn find(reader: &Reader<'_>, text: &str) -> Result<Result<Original, Failure>, StoreError> {
+    let target = match context::resolve(reader, text)? {
+        Err(failure) => return Ok(Err(failure)),
+        Ok(target) => target,
+    };
+    let marks = Marks::read(reader)?;
+    let id = match target {
+        Target::Run(run) => marks.reference(reader, run)?,
+        Target::Attempt(id) if text.starts_with("latest") => Some(marks.repeated(reader, id)?),
+        Target::Attempt(id) => Some(id),
+    };
+    let sealed = match id {
+        Some(id) => reader.sealed(id)?.map(|sealed| (id, sealed)),
+        None => None,
+    };
+    let Some((id, sealed)) = sealed else {
+        return Ok(Err(Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))));
+    };
+    let is_foreign = marks.imported.contains(&id);
+    let earlier = marks.earlier(reader, sealed.run.id, id, is_foreign)?;
+    let rerun_of = marks.rerun_of(id, &sealed.attempt);
+    Ok(Ok(Original { id, sealed, earlier, is_foreign, rerun_of }))
+}
+
+/// Where on this machine lies what a record names by a path of the machine that it comes from.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(in crate::cli) struct Elsewhere {
+    /// The program's folder, in place of the one that the record names
+    #[arg(long = "in", value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// The image, in place of the file that the record names
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+}
+
+const DIRECTORY: &str = "program.directory";
+const IMAGE: &str = "container.image";
+
+impl Elsewhere {
+    /// The settings of a record with the places of this machine.
+    ///
+    /// # Errors
+    /// If something that it needs lies in no place that was named: then it is known before anything is executed.
+    pub(super) fn settings(&self, sealed: &Sealed) -> Result<Table, Failure> {
+        let mut settings = sealed.attempt.settings.clone();
+        let refused = |text: String| Err(Failure::new(exit::USAGE, text));
+        let text = |settings: &Table, name: &str| settings.get(name).and_then(Value::as_str).map(str::to_owned);
+        let is_program = sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+        let recorded = text(&settings, IMAGE).filter(|image| image != "host");
+        if let Some(directory) = &self.directory {
+            if !is_program {
+                return refused("--in: the built-in trainer has no folder of a program (remove --in)".to_owned());
+            }
+            settings.insert(DIRECTORY.to_owned(), absolute(directory).display().to_string().into());
+        }
+        if let Some(image) = &self.image {
+            if recorded.is_none() {
+                return refused("--image: the run was not executed in an image (remove --image)".to_owned());
+            }
+            settings.insert(IMAGE.to_owned(), absolute(image).display().to_string().into());
+        }
+        let (named, flag) = ("which the record names, is not here", "where it lies here");
+        if let Some(directory) = text(&settings, DIRECTORY).filter(|path| is_program && !Path::new(path).is_dir()) {
+            return refused(match &self.directory {
+                Some(given) => format!("--in: `{}` is no folder", given.display()),
+                None => format!("the program's folder `{}`, {named} (--in DIR says {flag})", plain(&directory)),
+            });
+        }
+        let image = text(&settings, IMAGE).filter(|_| recorded.is_some());
+        if let Some(image) = image.filter(|path| !path.contains("://") && !Path::new(path).exists()) {
+            let wanted = sealed.run.parts.container.as_str().unwrap_or_default().trim_start_matches("sha256:");
+            let only = format!("SHA-256 {wanted}; one that is built anew has another");
+            return refused(match &self.image {
+                Some(given) => format!("--image: `{}` is not there (what is wanted: {only})", given.display()),
+                None => format!("the image `{}`, {named} (--image FILE says {flag}: {only})", plain(&image)),
+            });
+        }
+        Ok(settings)
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
