@@ -3,6 +3,7 @@
 //! `cargo bench --no-default-features --bench ledger -- [RUNS …]` (default 1000 10000 100000). The runs are light ones: 20
 //! parameters and 10 metrics each, drawn by a splitmix64 generator; the sealed run has 8 telemetry series of 6,000 points
 //! and a loss of 1,000. `benches/sqlite_floor.py` makes the same runs with Python's `sqlite3` and asks the same question.
+//! `benches/mlflow_beside.py` asks MLflow the same, and is started by hand.
 //! Figures are medians; nothing is asserted.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail, and prints")]
 
