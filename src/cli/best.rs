@@ -143,7 +143,10 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
         let failure = "no attempt that matches has a finite value of that metric, or none matches";
-        return Failure::new(exit::NO, format!("{failure} (`--include` takes in failed, tainted and hidden ones)"));
+        let gpus = "; `--gpus` asks for `hardware.gpus`, which runs on a CPU and those of other tools may not have";
+        let gpus = if args.selection.has_gpus() { gpus } else { "" };
+        let text = format!("{failure} (`--include` takes in failed, tainted and hidden ones{gpus})");
+        return Failure::new(exit::NO, text);
     }
     nothing(context, &args.model, &args.metric, &ranking.left_out)
 }

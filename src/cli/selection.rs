@@ -4,7 +4,8 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names};
-use crate::record::{Direction, LeftOut, Value, Why, known_metric};
+use crate::manifest::nearest;
+use crate::record::{Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,11 @@ impl Selection {
     /// Whether every attempt that counts is meant.
     pub(super) fn is_everything(&self) -> bool {
         self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
+    }
+
+    /// Whether a number of GPUs is asked for.
+    pub(super) fn has_gpus(&self) -> bool {
+        self.gpus.is_some()
     }
 
     /// Whether attempts are meant that do not count otherwise.
@@ -182,7 +188,9 @@ pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Directi
         (Some(_), _) => Ok(Direction::Minimize),
         (None, Some(known)) => Ok(known.direction),
         (None, None) => {
-            let text = format!("`{metric}` is no metric of ours (add --direction minimize or maximize)");
+            let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? of a program's own, "));
+            let text = format!("`{metric}` is no metric of ours ({meant}add --direction minimize or maximize)");
             Err(Failure::new(exit::USAGE, text))
         }
     }

@@ -144,7 +144,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// The known word that was probably meant: one that is spelled alike, or whose initials these are, such as `lr`.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > 100 {
         return None;
     }

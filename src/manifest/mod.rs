@@ -23,7 +23,7 @@ mod tests;
 mod vary;
 
 pub use document::{Content, Key, Node, Span, parse as parse_document};
-pub use fault::{Fault, Faults, ManifestError};
+pub use fault::{Fault, Faults, ManifestError, nearest};
 pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
 pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;

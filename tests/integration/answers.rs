@@ -133,6 +133,9 @@ fn conditions_groups_and_limits() {
     assert!(ask(&["--where", "x >= 2 and acuracy > 1"]).complaint(2).contains("did you mean `accuracy`"));
     assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
     assert!(ask(&["--where", "x > 9"]).complaint(1).contains("none matches"));
+    assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` asks for `hardware.gpus`"));
+    let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
+    assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
     assert!(ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99"));
     for wrong in [["--at-least", "accuracy"], ["--tolerance", "much"], ["--group-by", "nothing"], ["--against", "ffff"]]
     {
