@@ -368,7 +368,7 @@ impl fmt::Display for Divergence {
                     write!(f, ", in {phase}")?;
                 }
                 let (a, b) = (number(first.values.0), number(first.values.1));
-                write!(f, ": {a} against {b} (at most {:e} apart over {} steps)", first.max_distance, first.common)?;
+                write!(f, ": {a} against {b} (at most {:.1e} apart over {} steps)", first.max_distance, first.common)?;
             }
             None => write!(f, "no recorded curve parts")?,
         }
