@@ -92,10 +92,7 @@ fn where_it_parts_is_named_with_its_phase() {
     let made = |losses: &[f64]| sealed(Made { device: "cpu", ..made(losses) });
     let original = made(&[2.0, 1.0, 0.5, 0.25]);
     let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.8, 0.25])], None);
-    assert_eq!(
-        found.detail,
-        "`loss` parts at step 3, in epoch 2: 0.5 against 0.8 (at most 3.0e-1 apart over 4 steps)"
-    );
+    assert_eq!(found.detail, "`loss` parts at step 3, in epoch 2: 0.5 against 0.8 (at most 3.0e-1 apart over 4 steps)");
     assert_eq!(phase_of(&original.phases, "eval_loss", 2), Some("eval 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 1), Some("epoch 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 9), None);
