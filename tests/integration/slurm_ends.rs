@@ -5,6 +5,7 @@ use crate::slurm::{fact, found_sorted, outcomes};
 use crate::slurm_local::Cluster;
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 /// Works until a file `go` is there, or it is told to stop.
 const PATIENT: &str = r#"
@@ -186,7 +187,14 @@ fn of_a_task_that_was_killed_the_copy_of_its_journal_is_left() {
     assert_eq!(on_node(), 1, "nobody was left to remove it");
     cluster.ledger(&["submit", "--resume", &job]).expect(0);
     cluster.await_states(&["finished"]);
-    cluster.wait_for("the removal of what was left on the node", || on_node() == 0);
+    cluster.wait_for("the removal of the task's own", || on_node() == 1);
+    let left = fs::read_dir(&scratch).unwrap().next().unwrap().unwrap().path();
+    let long_ago = SystemTime::now() - Duration::from_secs(8 * 86_400);
+    for entry in fs::read_dir(left).unwrap() {
+        fs::File::open(entry.unwrap().path()).unwrap().set_modified(long_ago).unwrap();
+    }
+    cluster.submit(&["--repeat", "1"]);
+    cluster.wait_for("the removal of what was left long ago", || on_node() == 0);
 }
 
 #[test]

@@ -4,15 +4,18 @@ use crate::cli::context::say;
 use crate::cli::failure::{Failure, exit};
 use crate::cluster::Folder;
 use crate::engine::KeptCalibration;
-use crate::host::{environment, files, slurm};
+use crate::host::{environment, files, owner, slurm};
 use crate::store::Store;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Locked while its task lives: the kernel lets go of it however the task ends, and in whatever container it was.
 const LIVING: &str = "task.lock";
+/// What was sealed there and did not come home can be fetched by a person for so long.
+const KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// How the names of all of them begin.
 const PREFIX: &str = "ledger-";
 
@@ -68,7 +71,8 @@ impl Scratch {
 fn lock(dir: &Path) -> io::Result<File> {
     // Under the name that is looked for there is never one that is not locked yet.
     let making = dir.join(format!(".{LIVING}"));
-    let file = File::create(&making)?;
+    let mut file = File::create(&making)?;
+    file.write_all(owner::host_name().as_bytes())?;
     match file.try_lock().map_err(io::Error::from).and_then(|()| fs::rename(&making, dir.join(LIVING))) {
         Ok(()) => Ok(file),
         Err(error) => {
@@ -79,7 +83,16 @@ fn lock(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the folders of this user's tasks that do not live any more, and gives their paths.
+/// Whether nothing was written there for as long as a person may want to fetch it.
+fn is_old(dir: &Path) -> bool {
+    let written =
+        fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok()?.modified().ok());
+    let age = |newest: SystemTime| newest.elapsed().is_ok_and(|age| age > KEPT);
+    written.max().is_some_and(age)
+}
+
+/// Removes the folders of this user's tasks that died on this host long ago, and gives their paths. Some file systems lock within a host alone: of another host's
+/// tasks nothing is known.
 fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
     let Ok(user) = fs::metadata(own).map(|metadata| metadata.uid()) else { return Vec::new() };
     let paths = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -90,7 +103,8 @@ fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
             files::open_lock(&path.join(LIVING), None)
                 .is_ok_and(|file| file.is_some_and(|file| file.try_lock().is_ok()))
         };
-        path != own && is_named && is_ours() && is_free()
+        let is_of_this_host = || fs::read_to_string(path.join(LIVING)).is_ok_and(|host| host == owner::host_name());
+        path != own && is_named && is_ours() && is_of_this_host() && is_old(path) && is_free()
     };
     // What cannot be removed may be tried again by the next task.
     paths.filter(is_dead).filter(|path| fs::remove_dir_all(path).is_ok()).collect()
@@ -103,18 +117,28 @@ mod tests {
     #[test]
     fn only_what_dead_tasks_left_is_removed() {
         let root = tempfile::tempdir().unwrap();
-        let [own, living, dead, kept, other] =
-            ["ledger-1", "ledger-2", "ledger-3", "ledger-4", "else-5"].map(|name| root.path().join(name));
-        for dir in [&own, &living, &dead, &kept, &other] {
+        let [own, living, dead, fresh, foreign, kept, other] =
+            ["ledger-1", "ledger-2", "ledger-3", "ledger-4", "ledger-5", "ledger-6", "else-7"]
+                .map(|name| root.path().join(name));
+        let all = [&own, &living, &dead, &fresh, &foreign, &kept, &other];
+        for dir in all {
             fs::create_dir(dir).unwrap();
             fs::write(dir.join("ledger.redb"), "x").unwrap();
         }
         let locks = [lock(&own).unwrap(), lock(&living).unwrap()];
-        drop((lock(&dead).unwrap(), lock(&other).unwrap()));
-        std::os::unix::fs::symlink(&dead, root.path().join("ledger-6")).unwrap();
+        drop([&dead, &fresh, &foreign, &other].map(|dir| lock(dir).unwrap()));
+        // As it is where a file system locks within a host alone.
+        fs::write(foreign.join(LIVING), "another-host").unwrap();
+        let long_ago = SystemTime::now() - KEPT - Duration::from_secs(60);
+        for dir in all.into_iter().filter(|dir| **dir != fresh) {
+            for entry in fs::read_dir(dir).unwrap() {
+                File::options().write(true).open(entry.unwrap().path()).unwrap().set_modified(long_ago).unwrap();
+            }
+        }
+        std::os::unix::fs::symlink(&dead, root.path().join("ledger-8")).unwrap();
         assert_eq!(remove_dead(root.path(), &own), std::slice::from_ref(&dead));
         assert!(
-            !dead.exists() && [&own, &living, &kept, &other].into_iter().all(|dir| dir.join("ledger.redb").exists())
+            !dead.exists() && all.into_iter().filter(|dir| **dir != dead).all(|dir| dir.join("ledger.redb").exists())
         );
         drop(locks);
         assert_eq!(remove_dead(root.path(), &own), [living]);
