@@ -292,7 +292,7 @@ fn the_accounts_know_what_the_queue_has_forgotten() {
     cluster.wait_for("the worker's start", || cluster.sandbox.path("started-1").exists());
     kill("-KILL", &task_processes(&cluster).0);
     while !cluster.slurm("squeue", &["-h", "-t", "all"]).is_empty() {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
     }
     let (state, reason) = cluster.states().remove(0);
     assert!(state == "lost" && reason.starts_with("Slurm says FAILED of its task on n"), "{state}: {reason}");
