@@ -21,15 +21,17 @@ pub struct Score {
     pub accuracy: f64,
 }
 
-/// Evaluates the parameters on every image.
+/// Evaluates the parameters on every image, and says before each batch how many rows it has.
 pub fn evaluate(
     model: &Small,
     parameters: &[Tensor<1>],
     images: &Images,
     place: &Place,
+    beat: &mut dyn FnMut(usize),
 ) -> Result<Score, TensorReadError> {
     let mut score = Score { loss: 0.0, accuracy: 0.0 };
     for indices in batches(images.len()) {
+        beat(indices.len());
         let answers = answer(model, parameters, image_batch(images, &indices), place)?;
         for (row, &index) in answers.chunks_exact(CLASSES).zip(&indices) {
             let (loss, right) = judge(row, usize::from(images.labels[index]));

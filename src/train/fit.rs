@@ -15,6 +15,7 @@
 use super::device::Place;
 use super::early::Marks;
 use super::gradient::{clipped, finite, scaled, shortening, squares};
+use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
 use super::laps::Laps;
 use super::number::{real, wide};
@@ -72,6 +73,8 @@ struct Trainee<'a> {
     inner_every: u64,
     /// Every step's loss is read at once.
     drained: bool,
+    /// What tells that it answers.
+    heartbeat: Heartbeat<'a>,
     /// A batch of another size, the last of an epoch, was there already.
     smaller: bool,
     /// Losses of steps that follow each other.
@@ -117,6 +120,8 @@ impl<'a> Trainee<'a> {
         let plan = Plan::new(spec, &*task, spec.batch * team.shards());
         let inner_every = if drained { on_host } else { on_device };
         let scaler = Scaler::of(spec.precision);
+        let (watched, compiles, shared) = (team.ranks() > 1, !drained, team.pipelined());
+        let heartbeat = Heartbeat::new(sink, Watch { watched, compiles, shared, rows: spec.batch });
         Ok(Self {
             team,
             spec,
@@ -129,6 +134,7 @@ impl<'a> Trainee<'a> {
             plan,
             inner_every,
             drained,
+            heartbeat,
             smaller: false,
             unread: Vec::new(),
             since_ns: 0,

@@ -17,6 +17,7 @@ mod environment;
 mod evaluate;
 mod fit;
 mod gradient;
+mod heartbeat;
 mod idle;
 mod idx;
 mod images;

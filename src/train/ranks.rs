@@ -2,7 +2,7 @@
 
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
-use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, together};
+use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, Team, together};
 use super::parameters::Layout;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
@@ -91,7 +91,7 @@ impl Run {
             return self.staged(member);
         }
         let all = member.team(self.limits, &[]);
-        member.sink.doing("warm_up", 1, None);
+        member.sink.doing("warm_up", 1, self.warming(&all));
         let place = if all.leads() {
             let place = self.led(member)?;
             all.wait("warm_up", 1, Pace::Steady)?;
@@ -99,7 +99,7 @@ impl Run {
         } else {
             all.wait("warm_up", 1, Pace::Alone)?;
             let place = self.open(member.rank, &member.sink)?;
-            smoke::smoke(&place, &Quiet(&member.sink))?;
+            smoke::smoke(&place, &self.quiet(member))?;
             place
         };
         let task = self.loaded.task(&self.spec, &place, member.rank);
@@ -111,7 +111,7 @@ impl Run {
     /// What a rank does that has a stage of the model. The first one measures what each unit of the model costs, which also compiles and tunes what they need.
     fn staged(&self, member: &Member) -> Result<Finish, TrainError> {
         let team = member.stage(self.limits);
-        member.sink.doing("warm_up", 1, None);
+        member.sink.doing("warm_up", 1, self.warming(&team));
         let (place, costs) = if team.leads() {
             let place = self.opened(member)?;
             if matches!(place, Place::Device(_)) {
@@ -123,7 +123,7 @@ impl Run {
         } else {
             let costs = team.led("warm_up", 1, Pace::Alone, Vec::new())?;
             let place = self.open(member.rank, &member.sink)?;
-            smoke::smoke(&place, &Quiet(&member.sink))?;
+            smoke::smoke(&place, &self.quiet(member))?;
             (place, costs)
         };
         let end = member.end(place.device(), self.limits);
@@ -131,6 +131,15 @@ impl Run {
             return Err(ParallelError::Stages { units: costs.len(), stages: self.spec.ranks }.into());
         };
         fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+    }
+
+    /// How long a rank may take until it is next heard of while it warms up: the first one compiles, and the others wait for it.
+    fn warming(&self, team: &Team) -> Option<Duration> {
+        Some(self.limits.first).filter(|_| team.leads())
+    }
+
+    fn quiet<'a>(&self, member: &'a Member) -> Quiet<'a> {
+        Quiet { sink: &member.sink, limit: Some(self.limits.first).filter(|_| member.rank == 0) }
     }
 
     /// Opens a rank's device.
@@ -164,21 +173,29 @@ impl Run {
                 if self.tuned { "loading kernels" } else { "compiling and tuning kernels, which takes minutes once," };
             member.sink.emit(EventKind::Status { message: format!("{doing} on one GPU for all") });
             let task = self.loaded.task(&self.spec, &place, member.rank);
-            rehearse(&self.spec, task, &place, &Quiet(&member.sink), &member.stop, self.tuned)?;
+            rehearse(&self.spec, task, &place, &self.quiet(member), &member.stop, self.tuned)?;
         }
         Ok(place)
     }
 }
 
-/// Hears nothing, and has a clock.
-struct Quiet<'a>(&'a dyn Sink);
+/// Hears nothing but that the rank still warms up, and has a clock.
+struct Quiet<'a> {
+    sink: &'a dyn Sink,
+    /// How long it may take until it is next heard of.
+    limit: Option<Duration>,
+}
 
 impl Sink for Quiet<'_> {
     fn now_ns(&self) -> u64 {
-        self.0.now_ns()
+        self.sink.now_ns()
     }
 
     fn emit_from(&self, _: usize, _: u64, _: EventKind) {}
+
+    fn doing(&self, _: &'static str, _: u64, _: Option<Duration>) {
+        self.sink.doing("warm_up", 1, self.limit);
+    }
 }
 
 #[cfg(test)]

@@ -26,8 +26,10 @@ impl Trainee<'_> {
     }
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
+        self.heartbeat.begin("eval", epoch, self.team.patience());
         self.told("eval", epoch, PhaseEdge::Start);
-        let score = self.task.evaluate(&self.parameters)?;
+        let score = self.task.evaluate(&self.parameters, &mut self.heartbeat)?;
+        self.heartbeat.answered();
         self.place.check()?;
         self.told("eval", epoch, PhaseEdge::Stop);
         if let Some(score) = score.clone() {
@@ -44,12 +46,10 @@ impl Trainee<'_> {
         self.inference()
     }
 
-    /// A phase that the first rank tells for all.
+    /// A phase that the first rank tells for all. Heartbeats say who does it.
     fn told(&self, name: &'static str, index: u64, edge: PhaseEdge) {
         if self.team.leads() {
-            self.phase(name, index, edge);
-        } else {
-            self.sink.doing(name, index, None);
+            self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
         }
     }
 
@@ -71,13 +71,18 @@ impl Trainee<'_> {
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
     fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
+        self.heartbeat.begin("inference", 1, self.team.patience());
+        self.heartbeat.beat(rows);
         self.task.ask(0, rows)?;
-        self.task.answer(&self.parameters)?;
+        self.task.answer(&self.parameters, &self.heartbeat)?;
         let start_ns = self.sink.now_ns();
         for done in 0.. {
             let mine = [f64::from(u8::from(enough(done, self.sink.now_ns().saturating_sub(start_ns))))];
             let first = if self.team.pipelined() {
-                self.team.led("inference", done + 1, Pace::First, mine.to_vec())?
+                let patience = self.heartbeat.patience().unwrap_or_default();
+                let said = self.team.led("inference", done + 1, Pace::Within(patience), mine.to_vec())?;
+                self.heartbeat.answered();
+                said
             } else {
                 mine.to_vec()
             };
@@ -86,7 +91,9 @@ impl Trainee<'_> {
             }
             self.task.ask(done, rows)?;
             self.told("inference", done + 1, PhaseEdge::Start);
-            self.task.answer(&self.parameters)?;
+            self.heartbeat.begin("inference", done + 1, self.team.patience());
+            self.heartbeat.beat(rows);
+            self.task.answer(&self.parameters, &self.heartbeat)?;
             self.told("inference", done + 1, PhaseEdge::Stop);
         }
         Ok(())
@@ -125,9 +132,11 @@ impl Trainee<'_> {
 
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
     pub(super) fn peak(&self) {
-        self.phase("peak", 1, PhaseEdge::Start);
+        let limit = self.team.limit(Pace::First, 1).filter(|_| self.team.ranks() > 1);
+        self.sink.doing("peak", 1, limit);
+        self.told("peak", 1, PhaseEdge::Start);
         let found = caught(|| matmul_tflops(self.place, self.spec.precision, self.sink));
-        self.phase("peak", 1, PhaseEdge::Stop);
+        self.told("peak", 1, PhaseEdge::Stop);
         match found.and_then(|found| found.map_err(|error| error.to_string())) {
             Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
             Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),

@@ -5,9 +5,10 @@
 
 use super::link::Link;
 use super::meeting::Meeting;
+use super::patience::Limits;
 use super::pipe::{End, Pipes};
 use super::pulse::Pulses;
-use super::team::{Limits, Team};
+use super::team::Team;
 use super::{Fault, ParallelError};
 use crate::record::EventKind;
 use crate::train::device::caught;

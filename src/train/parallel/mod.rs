@@ -15,6 +15,7 @@ mod fault;
 mod host;
 mod link;
 mod meeting;
+mod patience;
 mod pipe;
 mod pulse;
 mod team;
@@ -25,8 +26,9 @@ pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
 pub use meeting::{Brought, Meeting, Occasion};
+pub use patience::{LIMITS, Limits, Pace, Patience};
 pub use pipe::{End, Parcel};
-pub use team::{LIMITS, Limits, Pace, Team, shard};
+pub use team::{Team, shard};
 
 use super::early::Marks;
 use bucket::Bucket;

@@ -3,6 +3,7 @@
 
 use super::bucket::{self, Bucket, MOST, buckets};
 use super::meeting::Occasion;
+use super::patience::{LIMITS, Limits, Pace, Patience};
 use super::{ParallelError, Reducer};
 use crate::record::Digest;
 use crate::train::early::{Groups, Marks};
@@ -10,48 +11,16 @@ use burn::tensor::Tensor;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long ranks wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// In a step like those before it.
-    pub step: Duration,
-    /// In a step in which kernels may be compiled and tuned, or the first one, of which nobody knows how long it takes.
-    pub first: Duration,
-    /// At the end, where all weights are read and hashed, at which no two ranks are equally fast.
-    pub last: Duration,
-}
-
-/// A rank that hangs ends the run within 10 s; what is left of them is for saying so and for ending the process.
-pub const LIMITS: Limits =
-    Limits { step: Duration::from_secs(6), first: Duration::from_secs(900), last: Duration::from_secs(30) };
-
 /// From so many values on, 256 MiB, sums are hidden behind the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
 /// (`docs/measurements/2026-11-22-h200-overlap.md`).
 const WORTH: usize = 64 << 20;
-
-/// A step may take so many times as long as the longest one before it.
-const PATIENCE: u32 = 4;
-
-/// How long a rank may keep the others waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// As long as a step takes, and some more.
-    Steady,
-    /// As long as compiling and tuning may take.
-    First,
-    /// As long as a step takes, and this.
-    Within(Duration),
-    /// As long as it needs: only the first rank works, and nobody knows yet for how long.
-    Alone,
-}
 
 /// A rank among its fellows.
 pub struct Team {
     rank: usize,
     /// None where there are no others.
     reducer: Option<Box<dyn Reducer>>,
-    limits: Limits,
-    longest: Duration,
+    patience: Patience,
     buckets: Vec<Bucket>,
     /// The parameters of each bucket, where sums begin before the backward pass is over.
     groups: Option<Arc<Groups>>,
@@ -65,8 +34,7 @@ impl Team {
         Self {
             rank: 0,
             reducer: None,
-            limits: LIMITS,
-            longest: Duration::ZERO,
+            patience: Patience::new(LIMITS),
             buckets: Vec::new(),
             groups: None,
             pipelined: false,
@@ -78,7 +46,7 @@ impl Team {
         let buckets = buckets(lengths, MOST);
         let worth = reducer.early() && lengths.iter().sum::<usize>() >= WORTH;
         let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
-        Self { rank, reducer: Some(reducer), limits, longest: Duration::ZERO, buckets, groups, pipelined: false }
+        Self { rank, reducer: Some(reducer), patience: Patience::new(limits), buckets, groups, pipelined: false }
     }
 
     /// A rank that has a stage of the model: it shares no parameters with the others.
@@ -128,19 +96,17 @@ impl Team {
 
     /// Learns how long a step took.
     pub fn took(&mut self, step: Duration) {
-        self.longest = self.longest.max(step);
+        self.patience.took(step);
+    }
+
+    /// What it knows of how long steps take.
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// How long so many steps may take at this pace.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
-        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        let steady = || self.limits.step.max(self.longest.saturating_mul(PATIENCE).saturating_mul(steps));
-        match pace {
-            Pace::Steady => Some(steady()),
-            Pace::Within(time) => Some(steady().saturating_add(time)),
-            Pace::First => Some(self.limits.first),
-            Pace::Alone => None,
-        }
+        self.patience.limit(pace, steps)
     }
 
     fn occasion(&self, what: &'static str, index: u64, pace: Pace) -> Occasion {
@@ -246,7 +212,8 @@ impl Team {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(()) };
         let words =
             digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
-        let said = reducer.all_agree(self.occasion(what, 1, Pace::Within(self.limits.last)), words.collect())?;
+        let said =
+            reducer.all_agree(self.occasion(what, 1, Pace::Within(self.patience.limits().last)), words.collect())?;
         let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != said.first()).then_some(rank);
         let ranks: Vec<usize> = said.iter().enumerate().filter_map(other).collect();
         if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }
@@ -362,17 +329,5 @@ mod tests {
         assert_eq!(alike(9), [const { Ok(()) }; 4]);
         let apart = "the weights of rank 2 are not those of rank 0 (their digests differ after the last step)";
         assert!(alike(2).iter().all(|found| found.as_ref().is_err_and(|error| error == apart)));
-    }
-
-    #[test]
-    fn slow_steps_get_more_time() {
-        let mut team = Team::alone();
-        assert_eq!(team.limit(Pace::Steady, 1), Some(LIMITS.step));
-        team.took(Duration::from_secs(3));
-        team.took(Duration::from_secs(1));
-        assert_eq!(team.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
-        assert_eq!(team.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
-        assert_eq!(team.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
-        assert_eq!((team.limit(Pace::First, 1), team.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
     }
 }

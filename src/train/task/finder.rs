@@ -12,6 +12,7 @@ use crate::train::detection::{Detection, Truth};
 use crate::train::draw::of_rank;
 use crate::train::evaluate::turn;
 use crate::train::fit::WARM_UP;
+use crate::train::heartbeat::Heartbeat;
 use crate::train::models::detector::{Detector, Found, HostTime};
 use crate::train::number::real;
 use crate::train::parameters::Layout;
@@ -196,15 +197,21 @@ impl Task for Finder {
         step.inner.phase("backward", || Ok(backward(pass, loss, step, objects.len())))
     }
 
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError> {
         let mut judge = Judge::new(self.network.model.classes(), self.network.model.masks());
         let indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in indices.chunks(self.batch) {
+            heartbeat.beat(indices.len());
             let batch = self.data.eval_batch(indices).map_err(DataError::from)?;
             let images = self.images(batch.pixels, batch.rows);
             let found = self.found(parameters, images)?;
             judge.add(&found, &batch.objects)?;
         }
+        heartbeat.host();
         Ok(Some(judge.score()))
     }
 
@@ -218,7 +225,7 @@ impl Task for Finder {
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         if let Some(images) = self.asked.take() {
             self.found(parameters, images)?;
             self.network.place.sync()?;

@@ -8,6 +8,7 @@ use crate::train::data::planes::{DEVIATION, MEAN};
 use crate::train::dataset::{Dataset, Inputs, Samples};
 use crate::train::draw::of_rank;
 use crate::train::evaluate::turn;
+use crate::train::heartbeat::Heartbeat;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::{Input, Model};
 use crate::train::number::{real, real_len};
@@ -111,10 +112,15 @@ impl Task for Learner {
         inner.phase("backward", || Ok(backward(pass, loss, step, counted)))
     }
 
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError> {
         let (mut loss, mut right, mut all) = (0.0, 0.0, 0);
         let all_indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in all_indices.chunks(self.batch) {
+            heartbeat.beat(indices.len());
             let question = self.question(indices)?;
             let counted = question.counted;
             let found = self.judged(parameters, question)?;
@@ -136,7 +142,7 @@ impl Task for Learner {
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         if let Some(Question { input, .. }) = self.asked.take() {
             self.network.answer(parameters, input, |_, answers| answers);
             self.network.place.sync()?;

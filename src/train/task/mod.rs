@@ -17,6 +17,7 @@ pub use open::{Loaded, layouts};
 
 use super::device::Place;
 use super::early::{Groups, Marks};
+use super::heartbeat::Heartbeat;
 use super::parameters::{self, Layout};
 use super::{Sink, TrainError};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
@@ -59,8 +60,12 @@ pub trait Task {
     /// One step. It tells the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
-    /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with.
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError>;
+    /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with. It beats before each batch.
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError>;
 
     /// Rows of a batch of evaluation, where answers are timed and no other size is asked for; none where nothing is there to evaluate with.
     fn answered_rows(&self) -> Option<usize>;
@@ -69,7 +74,7 @@ pub trait Task {
     fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
     /// Answers the batch that was made ready last, and waits for the answers.
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError>;
+    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;

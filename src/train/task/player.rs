@@ -6,6 +6,7 @@ use crate::record::{Digest, Value};
 use crate::train::TrainError;
 use crate::train::dqn::{Agent, Config, Q, mean, play, targets};
 use crate::train::environment::{Environment, Item};
+use crate::train::heartbeat::Heartbeat;
 use crate::train::models::Input;
 use crate::train::number::{real, real_len, wide};
 use crate::train::parameters::Layout;
@@ -78,6 +79,21 @@ impl<T: Shown> Q<T> for Acting<'_> {
     }
 }
 
+/// Parameters that act, and a sign of life before each of their acts.
+struct Beating<'a, 'b> {
+    acting: Acting<'a>,
+    heartbeat: &'a mut Heartbeat<'b>,
+}
+
+impl<T: Shown> Q<T> for Beating<'_, '_> {
+    type Error = TrainError;
+
+    fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
+        self.heartbeat.beat(rows);
+        self.acting.values(observations, rows)
+    }
+}
+
 /// What a network is shown.
 pub trait Shown: Item {
     /// Observations on a device.
@@ -134,8 +150,13 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         inner.phase("backward", || Ok(backward(pass, loss, step, batch.rows)))
     }
 
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
-        let mut acting = Acting { network: &mut self.network, parameters };
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError> {
+        let acting = Acting { network: &mut self.network, parameters };
+        let mut acting = Beating { acting, heartbeat };
         let scores = play(&self.environment, self.seed, EPISODES, &mut acting)?;
         Ok(Some(vec![("eval_mean_return", mean(&scores))]))
     }
@@ -150,7 +171,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         let observations = vec![E::Item::default(); self.asked * self.environment.observation_len()];
         let mut acting = Acting { network: &mut self.network, parameters };
         acting.values(&observations, self.asked).map(drop)

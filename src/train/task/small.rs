@@ -8,6 +8,7 @@ use crate::train::device::Place;
 use crate::train::draw::of_rank;
 use crate::train::early::Marks;
 use crate::train::evaluate::{BATCH, answer, evaluate, turn};
+use crate::train::heartbeat::Heartbeat;
 use crate::train::parameters::Layout;
 use crate::train::spec::Small;
 use burn::tensor::Tensor;
@@ -58,9 +59,13 @@ impl Task for SmallTask {
         Ok(Gradients { loss, gradients, mean_of, marks: Marks::default() })
     }
 
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError> {
         let Data::Images { eval, .. } = &*self.data else { return Ok(None) };
-        let score = evaluate(&self.model, parameters, eval, &self.place)
+        let score = evaluate(&self.model, parameters, eval, &self.place, &mut |rows| heartbeat.beat(rows))
             .map_err(|source| TrainError::read("the answers", source))?;
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
@@ -79,7 +84,7 @@ impl Task for SmallTask {
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         let Some(batch) = self.asked.take() else { return Ok(()) };
         answer(&self.model, parameters, batch, &self.place)
             .map(drop)

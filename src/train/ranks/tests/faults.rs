@@ -54,23 +54,29 @@ fn a_rank_that_panics_anywhere_ends_the_run_for_all() {
     }
 }
 
-/// While the first rank warms its device up, and while it evaluates, nobody knows how long it may take, and the others wait.
+/// While the first rank warms its device up, and while it evaluates, the others wait for it, and whoever started them all looks after it.
 #[test]
 fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
     for (what, index) in PLACES {
         for rank in [0, 1] {
-            if rank == 0 && ["warm_up", "eval"].contains(&what) {
-                continue;
-            }
             let (said, took) = failed(&format!("{rank} hang {what} {index}"));
-            assert!(
-                said.starts_with(&format!(
-                    "rank {rank} failed, last in `{what}` {index}: rank {rank} did not come to `"
-                )),
-                "{said}"
-            );
+            let alone = rank == 0 && ["warm_up", "eval"].contains(&what);
+            let why = if alone { "it takes longer than ".to_owned() } else { format!("rank {rank} did not come to `") };
+            assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` {index}: {why}")), "{said}");
             assert!(took < Duration::from_secs(30), "{said} after {took:?}");
         }
+    }
+}
+
+/// The first rank answers alone, when everything has been learned.
+#[test]
+fn a_rank_that_hangs_where_it_answers_ends_the_run_for_all() {
+    // The first of them compiles: three seconds; then as long as a step may take.
+    for (index, limit) in [(1, "3"), (2, "1.5"), (5, "1.5")] {
+        let (said, took) = failed(&format!("0 hang inference {index}"));
+        let late = format!("rank 0 failed, last in `inference` {index}: it takes longer than {limit} s");
+        assert!(said.starts_with(&late), "{said}");
+        assert!(took < Duration::from_secs(30), "{said} after {took:?}");
     }
 }
 
@@ -81,8 +87,20 @@ fn a_stage_that_fails_ends_the_run_for_all() {
     cell.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
     cell.config.insert("training.micro_batches".to_owned(), 2_i64.into());
     cell.config.insert("hardware.cpu_ranks".to_owned(), 4_i64.into());
-    for (rank, what) in [(0, "data"), (0, "forward"), (1, "forward"), (2, "backward"), (3, "backward"), (1, "together")]
-    {
+    cell.config.insert("training.epochs".to_owned(), 2_i64.into());
+    let places = [
+        (0, "data"),
+        (0, "forward"),
+        (1, "forward"),
+        (2, "backward"),
+        (3, "backward"),
+        (1, "together"),
+        (0, "eval"),
+        (2, "eval"),
+        (3, "eval"),
+        (1, "inference"),
+    ];
+    for (rank, what) in places {
         for how in ["panic", "hang"] {
             let (said, took) = failed_as(&cell, &format!("{rank} {how} {what} 2"));
             assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` 2: ")), "{how}: {said}");

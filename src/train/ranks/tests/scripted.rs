@@ -3,6 +3,7 @@
 use crate::record::{Digest, EventKind, PhaseEdge};
 use crate::train::device::Place;
 use crate::train::fit::fit;
+use crate::train::heartbeat::Heartbeat;
 use crate::train::number::{real_len, single};
 use crate::train::parallel::{Limits, Link, Member, together};
 use crate::train::parameters::{Layout, Start};
@@ -56,7 +57,7 @@ impl Task for Scripted {
         })
     }
 
-    fn evaluate(&mut self, _: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+    fn evaluate(&mut self, _: &[Tensor<1>], _: &mut Heartbeat<'_>) -> Result<Option<Score>, TrainError> {
         Ok(Some(vec![("eval_loss", 1.0)]))
     }
 
@@ -68,7 +69,7 @@ impl Task for Scripted {
         Ok(())
     }
 
-    fn answer(&mut self, _: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         Ok(())
     }
 

@@ -24,6 +24,7 @@ use crate::train::device::Place;
 use crate::train::early::Marks;
 use crate::train::evaluate::turn;
 use crate::train::fit::joined;
+use crate::train::heartbeat::Heartbeat;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::units::Carried;
 use crate::train::models::{Input, Model};
@@ -36,6 +37,7 @@ use burn::tensor::{Tensor, TensorData};
 use carry::Boundary;
 use micro::Micro;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Batches that a stage may answer before the next one has taken what came of them.
 const AHEAD: usize = 2;
@@ -216,20 +218,15 @@ impl Staged {
         Ok(end.send(to, at, parcels)?)
     }
 
-    /// Answers are waited for as long as kernels may take to be compiled.
-    fn occasion(&self, what: &'static str) -> Occasion {
-        Occasion { what, index: self.questions, limit: self.end.as_ref().map(|end| end.limits.first) }
-    }
-
     /// This stage's part in answering: what it gave on the last stage, none on the others.
     fn answered<T>(
         &mut self,
-        parameters: &[Tensor<1>],
+        (parameters, limit): (&[Tensor<1>], Option<Duration>),
         input: Option<Input>,
         more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
     ) -> Result<Option<T>, TrainError> {
         self.questions += 1;
-        let at = self.occasion("answers");
+        let at = Occasion { what: "answers", index: self.questions, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
         let carried = match (input, &self.end) {
             (Some(input), _) => Carried::Input(input),
@@ -251,9 +248,9 @@ impl Staged {
     }
 
     /// What the last stage found, on the first one; none on the others.
-    fn led(&self, found: Option<Tensor<1>>) -> Result<Option<Tensor<1>>, TrainError> {
+    fn led(&self, found: Option<Tensor<1>>, limit: Option<Duration>) -> Result<Option<Tensor<1>>, TrainError> {
         let Some(end) = &self.end else { return Ok(found) };
-        let at = self.occasion("answered");
+        let at = Occasion { what: "answered", index: self.questions, limit };
         match found {
             Some(values) => {
                 let shape = values.dims().to_vec();
@@ -343,10 +340,15 @@ impl Task for Staged {
         })
     }
 
-    fn evaluate(&mut self, parameters: &[Tensor<1>]) -> Result<Option<Score>, TrainError> {
+    fn evaluate(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &mut Heartbeat<'_>,
+    ) -> Result<Option<Score>, TrainError> {
         let (mut found, mut all, classes) = (Vec::new(), 0, self.network.model.classes());
         let indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in indices.chunks(self.batch) {
+            heartbeat.beat(indices.len());
             // Stages in the middle need nothing of it.
             let asked = if self.first() || self.last() { Some(self.data.eval(indices)?) } else { None };
             let (input, targets, counted) = match asked.map(|samples| questioned(samples, &self.network.place.device()))
@@ -354,14 +356,14 @@ impl Task for Staged {
                 Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
                 None => (None, None, 0),
             };
-            let judged = self.answered(parameters, input, |pass, answers| {
+            let judged = self.answered((parameters, heartbeat.patience()), input, |pass, answers| {
                 targets.map(|targets| judge(pass, answers, targets, classes))
             })?;
             found.extend(judged.flatten());
             all += counted;
         }
         let found = (!found.is_empty()).then(|| joined(found));
-        let Some(found) = self.led(found)? else { return Ok(None) };
+        let Some(found) = self.led(found, heartbeat.patience())? else { return Ok(None) };
         let found: Vec<f32> = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
         let [loss, right] =
             [0, 1].map(|place| found.iter().skip(place).step_by(2).copied().map(f64::from).sum::<f64>());
@@ -383,12 +385,13 @@ impl Task for Staged {
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>]) -> Result<(), TrainError> {
+    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
         let Some(input) = self.asked.take() else { return Ok(()) };
-        let answers = self.answered(parameters, input, |_, answers| answers)?;
+        let limit = heartbeat.patience();
+        let answers = self.answered((parameters, limit), input, |_, answers| answers)?;
         // The first stage waits for the last one, which says when it is done by its answer's first value.
         let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
-        self.led(word)?;
+        self.led(word, limit)?;
         Ok(self.network.place.sync()?)
     }
 

@@ -1,0 +1,87 @@
+//! How long ranks wait for each other.
+
+use std::time::Duration;
+
+/// How long ranks wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In a step like those before it.
+    pub step: Duration,
+    /// In a step in which kernels may be compiled and tuned, or the first one, of which nobody knows how long it takes.
+    pub first: Duration,
+    /// At the end, where all weights are read and hashed, at which no two ranks are equally fast.
+    pub last: Duration,
+}
+
+/// A rank that hangs ends the run within 10 s; what is left of them is for saying so and for ending the process.
+pub const LIMITS: Limits =
+    Limits { step: Duration::from_secs(6), first: Duration::from_secs(900), last: Duration::from_secs(30) };
+
+/// A step may take so many times as long as the longest one before it.
+const LONGER: u32 = 4;
+
+/// How long a rank may keep the others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As long as a step takes, and some more.
+    Steady,
+    /// As long as compiling and tuning may take.
+    First,
+    /// As long as a step takes, and this.
+    Within(Duration),
+    /// As long as it needs: only the first rank works, and others look after it.
+    Alone,
+}
+
+/// What is known of how long steps take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    limits: Limits,
+    longest: Duration,
+}
+
+impl Patience {
+    /// That of who has seen no step yet.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, longest: Duration::ZERO }
+    }
+
+    /// What it began with.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Learns how long a step took.
+    pub fn took(&mut self, step: Duration) {
+        self.longest = self.longest.max(step);
+    }
+
+    /// How long so many steps may take at this pace.
+    pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let steady = || self.limits.step.max(self.longest.saturating_mul(LONGER).saturating_mul(steps));
+        match pace {
+            Pace::Steady => Some(steady()),
+            Pace::Within(time) => Some(steady().saturating_add(time)),
+            Pace::First => Some(self.limits.first),
+            Pace::Alone => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_steps_get_more_time() {
+        let mut patience = Patience::new(LIMITS);
+        assert_eq!(patience.limit(Pace::Steady, 1), Some(LIMITS.step));
+        patience.took(Duration::from_secs(3));
+        patience.took(Duration::from_secs(1));
+        assert_eq!(patience.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
+        assert_eq!(patience.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
+        assert_eq!(patience.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
+        assert_eq!((patience.limit(Pace::First, 1), patience.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
+    }
+}
