@@ -75,11 +75,13 @@ mod trained {
     use super::super::failure::{Failure, exit};
     use super::super::watch::Interruption;
     use crate::engine::Stop;
+    use crate::host::death::{self, Words};
     use crate::host::process::{Signal, Target, signal};
     use crate::host::{clock, environment};
     use crate::record::{Cell, Event, EventKind, Value};
     use crate::train::{self, Finish, Logged, Sink};
     use crate::wire::{from_json, write_event};
+    use std::fmt::{self, Write as _};
     use std::fs::File;
     use std::io::{Read, Write};
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -203,10 +205,21 @@ mod trained {
         text.lines().map(pulse).collect()
     }
 
+    /// What the event `failure` has to say of a process that a signal ends. Begins a line of its own, as the one before may be there in part.
+    fn last_words(signal: &'static str, words: &mut Words) -> fmt::Result {
+        words.write_str("\n{\"event\":\"failure\",\"message\":\"")?;
+        train::last_words(signal, words)?;
+        words.write_str("\"}\n")
+    }
+
     pub(super) fn train() -> Result<u8, Failure> {
         let cell = read_cell(&input()?).ok_or_else(|| failed("standard input holds no cell".to_owned()))?;
         let pipe = pipe()?;
         let stop = Arc::new(AtomicBool::new(false));
+        if let Some(file) = &pipe.file {
+            death::with_last_words(file, last_words)
+                .map_err(|error| failed(format!("signals cannot be handled: {error}")))?;
+        }
         let interruption = Interruption::install()?;
         let (told, held) = (Arc::clone(&pipe), Arc::new(Held::default()));
         let holding = Arc::clone(&held);

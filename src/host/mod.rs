@@ -10,6 +10,7 @@ pub mod clock;
 pub mod command;
 pub mod container;
 pub mod cpu;
+pub mod death;
 pub mod environment;
 pub mod files;
 pub mod filesystem;

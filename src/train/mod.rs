@@ -53,7 +53,7 @@ pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
 pub use idx::IdxError;
 pub use load::{Kernel, has_load, load};
-pub use parallel::{Fault, FaultError};
+pub use parallel::{Fault, FaultError, last_words};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
@@ -200,6 +200,9 @@ pub fn run(
     let spec = spec::Spec::read(cell)?;
     if spec.ranks > 1 {
         return ranks::train(&spec, tuned, fault, sink, stop);
+    }
+    if let Some(fault) = fault {
+        return Err(ParallelError::NoFault { fault }.into());
     }
     let place = device::open(spec.device, 0)?;
     if let Some(limit_gib) = spec.memory_limit_gib {

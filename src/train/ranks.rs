@@ -94,6 +94,8 @@ impl Run {
         member.sink.doing("warm_up", 1, self.warming(&all));
         let place = if all.leads() {
             let place = self.led(member)?;
+            // From here on others may be what it waits for.
+            member.sink.doing("warm_up", 1, None);
             all.wait("warm_up", 1, Pace::Steady)?;
             place
         } else {
@@ -119,6 +121,7 @@ impl Run {
                 member.sink.emit(EventKind::Status { message });
             }
             let costs = self.loaded.costs(&self.spec, &place)?;
+            member.sink.doing("warm_up", 1, None);
             (place, team.led("warm_up", 1, Pace::Steady, costs)?)
         } else {
             let costs = team.led("warm_up", 1, Pace::Alone, Vec::new())?;

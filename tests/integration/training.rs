@@ -93,7 +93,7 @@ fn a_rank_that_fails_ends_the_attempt_within_ten_seconds_and_is_named() {
     for (fault, reason) in [
         ("1 panic backward 20", "rank 1 failed, last in `backward` 20: a fault was asked for"),
         ("0 hang forward 20", "rank 0 failed, last in `forward` 20: rank 0 did not come to `all_reduce` 20 within 6 s"),
-        ("1 abort optimizer 20", "the worker was ended by SIGABRT"),
+        ("1 abort optimizer 20", "rank 1 failed, last in `optimizer` 20: SIGABRT ended its process"),
     ] {
         let sandbox = Sandbox::new();
         sandbox.write("m.toml", format!("{text}cpu_ranks = 2\nparallelism = \"data\"\n"));

@@ -101,13 +101,14 @@ impl Trainee<'_> {
 
     /// What was learned. All ranks must have learned the same.
     pub(super) fn summary(&mut self) -> Result<(), TrainError> {
-        self.sink.doing("summary", 1, None);
+        self.summing(Pace::Steady);
         self.metric("loss", self.last_loss, "");
         if let Some(scaler) = self.scaler {
             self.metric("skipped_steps", real(scaler.skipped()), "");
         }
         let mut values = Vec::new();
         for parameter in &self.parameters {
+            self.summing(Pace::Steady);
             let read: Vec<f32> =
                 parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
             values.push(read);
@@ -116,6 +117,9 @@ impl Trainee<'_> {
         for (name, value) in self.task.metrics(&values) {
             self.metric(name, value, "");
         }
+        // Twice as long as ranks wait for each other: those that wait name the one that does not come.
+        let last = self.team.patience().limits().last;
+        self.summing(Pace::Within(last.saturating_mul(2)));
         let Some((layouts, values)) = self.task.whole_model(values)? else { return Ok(()) };
         let weights = weights_digest(&layouts, &values);
         self.team.alike("weights", weights)?;
@@ -130,12 +134,19 @@ impl Trainee<'_> {
         Ok(())
     }
 
+    /// Says that it still goes on, and how long it may be until that is said again.
+    fn summing(&self, pace: Pace) {
+        self.sink.doing("summary", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+    }
+
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
     pub(super) fn peak(&self) {
-        let limit = self.team.limit(Pace::First, 1).filter(|_| self.team.ranks() > 1);
-        self.sink.doing("peak", 1, limit);
         self.told("peak", 1, PhaseEdge::Start);
-        let found = caught(|| matmul_tflops(self.place, self.spec.precision, self.sink));
+        let found = caught(|| {
+            let pace = if self.drained { Pace::Steady } else { Pace::First };
+            self.sink.doing("peak", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+            matmul_tflops(self.place, self.spec.precision, self.sink)
+        });
         self.told("peak", 1, PhaseEdge::Stop);
         match found.and_then(|found| found.map_err(|error| error.to_string())) {
             Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),

@@ -131,6 +131,7 @@ where
         let (work, ended) = (Arc::clone(&work), sender.clone());
         let member = Member { rank, sink: relay, stop, meeting: met, pipes: Arc::clone(&pipes), link };
         let start = move || {
+            Pulses::here(rank);
             let how = match caught(|| work(member)) {
                 Ok(finish) => finish.map_err(Trouble::Error),
                 Err(problem) => Err(Trouble::Panic(problem)),
@@ -145,6 +146,7 @@ where
         }
     }
     drop(sender);
+    let asked = fault.clone();
     let watch = Watch {
         ranks,
         link,
@@ -155,7 +157,11 @@ where
         left: false,
         finished: Vec::new(),
     };
-    watch.until_the_end(&receiver, sink, stop, &halted)
+    match (watch.until_the_end(&receiver, sink, stop, &halted), asked) {
+        // One that happens ends in an error.
+        (Ok(Finish::Done), Some(fault)) => Err(ParallelError::NoFault { fault }.into()),
+        (how, _) => how,
+    }
 }
 
 /// What is known of the ranks.
@@ -254,6 +260,8 @@ impl Watch<'_> {
         if self.failed.is_some() {
             return;
         }
+        // A reason is one line wherever it is shown.
+        let problem = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let last = self.pulses.get(rank).map(|pulse| pulse.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
         self.meeting.end();

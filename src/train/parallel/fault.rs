@@ -2,6 +2,8 @@
 //!
 //! Asked for from outside and by nobody else; a run without one never comes here.
 
+use super::pulse::PHASES;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,7 +31,8 @@ enum Kind {
 /// What was asked for is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no fault (it must be a rank, `panic`, `hang` or `abort`, a phase and its number, as in `1 hang forward 5`)"
+    "`{0}` is no fault (it must be a rank, `panic`, `hang` or `abort`, a phase and its number, as in `1 hang forward 5`; phases are {phases})",
+    phases = PHASES.join(", ")
 )]
 pub struct FaultError(String);
 
@@ -46,9 +49,21 @@ impl FromStr for Fault {
                 "abort" => Kind::Abort,
                 _ => return None,
             };
+            PHASES.contains(what).then_some(())?;
             Some(Self { rank: rank.parse().ok()?, kind, what: (*what).to_owned(), index: index.parse().ok()? })
         };
         read(&words).ok_or_else(|| FaultError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Panic => "panic",
+            Kind::Hang => "hang",
+            Kind::Abort => "abort",
+        };
+        write!(f, "`{} {kind} {} {}`", self.rank, self.what, self.index)
     }
 }
 
@@ -77,6 +92,7 @@ mod tests {
     #[test]
     fn faults_are_written_as_four_words() {
         let fault = Fault { rank: 1, kind: Kind::Hang, what: "forward".to_owned(), index: 5 };
+        assert_eq!(fault.to_string(), "`1 hang forward 5`");
         assert_eq!("1 hang forward 5".parse(), Ok(fault));
         for text in [
             "",
@@ -84,6 +100,7 @@ mod tests {
             "one hang forward 5",
             "1 sleep forward 5",
             "1 hang forward five",
+            "1 hang forwrad 5",
             "1 hang forward 5 6",
         ] {
             let error = text.parse::<Fault>().expect_err(text).to_string();

@@ -28,6 +28,7 @@ pub use link::Link;
 pub use meeting::{Brought, Meeting, Occasion};
 pub use patience::{LIMITS, Limits, Pace, Patience};
 pub use pipe::{End, Parcel};
+pub use pulse::last_words;
 pub use team::{Team, shard};
 
 use super::early::Marks;
@@ -86,6 +87,12 @@ pub enum ParallelError {
         units: usize,
         /// How many stages.
         stages: usize,
+    },
+    /// Nobody saw a fault happen that was asked for.
+    #[error("the fault {fault} never happened: no rank of this run came to that place (LEDGER_FAULT)")]
+    NoFault {
+        /// The fault.
+        fault: Fault,
     },
     /// A rank's thread cannot be started.
     #[error("the thread of rank {rank} cannot be started")]

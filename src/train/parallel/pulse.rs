@@ -1,8 +1,64 @@
 //! What each rank is doing, for who asks when one does not come back.
 
+use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The phases of a rank.
+pub const PHASES: [&str; 18] = [
+    "start",
+    "warm_up",
+    "idle",
+    "epoch",
+    "step",
+    "data",
+    "forward",
+    "backward",
+    "all_reduce",
+    "wait",
+    "together",
+    "optimizer",
+    "losses",
+    "eval",
+    "inference",
+    "summary",
+    "peak",
+    "end",
+];
+
+/// The last phases of the first ranks once more, for who may not wait for a lock: a number of one and one more, and its index. The process has one crew.
+struct Place {
+    what: AtomicUsize,
+    index: AtomicU64,
+}
+
+static PLACES: [Place; 16] = [const { Place { what: AtomicUsize::new(0), index: AtomicU64::new(0) } }; 16];
+
+thread_local! {
+    /// The rank whose thread this is.
+    static RANK: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Says, when a signal is about to end the process, which rank's thread it came to and what that did last; or what all ranks did, where it came to a thread of a device or to none. An error
+/// where there are no ranks. Takes neither memory nor a lock.
+pub fn last_words(signal: &str, words: &mut dyn fmt::Write) -> fmt::Result {
+    let told = |rank: usize| {
+        let place = PLACES.get(rank)?;
+        let what = PHASES.get(place.what.load(Ordering::Relaxed).checked_sub(1)?)?;
+        Some((what, place.index.load(Ordering::Relaxed)))
+    };
+    if let Some((rank, (what, index))) = RANK.get().and_then(|rank| Some((rank, told(rank)?))) {
+        return write!(words, "rank {rank} failed, last in `{what}` {index}: {signal} ended its process");
+    }
+    let mut said = false;
+    for (rank, (what, index)) in (0..PLACES.len()).filter_map(|rank| Some((rank, told(rank)?))) {
+        write!(words, "{}rank {rank} in `{what}` {index}", if said { ", " } else { "" })?;
+        said = true;
+    }
+    if said { write!(words, ": {signal} ended their process, in none of their threads") } else { Err(fmt::Error) }
+}
 
 /// The last phase of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +86,20 @@ impl Pulses {
         Self((0..ranks).map(|_| begin()).collect())
     }
 
+    /// This thread is that of a rank.
+    pub fn here(rank: usize) {
+        RANK.set(Some(rank));
+    }
+
     /// A rank begins something.
     pub fn set(&self, rank: usize, what: &'static str, index: u64, limit: Option<Duration>) {
         if let Some(pulse) = self.0.get(rank) {
             *lock(pulse) = Pulse { what, index, since: Instant::now(), limit };
+        }
+        if let Some(place) = PLACES.get(rank) {
+            let number = PHASES.iter().position(|phase| *phase == what).map_or(0, |number| number + 1);
+            place.what.store(number, Ordering::Relaxed);
+            place.index.store(index, Ordering::Relaxed);
         }
     }
 

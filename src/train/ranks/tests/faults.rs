@@ -29,6 +29,16 @@ fn failed(fault: &str) -> (String, Duration) {
     failed_as(&cell, fault)
 }
 
+/// What is said of such a run that comes to its end.
+fn failed_unless_learned(fault: &str) -> String {
+    let spec = Spec::read(&shared(&cell("softmax"), 2)).expect("valid");
+    let loaded = Loaded::load(&spec).expect("generated");
+    let run = Run { spec, loaded, limits: SOON, tuned: true, open: |_, _| Ok(Place::Host) };
+    let fault = fault.parse().expect("a fault");
+    let how = run.share(&Link::Host, Some(fault), &Notebook::default(), &AtomicBool::new(false));
+    how.expect_err("nothing was seen").to_string()
+}
+
 fn failed_as(cell: &Cell, fault: &str) -> (String, Duration) {
     let spec = Spec::read(cell).expect("valid");
     let loaded = Loaded::load(&spec).expect("generated");
@@ -60,11 +70,21 @@ fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
     for (what, index) in PLACES {
         for rank in [0, 1] {
             let (said, took) = failed(&format!("{rank} hang {what} {index}"));
-            let alone = rank == 0 && ["warm_up", "eval"].contains(&what);
+            let alone = rank == 0 && ["warm_up", "eval"].contains(&what) || what == "summary";
             let why = if alone { "it takes longer than ".to_owned() } else { format!("rank {rank} did not come to `") };
             assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` {index}: {why}")), "{said}");
             assert!(took < Duration::from_secs(30), "{said} after {took:?}");
         }
+    }
+}
+
+#[test]
+fn a_fault_that_nobody_comes_to_is_told() {
+    for fault in ["2 panic forward 3", "1 hang forward 300", "1 panic inference 1"] {
+        assert_eq!(
+            failed_unless_learned(fault),
+            format!("the fault `{fault}` never happened: no rank of this run came to that place (LEDGER_FAULT)")
+        );
     }
 }
 
@@ -100,10 +120,12 @@ fn a_stage_that_fails_ends_the_run_for_all() {
         (3, "eval"),
         (1, "inference"),
     ];
-    for (rank, what) in places {
+    // Once, at the end.
+    let at_the_end = [(0, "summary"), (3, "summary")];
+    for (index, (rank, what)) in places.map(|place| (2, place)).into_iter().chain(at_the_end.map(|place| (1, place))) {
         for how in ["panic", "hang"] {
-            let (said, took) = failed_as(&cell, &format!("{rank} {how} {what} 2"));
-            assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` 2: ")), "{how}: {said}");
+            let (said, took) = failed_as(&cell, &format!("{rank} {how} {what} {index}"));
+            assert!(said.starts_with(&format!("rank {rank} failed, last in `{what}` {index}: ")), "{how}: {said}");
             assert!(took < Duration::from_secs(30), "{said} after {took:?}");
         }
     }

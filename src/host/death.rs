@@ -1,0 +1,80 @@
+//! The last words of a process that dies of a signal of its own: a library that aborts, memory that is not there.
+
+use rustix::io::write;
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+use signal_hook::low_level::emulate_default_handler;
+use std::fmt;
+use std::fs::File;
+use std::io;
+
+/// What a process dies of, and its name.
+const SIGNALS: [(i32, &str); 5] =
+    [(SIGABRT, "SIGABRT"), (SIGBUS, "SIGBUS"), (SIGFPE, "SIGFPE"), (SIGILL, "SIGILL"), (SIGSEGV, "SIGSEGV")];
+
+/// A text of limited length, written without memory of its own: what does not fit is left out.
+pub struct Words {
+    bytes: [u8; Self::MOST],
+    len: usize,
+}
+
+impl Words {
+    /// Bytes at most: what a pipe takes at once, beside nothing else.
+    const MOST: usize = 1024;
+
+    fn new() -> Self {
+        Self { bytes: [0; Self::MOST], len: 0 }
+    }
+
+    /// What was written so far.
+    pub fn text(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Words {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
+    }
+}
+
+/// Has this process write its last words to a file when a signal is about to end it. They get the signal's name; they may neither take memory nor a lock, since whoever died may have it.
+///
+/// # Errors
+/// If the system refuses the handlers or another file descriptor.
+pub fn with_last_words(file: &File, words: fn(&'static str, &mut Words) -> fmt::Result) -> io::Result<()> {
+    for (signal, name) in SIGNALS {
+        let file = file.try_clone()?;
+        let act = move || {
+            let mut last = Words::new();
+            if words(name, &mut last).is_ok() {
+                // Whoever would read them may be gone.
+                let _ = write(&file, last.text());
+            }
+            // The handler was entered because nobody else lives on after it.
+            let _ = emulate_default_handler(signal);
+        };
+        // SAFETY: the action writes into memory of its stack, to a file that stays open, and ends the process.
+        #[expect(unsafe_code, reason = "a handler of a signal")]
+        unsafe {
+            signal_hook_registry::register_signal_unchecked(signal, act)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    #[test]
+    fn what_does_not_fit_is_left_out_whole() {
+        let mut words = Words::new();
+        write!(words, "rank {} ", 3).expect("room");
+        assert!(words.write_str(&"x".repeat(Words::MOST)).is_err());
+        assert_eq!(words.text(), b"rank 3 ");
+    }
+}
