@@ -84,6 +84,11 @@ impl Observed {
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
         self.gauges(&training, &hardware, &seen_facts, &mut put);
         let meters = hardware.meters();
+        // Where ranks share their gradients the first one answers alone.
+        let answering_meters = match (&meters, exchanges.is_empty()) {
+            (Ok(meters), false) => Ok(meters.iter().take(1).cloned().collect()),
+            _ => meters.clone(),
+        };
         let energies = Energies {
             training: training
                 .unseen()
@@ -97,7 +102,7 @@ impl Observed {
             inference: {
                 let energy = |(place, of_size): (usize, &Answers)| {
                     let name = of_size.names(place).next().map_or_else(String::new, |name| name("inference"));
-                    (name, Hardware::energy(&meters, "the answers", &of_size.windows()))
+                    (name, Hardware::energy(&answering_meters, "the answers", &of_size.windows()))
                 };
                 answers.iter().enumerate().map(energy).collect()
             },
@@ -149,7 +154,9 @@ impl Observed {
             if let Some(flops) = put.known("flops_per_sample") {
                 let tflops = flops * throughput(samples, step_s) / 1e12;
                 put.value("achieved_tflops", tflops);
+                // The peak is that of one GPU.
                 let peak = put.known("matmul_tflops").filter(|peak| *peak > 0.0);
+                let peak = peak.map(|peak| peak * f64::from(self.gpus.max(1)));
                 put.some("mfu", peak.map(|peak| 100.0 * tflops / peak));
             }
         }

@@ -333,6 +333,16 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
         completed.assert_near(name, expected, 1e-9);
     }
     assert!(completed.reason("inference_p99@1").starts_with("4 batches were answered"));
+    // Ranks that share gradients leave the answers to the first; stages of a pipeline answer together.
+    let energy = |ranks_exchange: bool| {
+        let mut two = Observed { phases: answering.phases.clone(), ..attempt(2) };
+        if ranks_exchange {
+            let of = |rank| Phase { rank, ..phase("all_reduce", 15, 34_100, 34_200) };
+            two.phases.extend([of(0), of(1)]);
+        }
+        Completed::of(&two, &[("inference_batch_size", 8.0, "")], eight_cores()).value("inference_energy@8")
+    };
+    assert!((energy(true) - 10.0).abs() < 0.5 && (energy(false) - 20.0).abs() < 1.0);
     // The card draws as much for one row as for eight.
     for (name, joules) in [("inference_energy", 10.0), ("inference_energy@8", 10.0), ("inference_energy@1", 120.0)] {
         completed.assert_near(name, joules, 0.05);
@@ -353,6 +363,9 @@ fn what_a_worker_states_of_its_model_makes_rates() {
     completed.assert_near("inference_sample_time", completed.value("inference_time") / 4.0, 1e-12);
     completed.assert_near("achieved_tflops", 2e9 * completed.value("throughput") / 1e12, 1e-12);
     completed.assert_near("mfu", completed.value("achieved_tflops"), 1e-12);
+    // The peak was measured on one of the two.
+    let two = Completed::of(&Observed { gpus: 2, ..attempt(2) }, &stated, eight_cores());
+    two.assert_near("mfu", two.value("achieved_tflops") / 2.0, 1e-12);
     completed.assert_near("data_time", 0.025, 1e-12);
     let silent = Completed::of(&observed, &[], eight_cores());
     for name in ["inference_sample_time", "inference_energy", "achieved_tflops", "mfu"] {
