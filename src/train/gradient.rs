@@ -31,6 +31,10 @@ pub fn finite(gradients: &[Tensor<1>]) -> Result<bool, TensorReadError> {
 
 /// The sum of the squares of all values.
 pub fn squares(gradients: &[Tensor<1>]) -> Result<f64, TensorReadError> {
+    // A stage of a pipeline may have nothing but a table that another one counts.
+    if gradients.is_empty() {
+        return Ok(0.0);
+    }
     square_sum(gradients).try_into_scalar::<f32>().map(f64::from)
 }
 
@@ -94,5 +98,7 @@ mod tests {
         }
         assert_eq!(read(clipped(tensors(&[&[0.3, 0.0], &[0.4]]), 1.0)), [vec![0.3, 0.0], vec![0.4]]);
         assert_eq!(read(scaled(tensors(&[&[2.0]]), 0.5)), [[1.0]]);
+        assert_eq!(squares(&tensors(&[&[3.0, 0.0], &[4.0]])).expect("readable"), 25.0);
+        assert_eq!(squares(&[]).expect("nothing to read"), 0.0, "of a stage that has nothing of its own");
     }
 }
