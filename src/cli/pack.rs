@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Write runs and all that belongs to them into one file: records, series, manifests, patches, environment
 ///
 /// A run stands for all its attempts. `ledger unpack` takes the file into another ledger, `ledger replay` says what a machine would make of it.
-/// Secrets were taken out of manifests and patches when they were kept.
+/// Secrets were taken out of manifests, patches and what workers said when these were kept, as far as they are known by form or name: look at a pack before you give it away.
 ///
 /// Example: ledger pack latest -o run.pack
 #[derive(Debug, clap::Args)]

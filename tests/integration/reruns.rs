@@ -184,11 +184,41 @@ fn a_secret_in_a_parameter_is_refused_and_a_doubtful_name_is_told() {
     with("hub = \"hf_AbCdEfGhIjKlMnOpQrSt\"");
     let said = sandbox.run(&["run", "m.toml"]).complaint(2);
     assert!(said.contains("`m.toml`: `params.hub` holds a token") && !said.contains("AbCdEf"), "{said}");
+    for (field, name) in [("description", "experiment.description"), ("name", "experiment.name")] {
+        let line = format!("{field} = \"with https://me:pw98765@host/\"\n");
+        let rest = manifest.replace("name = \"toy\"\nseed", "seed");
+        let text = if field == "name" { rest } else { manifest.clone() };
+        sandbox.write("m.toml", line + &text);
+        let said = sandbox.run(&["run", "m.toml"]).complaint(2);
+        assert!(said.contains(&format!("`{name}` holds a token")) && !said.contains("pw98765"), "{said}");
+    }
     assert!(!sandbox.ledger_dir().join("ledger.redb").exists());
     with("pad_token = \"[PAD]\"");
     let ran = sandbox.command(&["run", "m.toml"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     assert!(err(&ran).contains("warning: `m.toml`: `params.pad_token` is recorded as it is"), "{}", err(&ran));
+}
+
+#[test]
+fn what_a_worker_says_is_kept_without_secrets() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        say() { echo "$1" >> "$LEDGER_EVENTS"; }
+        say '{"event":"fact","name":"hub_token","value":"a1b2c3d4e5"}'
+        say 'ghp_one0123456789abcdef is no event'
+        say '{"event":"failure","message":"401 of https://me:hunter2@host/"}'
+        echo "out ghp_two0123456789abcdef"; echo "PASSWORD=swordfish" >&2; exit 3
+    "#;
+    sandbox.sweep_manifest(script, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let shown = sandbox.run(&["show", "latest"]).expect(0);
+    for secret in ["a1b2c3d4e5", "ghp_", "hunter2", "swordfish"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
+    for kept in ["401 of https://(redacted)@host/", "| out (redacted)", "| PASSWORD=(redacted)", "worker.hub_token"] {
+        assert!(shown.contains(kept), "{kept}: {shown}");
+    }
+    sandbox.json(&["verify"], 0);
 }
 
 #[test]
