@@ -20,7 +20,7 @@ use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 ///
 /// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
 /// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
-/// repetitions hold them within it; `drifted` (with the first step at which they part and its phase; exit code 5); or `failed` (exit code 4). It is written into
+/// repetitions hold them within it; `drifted` (with the first step at which they part, and its phase where steps have durations; exit code 5); or `failed` (exit code 4). It is written into
 /// the log, and `ledger show` tells it.
 ///
 /// A run, and `latest`, mean the attempt that reruns are held against: the first finished one of the run that is no rerun itself. If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
