@@ -395,7 +395,9 @@ impl fmt::Display for Divergence {
         let curves = others(&mut self.curves.iter().map(String::as_str).filter(is_later));
         let digests = others(&mut self.digests.iter().map(String::as_str));
         let metrics = others(&mut self.metrics.iter().map(String::as_str));
-        for (what, names) in [("also", also), ("later", curves), ("other digests of", digests), ("other values of", metrics)] {
+        for (what, names) in
+            [("also", also), ("later", curves), ("other digests of", digests), ("other values of", metrics)]
+        {
             if !names.is_empty() {
                 write!(f, "; {what} {names}")?;
             }

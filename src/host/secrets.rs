@@ -295,7 +295,10 @@ mod tests {
         let table = Value::Table([("api_key".to_owned(), vec!["a81c9f20d1b3"].into())].into());
         assert_eq!(without_secret("login", &table).to_string(), "{api_key = [(redacted)]}");
         // What is no secret by its form stays, whatever stands before it.
-        assert_eq!(without_known("password=hunter2 https://me:pw@host/x"), "password=hunter2 https://(redacted)@host/x");
+        assert_eq!(
+            without_known("password=hunter2 https://me:pw@host/x"),
+            "password=hunter2 https://(redacted)@host/x"
+        );
         let key = "a\n-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nb";
         assert_eq!(without_known(key), key.replace("MIIE", REDACTED));
         let long = "x ".repeat(LONGEST_LINE);

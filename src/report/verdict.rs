@@ -49,7 +49,11 @@ fn compared(sealed: &Sealed) -> String {
     let mut told = all.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| count(number, what));
     let first = told.next().unwrap_or_default();
     let rest: Vec<String> = told.collect();
-    if rest.is_empty() { format!("{first} bit for bit") } else { format!("{first} bit for bit, and {}", rest.join(" and ")) }
+    if rest.is_empty() {
+        format!("{first} bit for bit")
+    } else {
+        format!("{first} bit for bit, and {}", rest.join(" and "))
+    }
 }
 
 /// The verdict as a document's members.

@@ -49,7 +49,8 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     assert_eq!(named.status.code(), Some(0), "{named:?}");
     let note = format!("note: {} is itself a rerun of {}, with the verdict `drifted`", &rerun[..8], &original[..8]);
     assert!(err(&named).contains(&note), "{}", err(&named));
-    assert!(sandbox.run(&["ls"]).expect(0).contains("finished (rerun: drifted)"));
+    let marked = format!("finished (rerun of {}: drifted)", &original[..8]);
+    assert!(sandbox.run(&["ls"]).expect(0).contains(&marked));
     let shown = sandbox.run(&["show", &rerun]).expect(0);
     assert!(shown.contains(&format!("verdict  drifted, as a rerun of {}, ", &original[..8])), "{shown}");
     assert!(shown.contains("`loss` parts at step 6"), "{shown}");
@@ -60,6 +61,36 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let best = sandbox.command(&["best", "--model", "toy", "--metric", "accuracy"]).output().unwrap();
     assert!(err(&best).contains("note: reruns that drifted are among them: "), "{}", err(&best));
     sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn a_packed_rerun_says_so_wherever_it_comes() {
+    let sandbox = moody();
+    let original = text(&sandbox.json(&["ls"], 0)["attempts"][0], "attempt").to_owned();
+    sandbox.write("mood", "");
+    sandbox.json(&["rerun", "latest"], 5);
+    let rerun = text(&sandbox.json(&["ls"], 0)["attempts"][0], "attempt").to_owned();
+    let packed = sandbox.command(&["pack", &rerun, "-o", "rerun.pack"]).output().unwrap();
+    let note = format!("note: {} is a rerun of {} (drifted), which the pack", &rerun[..8], &original[..8]);
+    assert!(err(&packed).contains(&note), "{}", err(&packed));
+    sandbox.run(&["pack", &original, &rerun, "-o", "both.pack"]).expect(0);
+    let said = sandbox.run(&["replay", "both.pack"]).complaint(2);
+    assert!(said.contains(&format!("{} (a rerun of {})", &rerun[..8], &original[..8])), "{said}");
+
+    let to = Sandbox::new();
+    to.write("rerun.pack", fs::read(sandbox.path("rerun.pack")).unwrap());
+    let note = format!("note: {} is itself a rerun of {}", &rerun[..8], &original[..8]);
+    for args in [&["replay", "rerun.pack"][..], &["unpack", "rerun.pack"], &["replay", "rerun.pack", "--trust"]] {
+        let said = to.command(args).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        assert!(err(&said).contains(&note), "{args:?}: {}", err(&said));
+    }
+    to.run(&["hide", &rerun[..16]]).expect(0);
+    let listed = to.run(&["ls", "--hidden"]).expect(0);
+    let marked = format!("(rerun of {}: no verdict, imported, hidden)", &original[..8]);
+    assert!(listed.contains(&marked), "{listed}");
+    let said = to.run(&["unpack", "rerun.pack", "--sources", "nowhere"]).complaint(2);
+    assert!(said.contains("--sources: `nowhere` is no folder (make it first)"), "{said}");
 }
 
 #[test]
