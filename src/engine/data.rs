@@ -133,6 +133,8 @@ mod tests {
         };
         assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
         assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
+        let silent = Run::new(Parts { config: Table::new().into(), ..run.parts.clone() });
+        assert!(bound(&Machine::default().without_data(&silent)).is_ok());
     }
 
     #[test]
