@@ -26,9 +26,11 @@ w, b = 0.0, 0.0
 tell("plan", steps=args.steps, samples_per_step=len(points))
 tell("phase_start", name="train")
 for step in range(1, args.steps + 1):
+    begun = time.monotonic_ns()
     errors = [(w * x + b - y, x) for x, y in points]
     w -= args.lr * sum(2 * error * x for error, x in errors)
     b -= args.lr * sum(2 * error for error, _ in errors)
-    tell("step", step=step, values={"loss": sum(error * error for error, _ in errors)})
+    loss = sum(error * error for error, _ in errors)
+    tell("step", step=step, duration_ns=time.monotonic_ns() - begun, values={"loss": loss})
 tell("phase_stop", name="train")
 tell("metric", name="weight", value=w)

@@ -67,4 +67,6 @@ pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};
 pub use trials::{Asked, Configuration, Trial, configurations, count_left_out, names};
 pub use validity::Bounds;
-pub use verdict::{Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, environment_changes, verdict};
+pub use verdict::{
+    Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, compared_metrics, environment_changes, verdict,
+};

@@ -213,7 +213,9 @@ impl Training {
     /// Why there is no energy of the training.
     pub(super) fn unseen(&self) -> Option<&'static str> {
         if self.windows.is_empty() {
-            return Some("the worker told of no epoch and of no two steps, so that nobody knows when it trained");
+            return Some(
+                "the worker told of no epoch and of no two steps that took any time, so that nobody knows when it trained",
+            );
         }
         self.measured.is_empty().then_some("nothing of the training came after the warm-up")
     }

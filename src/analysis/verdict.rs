@@ -145,6 +145,8 @@ pub struct Divergence {
     pub phase: Option<String>,
     /// Every curve that parts.
     pub curves: Vec<String>,
+    /// Those that part at the same step as the first.
+    pub also: Vec<String>,
     /// Every digest that differs.
     pub digests: Vec<String>,
     /// Every metric that an external program stated and that differs.
@@ -332,11 +334,18 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
             (Some(a), Some(b)) => class.allows(&a, &b),
             _ => false,
         });
-    let first = parted.iter().min_by_key(|curve| curve.first_step).cloned();
+    // At one step an evaluation comes after the training that it evaluates, and parts because of it.
+    let order = |curve: &&CurveDifference| (curve.first_step, is_of_evaluation(&curve.name), curve.name.clone());
+    let first = parted.iter().min_by_key(order).cloned();
+    let is_beside = |curve: &&CurveDifference| {
+        first.as_ref().is_some_and(|first| first.first_step == curve.first_step && first.name != curve.name)
+    };
+    let also = parted.iter().filter(is_beside).map(|curve| curve.name.clone()).collect();
     let place = first.as_ref().and_then(|curve| phase_of(&original.phases, &curve.name, curve.first_step?));
     judged.divergence = Some(Divergence {
         phase: place,
         curves: parted.iter().map(|curve| curve.name.clone()).collect(),
+        also,
         digests,
         metrics,
         first,
@@ -344,12 +353,17 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
     judged
 }
 
-/// The phase that a curve's step belongs to: of an evaluation the one that follows the step, else the shortest that holds it.
+fn is_of_evaluation(curve: &str) -> bool {
+    curve.starts_with("eval")
+}
+
+/// The phase that a curve's step belongs to: of an evaluation the one that follows the step, else the shortest that holds it. None where no phase says when the
+/// step was.
 fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
     let of_rank_0 = || phases.iter().filter(|phase| phase.rank == 0);
     let end = |phase: &Phase| phase.stop_ns.unwrap_or(u64::MAX);
     let at = of_rank_0().find(|phase| phase.name == "step" && phase.index == step)?;
-    let found = if curve.starts_with("eval") {
+    let found = if is_of_evaluation(curve) {
         of_rank_0().filter(|phase| phase.name == "eval" && end(phase) > end(at)).min_by_key(|phase| phase.start_ns)
     } else {
         let holds = |phase: &&Phase| phase.name != "step" && phase.start_ns <= at.start_ns && end(at) <= end(phase);
@@ -376,10 +390,14 @@ impl fmt::Display for Divergence {
             names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         };
         let first = self.first.as_ref().map(|first| first.name.as_str());
-        let curves = others(&mut self.curves.iter().map(String::as_str).filter(|name| Some(*name) != first));
+        let also = others(&mut self.also.iter().map(String::as_str));
+        let is_later = |name: &&str| Some(*name) != first && self.also.iter().all(|also| also != name);
+        let curves = others(&mut self.curves.iter().map(String::as_str).filter(is_later));
         let digests = others(&mut self.digests.iter().map(String::as_str));
         let metrics = others(&mut self.metrics.iter().map(String::as_str));
-        for (what, names) in [("later", curves), ("other digests of", digests), ("other values of", metrics)] {
+        for (what, names) in
+            [("also", also), ("later", curves), ("other digests of", digests), ("other values of", metrics)]
+        {
             if !names.is_empty() {
                 write!(f, "; {what} {names}")?;
             }
@@ -397,6 +415,12 @@ fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
         let is_computed = metric.unit.is_empty() && !NOT_COMPUTED.contains(&name.as_str());
         Some((name, metric.value.filter(|_| is_computed)?))
     })
+}
+
+/// How many metrics are held against a rerun's, bit by bit: those of the built-in trainer follow from its curves.
+pub fn compared_metrics(original: &Sealed) -> usize {
+    let is_compared = Class::of(&original.run, &original.attempt) == Class::Unknown;
+    if is_compared { computed(&original.attempt).count() } else { 0 }
 }
 
 /// The metrics of what was computed that are not the same bits. Those of the built-in trainer follow from its curves.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// List attempts, newest first
 ///
-/// What came from another ledger is marked as imported, a rerun by its verdict.
+/// What came from another ledger is marked as imported, a rerun by what it repeats and its verdict, what is hidden as such.
 ///
 /// Example: ledger ls -n 5
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,9 @@ pub(super) struct Args {
     hidden: bool,
 }
 
+/// Of no more lines the records are read.
+const MOST_READ: usize = 1000;
+
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let limit = if args.all { usize::MAX } else { args.n };
     let (lines, total) = context.store().read(|reader| {
@@ -35,13 +38,22 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         let mut lines = Vec::new();
         let rows = reader.recent(limit, args.hidden)?;
+        let hidden = reader.hidden()?;
         let mut origins = reader.origins(&rows.iter().map(|row| row.attempt).collect())?;
+        let is_short = rows.len() <= MOST_READ;
         for row in rows {
             let of = |id: &Digest| tags.get(id).cloned().unwrap_or_default();
             let tags = [of(&row.run.0), of(&row.attempt.0)].concat();
             let origin = origins.remove(&row.attempt).unwrap_or_default();
             let is_tainted = reader.is_tainted(&row)?;
-            lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, origin, row });
+            let is_hidden = hidden.contains(&row.run.0) || hidden.contains(&row.attempt.0);
+            let rerun_of = match origin.as_rerun(row.attempt) {
+                Some(repeated) => Some(repeated.original),
+                // Of one without a verdict only its record tells, which takes too long for a ledger of many.
+                None if is_short => reader.attempt(row.attempt)?.and_then(|attempt| attempt.rerun_of()),
+                None => None,
+            };
+            lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, is_hidden, origin, rerun_of, row });
         }
         Ok((lines, reader.attempt_count()?))
     })?;

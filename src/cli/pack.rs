@@ -3,7 +3,7 @@
 use super::context::{self, Context, say, write_new};
 use super::failure::{Failure, exit};
 use crate::record::{AttemptId, Digest, Sealed, SourceText, Target, Value};
-use crate::report::{bytes, count, table_of};
+use crate::report::{bytes, count, plain, table_of};
 use crate::store::{Reader, StoreError};
 use crate::wire::{Packed, decode_packed, encode_packed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Write runs and all that belongs to them into one file: records, series, manifests, patches, environment
 ///
 /// A run stands for all its attempts. `ledger unpack` takes the file into another ledger, `ledger replay` says what a machine would make of it.
-/// Secrets were taken out of manifests and patches when they were kept.
+/// Secrets were taken out of manifests, patches and what workers said when these were kept, as far as they are known by form or name: look at a pack before you give it away.
 ///
 /// Example: ledger pack latest -o run.pack
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let packed = context.store().read(|reader| collect(reader, &args.ids))??;
+    let (packed, reruns) = context.store().read(|reader| collect(reader, &args.ids))??;
     let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
     // What is written can be read back, by this program at least: nothing is missing, nothing too large.
     if let Err(error) = decode_packed(&pack) {
@@ -36,6 +36,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     write_new(&args.output, &pack)?;
     let missing = packed.missing_sources();
     tell_missing(&missing, "the ledger does not keep it");
+    reruns.iter().for_each(|note| say(note));
     let file = args.output.display().to_string();
     context.answer(
         || {
@@ -70,7 +71,8 @@ fn missing_value(missing: &BTreeSet<(&'static str, Digest)>) -> Value {
     Value::List(missing.iter().map(item).collect())
 }
 
-fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Packed, Failure>, StoreError> {
+/// What is packed, and a note of each rerun among it: its verdict stays behind.
+fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<(Packed, Vec<String>), Failure>, StoreError> {
     let mut attempts: BTreeMap<AttemptId, Sealed> = BTreeMap::new();
     for text in ids {
         let found = match context::resolve(reader, text)? {
@@ -89,5 +91,15 @@ fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Packed, Failure
             sources.extend(source.map(|source| (source.key(), source)));
         }
     }
-    Ok(Ok(Packed { attempts: attempts.into_values().collect(), sources: sources.into_values().collect() }))
+    let origins = reader.origins(&attempts.keys().copied().collect())?;
+    let note = |(id, sealed): (&AttemptId, &Sealed)| {
+        let of = sealed.attempt.rerun_of()?;
+        let verdict = origins.get(id).and_then(|origin| origin.as_rerun(*id));
+        let verdict = verdict.map_or("no verdict", |repeated| repeated.verdict.as_str());
+        let text = "which the pack does not say";
+        Some(format!("note: {} is a rerun of {} ({}), {text}", id.0.prefix(8), of.0.prefix(8), plain(verdict)))
+    };
+    let reruns = attempts.iter().filter_map(note).collect();
+    let packed = Packed { attempts: attempts.into_values().collect(), sources: sources.into_values().collect() };
+    Ok(Ok((packed, reruns)))
 }

@@ -90,12 +90,12 @@ pub(super) fn directory(manifest: &Manifest) -> PathBuf {
 /// A name alone is no proof: a `token` may be a word of a vocabulary.
 pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let mut doubtful = BTreeSet::new();
-    let fields = manifest.cells.iter().flat_map(|cell| cell.config.iter());
-    for (field, value) in fields.filter_map(|(field, value)| Some((field, value.as_str()?))) {
-        if secrets::has_known(value) {
+    let fields = manifest.cells.iter().flat_map(|cell| cell.config.iter().chain(&cell.settings));
+    for (field, value) in fields {
+        if secrets::cleaned(value, &secrets::without_known) != *value {
             return Err(secret(path, &format!("`{field}`")));
         }
-        if field.starts_with("params.") && secrets::is_named_secret(field) {
+        if value.as_str().is_some() && field.starts_with("params.") && secrets::is_named_secret(field) {
             doubtful.insert(field);
         }
     }
@@ -112,6 +112,6 @@ pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Fai
 
 fn secret(path: &Path, field: &str) -> Failure {
     let text = "holds a token, a private key or a password, which each record would hold for ever \
-                (let the program read it from an environment variable)";
+                (take it out; a program can read it from an environment variable)";
     Failure::new(exit::USAGE, format!("`{}`: {field} {text}", path.display()))
 }

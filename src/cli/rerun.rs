@@ -2,7 +2,7 @@
 
 mod original;
 
-pub(super) use self::original::{Elsewhere, Original, find};
+pub(super) use self::original::{Elsewhere, Original, find, tell_packed_rerun};
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::provenance::Provenance;
@@ -10,7 +10,9 @@ use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{FieldDifference, Grade, Margin, environment_changes, verdict, why};
-use crate::engine::{Bound, Cause, Executed, KernelCache, Launch, Machine, Sweep, plan, rebind, surroundings};
+use crate::engine::{
+    BindError, Bound, Cause, Executed, KernelCache, Launch, Machine, Refusal, Sweep, plan, rebind, surroundings,
+};
 use crate::gpu::Settings;
 use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, SourceText, Table, Value};
@@ -20,7 +22,7 @@ use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 ///
 /// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
 /// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
-/// repetitions hold them within it; `drifted` (with the first step at which they part and its phase; exit code 5); or `failed` (exit code 4). It is written into
+/// repetitions hold them within it; `drifted` (with the first step at which they part, and its phase where steps have durations; exit code 5); or `failed` (exit code 4). It is written into
 /// the log, and `ledger show` tells it.
 ///
 /// A run, and `latest`, mean the attempt that reruns are held against: the first finished one of the run that is no rerun itself. If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
@@ -63,37 +65,51 @@ pub(super) struct Consent {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let original = context.store().read(|reader| find(reader, &args.id))??;
-    if let Some((of, verdict)) = &original.rerun_of {
-        let verdict = verdict.as_deref().map(|verdict| format!(", with the verdict `{verdict}`")).unwrap_or_default();
-        say(&format!("note: {} is itself a rerun of {}{verdict}", original.id.0.prefix(8), of.0.prefix(8)));
-    }
+    original.tell_rerun();
     rerun(&original, usize::from(args.times), args.margin, (args.consent, &args.elsewhere), context)
 }
 
 /// What this machine makes of a recorded run.
 ///
-/// `asks_git` says whether git may be asked of the program's folder: a repository can name commands that git executes, and the record says which folder.
+/// Only where it `is_trusted` git is asked of the program's folder, since a repository can name commands that git executes, and data are read where the record says
+/// that they lie: that may be anything, and take hours.
 pub(super) fn bind_again(
     sealed: &Sealed,
     shown: &str,
     elsewhere: &Elsewhere,
-    asks_git: bool,
+    is_trusted: bool,
 ) -> Result<Bound, Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
-        let text = format!("`{shown}` has no finished attempt to compare with (the newest is {outcome}: {reason})");
+        let text = format!(
+            "attempt `{shown}` is {outcome}, and only what finished can be compared with (name its run or another \
+             attempt, if one finished): {reason}"
+        );
         return Err(Failure::new(exit::NO, text));
     }
     if sealed.attempt.facts.contains_key("import") {
         let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
         return Err(Failure::new(exit::NO, text));
     }
-    let machine = if asks_git { Machine::default() } else { Machine::without_git(&sealed.run) };
-    Ok(rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine)?)
+    let unnamed = elsewhere.unnamed_data(sealed);
+    let machine = match (is_trusted, unnamed) {
+        (true, _) => Machine::default(),
+        (false, None) => Machine::without_git(&sealed.run),
+        (false, Some(_)) => Machine::without_git(&sealed.run).without_data(&sealed.run),
+    };
+    let bound = rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine);
+    bound.map_err(|error| match error {
+        BindError::Refused(Refusal::NoData { .. }) if unnamed.is_some() => {
+            Failure::new(exit::USAGE, format!("{error} (--data PATH says where the data lie here)"))
+        }
+        error => error.into(),
+    })
 }
 
 /// What a record of another ledger would have done here, besides computing by the built-in trainer.
-fn asks_trust(run: &Run, settings: &Table) -> Option<String> {
+///
+/// `data` is where the data lie that nobody but the record names.
+fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String> {
     if let Some(command) = run.parts.program.as_table().and_then(|program| program.get("command")) {
         let words: Vec<&str> = match command {
             Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
@@ -108,8 +124,8 @@ fn asks_trust(run: &Run, settings: &Table) -> Option<String> {
         let text = "power limit and clocks came from another ledger and are not set (--trust sets them)";
         return Some(text.to_owned());
     }
-    let path = settings.get("data.path").and_then(Value::as_str)?;
-    Some(format!("data lie where another ledger says and are not read (--trust reads them): `{path}`"))
+    let text = "data lie where another ledger says and are not read (--trust reads them, --data PATH names others)";
+    Some(format!("{text}: `{}`", data?))
 }
 
 /// What is recorded of where a repeated run comes from.
@@ -142,7 +158,8 @@ pub(super) fn rerun(
     (consent, elsewhere): (Consent, &Elsewhere),
     context: &Context,
 ) -> Result<u8, Failure> {
-    let distrusted = || asks_trust(&original.sealed.run, &original.sealed.attempt.settings);
+    let sealed = &original.sealed;
+    let distrusted = || asks_trust(&sealed.run, &sealed.attempt.settings, elsewhere.unnamed_data(sealed));
     if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {
         let text = format!("its {what}");
         return Err(Failure::new(exit::USAGE, text));
@@ -264,7 +281,8 @@ mod tests {
     #[test]
     fn the_trainer_needs_no_trust_unless_it_would_read_or_set_what_a_record_names() {
         let asks = |run: &Run, pairs: &[(&str, &str)]| {
-            asks_trust(run, &pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect())
+            let settings: Table = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+            asks_trust(run, &settings, settings.get("data.path").and_then(Value::as_str))
         };
         let trainer = run("trainer".into(), Table::new());
         assert_eq!((asks(&trainer, &[("container.image", "host")]), asks(&trainer, &[])), (None, None));

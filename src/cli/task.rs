@@ -14,7 +14,7 @@ use super::watch::{Interruption, Watcher};
 use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
 use crate::engine::{self, Bound, Cause, EngineError, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
 use crate::host::signals::Forewarning;
-use crate::host::{clock, slurm};
+use crate::host::{clock, secrets, slurm};
 use crate::manifest::Program;
 use crate::record::{Digest, EventKind, RunId, Table, Value};
 use crate::store::Store;
@@ -197,7 +197,7 @@ impl Run<'_> {
         let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
         put("slurm.submission", self.task.submission.as_str().into());
         put("slurm.kind", self.task.kind.as_str().into());
-        put("slurm.script", script.into());
+        put("slurm.script", secrets::redacted(script).into());
         all.extend(self.task.facts.clone());
         all
     }

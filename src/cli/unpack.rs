@@ -5,6 +5,7 @@ use super::failure::{Failure, exit};
 use super::import::packs::{read_pack, run as import};
 use super::pack::tell_missing;
 use super::replay::in_short;
+use super::rerun::tell_packed_rerun;
 use crate::record::{Digest, SourceText};
 use crate::report::count;
 use crate::wire::Packed;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Take packs into the ledger, after every id and digest in them was recomputed
 ///
-/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed. What this machine would make of its runs is said on stderr; `ledger replay`
+/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed, and no data are read where it says. What this machine would make of its runs is said on stderr; `ledger replay`
 /// says it in full.
 ///
 /// Example: ledger unpack run.pack --sources .
@@ -38,12 +39,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
     }
     if let Some(dir) = args.sources.as_ref().filter(|dir| !dir.is_dir()) {
-        return Err(Failure::new(exit::USAGE, format!("`{}` is no folder", dir.display())));
+        let text = format!("--sources: `{}` is no folder (make it first)", dir.display());
+        return Err(Failure::new(exit::USAGE, text));
     }
     let code = import(&args.files, context)?;
     for path in &args.files {
         let packed = read_pack(path)?;
         tell_missing(&packed.missing_sources(), &format!("`{}` does not hold it", path.display()));
+        packed.attempts.iter().for_each(|sealed| tell_packed_rerun(&sealed.attempt));
         tell_target(&packed);
     }
     for (path, source) in &targets {
@@ -57,7 +60,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// Of so many runs it is said what this machine would make of them.
 const MOST_TOLD: usize = 10;
 
-/// Says what this machine would make of the runs of a pack; looking executes nothing.
+/// Says what this machine would make of the runs of a pack; looking executes nothing and reads no data.
 fn tell_target(packed: &Packed) {
     let mut seen = BTreeSet::new();
     let mut runs = packed.attempts.iter().filter(|sealed| seen.insert(sealed.run.id));

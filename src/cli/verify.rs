@@ -6,12 +6,12 @@ use super::failure::{Failure, exit};
 use crate::interop::attest::{AttestError, Head, Verifier, subject};
 use crate::record::{AttemptId, Value};
 use crate::report::{Count, table_of};
-use crate::store::{Fault, Store};
+use crate::store::{Fault, Store, StoreError};
 use std::path::{Path, PathBuf};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
-/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong.
+/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or not as it was attested.
 ///
 /// Example: ledger verify --deep
 #[derive(Debug, clap::Args)]
@@ -34,24 +34,46 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let count = Count::new("attempts");
     let found = store.verify(args.deep, &mut |done, total| count.set(done, total));
     count.finish();
-    let mut found = found?;
-    if let (Some(file), Some(key)) = (&args.attested, &args.key) {
-        match attested(file, key, store)? {
-            Ok(note) => found.notes.push(note),
-            Err(fault) => found.faults.push(Fault { owner: file.display().to_string(), fault }),
+    let found = found.map_err(|error| match error {
+        // What the error advises is what was done.
+        StoreError::Damaged { path, fault } => {
+            let text = format!("`{}` is damaged: {fault} (keep the file, and restore a copy)", path.display());
+            Failure::new(exit::LEDGER, text)
         }
-    }
+        error => error.into(),
+    })?;
     let sound = found.faults.is_empty();
+    // What is attested is one question, whether the ledger is whole another.
+    let attested = match (&args.attested, &args.key) {
+        (Some(file), Some(key)) => {
+            let fault = |fault| Fault { owner: file.display().to_string(), fault };
+            Some(attested(file, key, store)?.map_err(fault))
+        }
+        _ => None,
+    };
+    let is_as_attested = attested.as_ref().is_none_or(Result::is_ok);
+    let faults: Vec<&Fault> =
+        found.faults.iter().chain(attested.as_ref().and_then(|attested| attested.as_ref().err())).collect();
+    let notes: Vec<&str> = found
+        .notes
+        .iter()
+        .chain(attested.as_ref().and_then(|attested| attested.as_ref().ok()))
+        .map(String::as_str)
+        .collect();
     context.answer(
         || {
             let mut text = String::new();
-            for fault in &found.faults {
+            for fault in &faults {
                 text.push_str(&format!("{}: {}\n", fault.owner, fault.fault));
             }
-            found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+            notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
             text.push_str(&format!(
                 "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries{}\n",
-                if sound { "sound" } else { "DAMAGED" },
+                match (sound, is_as_attested) {
+                    (true, true) => "sound",
+                    (true, false) => "sound, but NOT AS ATTESTED",
+                    (false, _) => "DAMAGED",
+                },
                 found.runs,
                 found.attempts,
                 found.chunks,
@@ -62,11 +84,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             text
         },
         || {
-            let faults = found.faults.iter().map(|fault| {
+            let told = faults.iter().map(|fault| {
                 let pairs = [("owner", fault.owner.as_str().into()), ("fault", fault.fault.as_str().into())];
                 Value::Table(table_of(pairs))
             });
-            table_of([
+            let mut table = table_of([
                 ("sound", sound.into()),
                 ("runs", found.runs.into()),
                 ("attempts", found.attempts.into()),
@@ -75,12 +97,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("log_entries", found.log_entries.into()),
                 ("index_entries", found.index_entries.into()),
                 ("pages", found.pages.into()),
-                ("faults", Value::List(faults.collect())),
-                ("notes", found.notes.clone().into()),
-            ])
+                ("faults", Value::List(told.collect())),
+                ("notes", notes.clone().into()),
+            ]);
+            table.extend(attested.as_ref().map(|attested| ("attested".to_owned(), attested.is_ok().into())));
+            table
         },
     )?;
-    Ok(if sound { exit::YES } else { exit::NO })
+    Ok(if sound && is_as_attested { exit::YES } else { exit::NO })
 }
 
 /// Whether what is attested is so here: a note that tells of it, or what is wrong.
@@ -120,9 +144,12 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
             Ok(format!("the first {} of {len} log entries are attested by {by}", head.entries))
         }
         Some(_) => Err(format!(
-            "its {} log entries are not the first ones of this ledger: what was there was changed",
+            "its {} log entries are not the first ones of this ledger: it is of another ledger, or what was there was changed",
             head.entries
         )),
-        None => Err(format!("it speaks of {} log entries, and the ledger has {len}: some were lost", head.entries)),
+        None => Err(format!(
+            "it speaks of {} log entries, and the ledger has {len}: it is of another ledger, or some were lost",
+            head.entries
+        )),
     })
 }

@@ -1,7 +1,7 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
-use super::data::bind_data;
+use super::data::{self, bind_data};
 use super::machine::Machine;
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
@@ -191,7 +191,7 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
 /// Binds a recorded run anew: as much of it as this machine decides may come out different.
 pub fn rebind(run: &Run, settings: &Table, trainer: Option<&Trainer>, machine: &Machine) -> Result<Bound, BindError> {
     let mut config = run.config().clone();
-    config.remove("data.digest");
+    config.remove(data::DIGEST);
     rebind_with(run, config, settings, trainer, machine)
 }
 

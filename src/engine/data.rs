@@ -6,6 +6,7 @@ use crate::host::files;
 use crate::record::{Cell, Digest};
 use std::path::{Path, PathBuf};
 
+pub(super) const DIGEST: &str = "data.digest";
 const IDX_FILES: [&str; 4] =
     ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 const CIFAR_FILES: [&str; 6] = [
@@ -21,6 +22,11 @@ const IMAGE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 /// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws.
 pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Machine) -> Result<(), BindError> {
     let path = PathBuf::from(cell.text("data.path").unwrap_or_default());
+    let is_of_files = matches!(cell.text("data.name"), Some("idx" | "cifar10" | "folder" | "coco" | "text"));
+    if let (true, Some(told)) = (is_of_files, machine.told_data()) {
+        cell.config.insert(DIGEST.to_owned(), told.clone());
+        return Ok(());
+    }
     let digest = match cell.text("data.name") {
         Some("idx") => {
             let either = |file: &str| [file.to_owned(), format!("{file}.gz")];
@@ -38,7 +44,7 @@ pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Ma
         }
         None => return Ok(()),
     };
-    cell.config.insert("data.digest".to_owned(), digest.to_string().into());
+    cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
     Ok(())
 }
 
@@ -101,7 +107,35 @@ fn all(files: Vec<(String, PathBuf)>, machine: &Machine) -> Result<Digest, BindE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Parts, Run, Table, Value};
     use std::fs;
+
+    #[test]
+    fn data_that_are_not_to_be_read_are_what_the_record_says() {
+        let root = tempfile::tempdir().unwrap();
+        let gone = root.path().join("gone").display().to_string();
+        let config: Table = [("data.name".to_owned(), "idx".into()), (DIGEST.to_owned(), "ab".into())].into();
+        let none = || Value::from("none");
+        let run = Run::new(Parts {
+            config: config.clone().into(),
+            program: none(),
+            container: none(),
+            cuda: none(),
+            driver: none(),
+            device: none(),
+            seed: 1,
+        });
+        let settings: Table = [("data.path".to_owned(), gone.into())].into();
+        let bound = |machine: &Machine| {
+            let config = [("data.name".to_owned(), "idx".into())].into();
+            let mut cell = Cell { config, settings: settings.clone(), seed: 1 };
+            bind_data(&mut cell, None, machine).map(|()| cell.config)
+        };
+        assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
+        assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
+        let silent = Run::new(Parts { config: Table::new().into(), ..run.parts.clone() });
+        assert!(bound(&Machine::default().without_data(&silent)).is_ok());
+    }
 
     #[test]
     fn a_folder_of_cocos_layout_is_its_annotations_and_its_pictures() {

@@ -1,7 +1,9 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
+use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out};
+use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
     Series, Table, Tail, Value,
@@ -13,7 +15,6 @@ use std::collections::{BTreeMap, VecDeque};
 const MAX_SERIES: usize = 1000;
 /// A day of steps of a tenth of a second; beyond, steps are points of series and no phases.
 const MAX_STEP_PHASES: usize = 1_000_000;
-const TAIL_BYTES: usize = 8 << 10;
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
 
@@ -90,6 +91,8 @@ impl Fold {
         observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(started_ns);
         observed.ended = folding.ended_ns.is_some();
         facts.append(&mut folding.facts);
+        // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
+        facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
         observed.complete(&mut metrics, &mut facts, &mut warnings);
         if rejected_count > 0 {
             warnings
@@ -106,7 +109,8 @@ impl Fold {
         let tail = if outcome == Outcome::Finished {
             Tail::default()
         } else {
-            Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events: folding.last_events.into() }
+            let events = folding.last_events.iter().map(|line| without_known(line)).collect();
+            Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events }
         };
         let mut series = series;
         for (name, readings) in observed.telemetry {
@@ -173,7 +177,7 @@ impl Folding {
             Entry::Rejected { line, reason } => {
                 self.rejected_count += 1;
                 if self.rejected.len() < REJECTED_SHOWN {
-                    self.rejected.push(format!("`{line}` ({reason})"));
+                    self.rejected.push(redacted(&format!("`{line}` ({reason})")));
                 }
             }
             Entry::Stderr(text) => self.stderr.push(text),
@@ -197,6 +201,7 @@ impl Folding {
     }
 
     fn event(&mut self, event: &Event) {
+        let event = &*said::clean(event);
         self.last_ns = self.last_ns.max(event.t_ns);
         if self.last_events.len() == TAIL_EVENTS {
             self.last_events.pop_front();
@@ -313,25 +318,4 @@ fn in_order(series: &mut Series) {
     let mut points: Vec<(u64, f64)> = series.positions.drain(..).zip(series.values.drain(..)).collect();
     points.sort_by_key(|(position, _)| *position);
     points.into_iter().for_each(|(position, value)| series.push(position, value));
-}
-
-/// The end of a text of which only the end is kept.
-#[derive(Default)]
-struct End(String);
-
-impl End {
-    fn push(&mut self, text: &str) {
-        self.0.push_str(text);
-        if self.0.len() > 4 * TAIL_BYTES {
-            self.0 = self.text();
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut from = self.0.len().saturating_sub(TAIL_BYTES);
-        while !self.0.is_char_boundary(from) {
-            from += 1;
-        }
-        self.0[from..].to_owned()
-    }
 }

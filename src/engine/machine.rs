@@ -1,11 +1,12 @@
 //! What this machine is, as far as runs depend on it.
 
 use super::container::{self, ContainerError, Tool};
+use super::data;
 use crate::gpu::{self, Allowed, GpuInfo, Gpus, LibraryEnv};
 use crate::host::sif::Sif;
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
-use crate::record::{Digest, Run, Table};
+use crate::record::{Digest, Run, Table, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub struct Machine {
     container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
+    /// What data of files are taken to be, unread.
+    told_data: Option<Value>,
 }
 
 /// What was found of the GPUs.
@@ -56,6 +59,18 @@ impl Machine {
         let facts = [("git.commit", "git_commit"), ("git.patch", "git_patch")];
         let told = facts.into_iter().filter_map(|(fact, field)| Some((fact.to_owned(), recorded(field)?))).collect();
         Self { told: Some(told), ..Self::default() }
+    }
+
+    /// The same machine, which reads no data: their files are taken to hold what a run was recorded with.
+    pub fn without_data(self, run: &Run) -> Self {
+        // A record that tells no digest gets none by being read after all.
+        let told = run.config().get(data::DIGEST).cloned().unwrap_or_else(|| "not recorded".into());
+        Self { told_data: Some(told), ..self }
+    }
+
+    /// What is told of the data in the place of their files.
+    pub(super) fn told_data(&self) -> Option<&Value> {
+        self.told_data.as_ref()
     }
 
     pub(super) fn cpu_name(&self) -> &str {

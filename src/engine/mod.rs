@@ -22,6 +22,7 @@ mod place;
 mod protocol;
 mod recover;
 mod restore;
+mod said;
 mod sweep;
 mod telemetry;
 mod until;

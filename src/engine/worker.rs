@@ -4,6 +4,7 @@ use super::bind::{Bound, Launch};
 use super::container::{self, Contained, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
+use crate::host::secrets::redacted;
 use crate::host::{clock, files, process};
 use crate::record::{Entry, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
@@ -238,7 +239,7 @@ fn pump_events(mut from: File, end_mark: &str, to: &Sender<Vec<Entry>>) {
                     Err(fault) => {
                         rejected += 1;
                         if rejected <= MAX_REJECTED {
-                            let line = String::from_utf8_lossy(line).chars().take(SHOWN_CHARS).collect();
+                            let line = redacted(&String::from_utf8_lossy(line)).chars().take(SHOWN_CHARS).collect();
                             entries.push(Entry::Rejected { line, reason: fault.to_string() });
                         }
                     }
@@ -271,7 +272,9 @@ fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) ->
         }
     }
     if !last.is_empty() {
-        let _ = to.send(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last)))]);
+        // From the beginning of a line on, where there is one: half a token is not known as one.
+        let begin = last.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let _ = to.send(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))]);
     }
 }
 

@@ -98,7 +98,7 @@ fn file_system(kind: Option<&FileSystemKind>) -> Check {
             NAME,
             format!("{}, over a network or a user-space program", kind.name),
             "locks and syncs may not hold there: two hosts writing at once can damage the ledger",
-            "keep the ledger on a local disk (--ledger or LEDGER_DIR) and bring ledgers together with export and import",
+            "keep the ledger on a local disk (--ledger or LEDGER_DIR) and bring ledgers together with `ledger merge`",
         ),
         Some(kind) if kind.volatile => Check::warning(
             NAME,

@@ -2,6 +2,7 @@
 //!
 //! An attempt records those that can change what a run computes or how fast, by an allow-list, with secrets left out.
 
+use super::secrets::without_known;
 use crate::record::{Table, Value};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::{OsStr, OsString};
@@ -125,7 +126,7 @@ pub fn recorded_of(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Tabl
 }
 
 fn redacted(name: &str, value: &str) -> Value {
-    if is_secret(name) { REDACTED.into() } else { cut(without_credentials(value)).into() }
+    if is_secret(name) { REDACTED.into() } else { cut(without_known(value)).into() }
 }
 
 /// Whether what has this name is taken for a secret.
@@ -266,6 +267,9 @@ mod tests {
             let table = record(&[(name, "xyzzy")]);
             assert_eq!(table[name], REDACTED.into(), "{name}");
         }
+        // A token is one whatever the variable is called.
+        let table = record(&[("CUDA_X", "a,ghp_abcdef0123456789abcdef0123"), ("NCCL_Y", "https://me:pw@host")]);
+        assert_eq!((&table["CUDA_X"], &table["NCCL_Y"]), (&"a,(redacted)".into(), &"https://(redacted)@host".into()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod named;
 
 use super::environment::{REDACTED, without_credentials};
+use crate::record::Value;
 use named::{Name, without_values};
 
 /// What tokens of well-known services begin with; at least sixteen characters follow.
@@ -33,22 +34,71 @@ const LONGEST_LINE: usize = 64 << 10;
 /// The text without secrets, and whether there were any. Lines without any stay as they are, byte for byte.
 pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
     let mut clean = Vec::with_capacity(text.len());
-    let mut in_key = false;
+    let mut redactor = Redactor::default();
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let words = String::from_utf8_lossy(line);
-        let of_line = without_keys(&words, &mut in_key);
-        if line.len() > LONGEST_LINE {
-            clean.extend_from_slice(mark_of(&words).as_bytes());
-            clean.extend_from_slice(REDACTED.as_bytes());
-            clean.push(b'\n');
-        } else if of_line == words {
-            clean.extend_from_slice(line);
-        } else {
-            clean.extend_from_slice(of_line.as_bytes());
-        }
+        let of_line = redactor.line(&words);
+        clean.extend_from_slice(if of_line == words { line } else { of_line.as_bytes() });
     }
     let found = clean != text;
     (clean, found)
+}
+
+/// The same of a text that is one already.
+pub fn redacted(text: &str) -> String {
+    let mut redactor = Redactor::default();
+    text.split_inclusive('\n').map(|line| redactor.line(line)).collect()
+}
+
+/// Takes secrets out of a text that comes line by line.
+#[derive(Clone, Debug, Default)]
+pub struct Redactor {
+    /// Whether a private key began in an earlier line.
+    in_key: bool,
+}
+
+impl Redactor {
+    /// The next line without secrets.
+    pub fn line(&mut self, line: &str) -> String {
+        let is_long = line.len() > LONGEST_LINE;
+        let clean = without_keys(line, &mut self.in_key, &|text| if is_long { String::new() } else { of_text(text) });
+        if is_long { format!("{}{REDACTED}\n", mark_of(line)) } else { clean }
+    }
+}
+
+/// The text without what is known to be a secret by its form: tokens, private keys, passwords in URLs.
+pub fn without_known(text: &str) -> String {
+    let mut in_key = false;
+    let of_text = |text: &str| without_tokens(&without_credentials(text));
+    text.split_inclusive('\n').map(|line| without_keys(line, &mut in_key, &of_text)).collect()
+}
+
+/// A value in which every text is cleaned by what is told of it.
+pub fn cleaned(value: &Value, clean: &dyn Fn(&str) -> String) -> Value {
+    match value {
+        Value::Str(text) => clean(text).into(),
+        Value::List(items) => Value::List(items.iter().map(|item| cleaned(item, clean)).collect()),
+        Value::Table(table) => {
+            Value::Table(table.iter().map(|(name, item)| (name.clone(), cleaned(item, clean))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// A named value without secrets: a text behind the name of a secret is taken out whole if it looks like one.
+pub fn without_secret(name: &str, value: &Value) -> Value {
+    match value {
+        Value::Str(text) => {
+            let line = format!("{name} = \"{text}\"");
+            if without_values(&line) == line { redacted(text) } else { REDACTED.to_owned() }.into()
+        }
+        Value::List(items) => Value::List(items.iter().map(|item| without_secret(name, item)).collect()),
+        Value::Table(table) => {
+            let of_item = |(name, item): (&String, &Value)| (name.clone(), without_secret(name, item));
+            Value::Table(table.iter().map(of_item).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 /// Whether a text holds what is known to be a secret by its form, whatever name it has: a token, a private key, a password in a URL.
@@ -67,8 +117,8 @@ fn mark_of(line: &str) -> &str {
     line.get(..1).filter(|mark| matches!(*mark, "+" | "-" | " ")).unwrap_or_default()
 }
 
-/// The line without private keys, of which `in_key` says whether one began in an earlier line, and without other secrets outside of these.
-fn without_keys(line: &str, in_key: &mut bool) -> String {
+/// The line without private keys, of which `in_key` says whether one began in an earlier line, and with the text outside of these as `of_text` makes it.
+fn without_keys(line: &str, in_key: &mut bool, of_text: &dyn Fn(&str) -> String) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
     loop {
@@ -83,7 +133,7 @@ fn without_keys(line: &str, in_key: &mut bool) -> String {
             if next.is_none() {
                 clean.push('\n');
             }
-        } else if line.len() <= LONGEST_LINE {
+        } else {
             clean.push_str(&of_text(before));
         }
         let Some((_, end)) = next else { return clean };
@@ -233,6 +283,26 @@ mod tests {
         assert!(!has_known("gelu") && !has_known("https://host/path"));
         assert!(is_named_secret("params.api_key") && is_named_secret("params.db-password"));
         assert!(!is_named_secret("params.monkey") && !is_named_secret("params.tokens"));
+    }
+
+    #[test]
+    fn a_value_is_judged_by_its_name_and_its_form() {
+        let told = |name: &str, text: &str| without_secret(name, &text.into());
+        assert_eq!(told("password", "hunter2"), REDACTED.into());
+        assert_eq!(told("note", "login ghp_0123456789abcdef0123 failed"), "login (redacted) failed".into());
+        assert_eq!(told("model", "gelu"), "gelu".into());
+        assert_eq!(told("pad_token", "[PAD]"), "[PAD]".into());
+        let table = Value::Table([("api_key".to_owned(), vec!["a81c9f20d1b3"].into())].into());
+        assert_eq!(without_secret("login", &table).to_string(), "{api_key = [(redacted)]}");
+        // What is no secret by its form stays, whatever stands before it.
+        assert_eq!(
+            without_known("password=hunter2 https://me:pw@host/x"),
+            "password=hunter2 https://(redacted)@host/x"
+        );
+        let key = "a\n-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nb";
+        assert_eq!(without_known(key), key.replace("MIIE", REDACTED));
+        let long = "x ".repeat(LONGEST_LINE);
+        assert_eq!(without_known(&long), long);
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //!
 //! Forms: OpenSSH's PROTOCOL.sshsig; in-toto Attestation Framework v1, Statement; SLSA Provenance v1; DSSE v1.0.
 
-use crate::record::{Digest, Part, Sealed, Table, Value};
+use crate::record::{Attempt, Digest, Part, Sealed, Table, Value};
 use crate::wire::{from_json, to_json_line, to_json_text};
 use base64ct::{Base64, Encoding};
 use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey, SshSig};
+use std::collections::BTreeMap;
 
 /// What a signature of a head is for; `ssh-keygen -Y verify -n` has to name it.
 pub const NAMESPACE: &str = "ledger-head";
@@ -206,12 +207,15 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
     let of_digest = |digest: &Digest| table(vec![("blake3", digest.to_string().into())]);
     let id = attempt.id();
     let mut subjects = vec![table(vec![("name", format!("ledger attempt {id}").into()), ("digest", of_digest(&id.0))])];
-    let products = attempt.digests.iter().filter(|(name, _)| *name != "data");
+    // By which algorithm another program makes its digests nobody has said.
+    let is_program = run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+    let known = if is_program { &BTreeMap::new() } else { &attempt.digests };
+    let products = known.iter().filter(|(name, _)| *name != "data");
     subjects.extend(
         products.map(|(name, digest)| table(vec![("name", name.as_str().into()), ("digest", of_digest(digest))])),
     );
     let mut materials = Vec::new();
-    if let Some(digest) = attempt.digests.get("data") {
+    if let Some(digest) = known.get("data") {
         materials.push(table(vec![("name", "data".into()), ("digest", of_digest(digest))]));
     }
     let fact = |name: &str| attempt.facts.get(name).and_then(Value::as_str);
@@ -238,6 +242,11 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
         fact("ledger.version").unwrap_or("unknown"),
         fact("host.name").unwrap_or("unknown")
     );
+    let record = table(vec![
+        ("name", "record of the attempt".into()),
+        ("digest", of_digest(&id.0)),
+        ("annotations", outcome(attempt)),
+    ]);
     let details = table(vec![
         ("builder", table(vec![("id", builder.into())])),
         (
@@ -248,6 +257,7 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
                 ("finishedOn", times.1.into()),
             ]),
         ),
+        ("byproducts", Value::List(vec![record])),
     ]);
     let statement = table(vec![
         ("_type", STATEMENT_TYPE.into()),
@@ -256,6 +266,22 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
         ("predicate", table(vec![("buildDefinition", definition), ("runDetails", details)])),
     ]);
     to_json_line(&statement)
+}
+
+/// How an attempt ended, what speaks against its numbers, and what it told: its metrics, and its digests as it made them.
+fn outcome(attempt: &Attempt) -> Value {
+    let mut all: Table =
+        [("outcome".to_owned(), attempt.outcome.name().into()), ("tainted".to_owned(), attempt.all_taints().into())]
+            .into();
+    all.extend(attempt.outcome.reason().map(|reason| ("reason".to_owned(), reason.into())));
+    let metrics = attempt.metrics.iter().filter_map(|(name, metric)| {
+        let pairs = [("value".to_owned(), metric.value?.into()), ("unit".to_owned(), metric.unit.as_str().into())];
+        Some((name.clone(), Value::Table(pairs.into())))
+    });
+    all.insert("metrics".to_owned(), Value::Table(metrics.collect()));
+    let digests = attempt.digests.iter().map(|(name, digest)| (name.clone(), digest.to_string().into()));
+    all.insert("digests".to_owned(), Value::Table(digests.collect()));
+    all.into()
 }
 
 /// The attempt that a statement is about.

@@ -125,6 +125,11 @@ impl Attempt {
     /// The fact that names the attempt which this one was executed to be compared with.
     pub const RERUN_OF: &str = "rerun.of";
 
+    /// The attempt that this one was executed to be compared with, if it was.
+    pub fn rerun_of(&self) -> Option<AttemptId> {
+        self.facts.get(Self::RERUN_OF)?.as_str()?.parse().ok().map(AttemptId)
+    }
+
     /// The value of a metric, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).and_then(|metric| metric.value)

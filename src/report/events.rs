@@ -2,6 +2,7 @@
 
 use super::document::table_of;
 use super::number::{duration, quantity, within};
+use super::plain;
 use super::table::columns;
 use crate::analysis::PhaseRow;
 use crate::record::{Attempt, AttemptId, Table, Value};
@@ -12,7 +13,7 @@ const NOTHING: &str = "-";
 pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> String {
     let mut text = format!("attempt  {id}\n");
     if let Some(marks) = attempt.facts.get("telemetry.marks").and_then(words).filter(|marks| !marks.is_empty()) {
-        text.push_str(&format!("marks    {}\n", marks.join(" ")));
+        text.push_str(&format!("marks    {}\n", plain(&marks.join(" "))));
     }
     if rows.is_empty() {
         text.push_str("it told of no phase\n");
@@ -61,7 +62,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     for row in rows {
         let Err(reason) = &row.energy else { continue };
         // Devices that are silent for one reason are one line.
-        let line = format!("no energy of `{}`: {reason}\n", row.name);
+        let line = format!("no energy of `{}`: {}\n", plain(&row.name), plain(reason));
         if !told.contains(&line) {
             text.push_str(&line);
             told.push(line);
@@ -196,6 +197,8 @@ mod tests {
         data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
         no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms
         ");
+        let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);
+        assert!(hostile.contains(r"a\u{1b}[2J") && hostile.contains(r"no energy of `x\u{a}step\u{9b}1A`"), "{hostile}");
         let none = events_text(id, &attempt(&[]), &[]);
         assert_eq!(none.lines().skip(1).collect::<Vec<_>>(), ["it told of no phase"]);
     }

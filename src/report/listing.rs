@@ -4,7 +4,7 @@ use super::difference::plain;
 use super::document::table_of;
 use super::number::{count, duration, significant, when};
 use super::table::columns;
-use crate::record::{Attempt, Cell, Check, Metric, Origin, Row, Table, Value};
+use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Origin, Row, Table, Value};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -17,17 +17,23 @@ pub struct Line {
     pub tags: Vec<String>,
     /// Whether any of its numbers are not to be believed.
     pub is_tainted: bool,
+    /// Whether it, or its run, is hidden.
+    pub is_hidden: bool,
     /// What the log says of the attempt.
     pub origin: Origin,
+    /// The attempt that it was compared with or, without a verdict, was to be.
+    pub rerun_of: Option<AttemptId>,
 }
 
 impl Line {
     /// How the attempt ended, whether its numbers are to be believed, what it showed as a rerun, and whether it came from another ledger.
     fn outcome(&self) -> String {
-        let rerun =
-            self.origin.as_rerun(self.row.attempt).map(|repeated| format!("rerun: {}", plain(&repeated.verdict)));
+        let verdict = self.origin.as_rerun(self.row.attempt);
+        let verdict = verdict.map_or("no verdict".to_owned(), |repeated| plain(&repeated.verdict));
+        let rerun = self.rerun_of.map(|of| format!("rerun of {}: {verdict}", of.0.prefix(8)));
+        let hidden = self.is_hidden.then(|| "hidden".to_owned());
         let imported = self.origin.is_imported.then(|| "imported".to_owned());
-        let marks: Vec<String> = rerun.into_iter().chain(imported).collect();
+        let marks: Vec<String> = rerun.into_iter().chain(imported).chain(hidden).collect();
         let outcome = format!("{}{}", self.row.outcome, if self.is_tainted { ", tainted" } else { "" });
         if marks.is_empty() { outcome } else { format!("{outcome} ({})", marks.join(", ")) }
     }
@@ -85,6 +91,8 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
             ("imported", line.origin.is_imported.into()),
         ]);
         table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
+        table.extend(line.is_hidden.then(|| ("hidden".to_owned(), true.into())));
+        table.extend(line.rerun_of.map(|of| ("rerun_of".to_owned(), of.to_string().into())));
         if let Some(repeated) = line.origin.as_rerun(row.attempt) {
             table.insert("verdict".to_owned(), repeated.verdict.as_str().into());
         }

@@ -3,8 +3,11 @@
 use super::difference::{fields_value, parts_value};
 use super::document::table_of;
 use super::number::{count, significant};
+use super::plain;
 use super::table::columns;
-use crate::analysis::{Divergence, FieldDifference, Grade, Judged, PartDifference, Verdict, is_computed};
+use crate::analysis::{
+    Divergence, FieldDifference, Grade, Judged, PartDifference, Verdict, compared_metrics, is_computed,
+};
 use crate::record::{AttemptId, RunId, Sealed, Table, Value};
 
 /// The verdict, each rerun if there are several, and the tests of metrics.
@@ -12,14 +15,13 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     let named: Vec<String> = reruns.iter().map(|(id, _)| id.0.prefix(8)).collect();
     let mut text = match verdict.grade {
         Grade::Identical => format!(
-            "identical: {} bit for bit, and {} ({} and {}){}\n",
-            count(sealed.series.iter().filter(|series| is_computed(series)).count(), "curve"),
-            count(sealed.attempt.digests.len(), "digest"),
+            "identical: {} ({} and {}){}\n",
+            compared(sealed),
             original.0.prefix(8),
             named.join(", "),
-            if verdict.detail.is_empty() { String::new() } else { format!("; {}", verdict.detail) },
+            if verdict.detail.is_empty() { String::new() } else { format!("; {}", plain(&verdict.detail)) },
         ),
-        grade => format!("{}: {}\n", grade.name(), verdict.detail),
+        grade => format!("{}: {}\n", grade.name(), plain(&verdict.detail)),
     };
     if verdict.reruns.len() > 1 && verdict.grade != Grade::Identical {
         let rows = verdict
@@ -38,6 +40,20 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
         text.push_str(&columns(&["METRIC", "BEFORE", "NOW", "MARGIN", "N", "P"], rows));
     }
     text
+}
+
+/// What was compared, and was the same: what there was none of is not told.
+fn compared(sealed: &Sealed) -> String {
+    let curves = sealed.series.iter().filter(|series| is_computed(series)).count();
+    let all = [(curves, "curve"), (sealed.attempt.digests.len(), "digest"), (compared_metrics(sealed), "metric")];
+    let mut told = all.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| count(number, what));
+    let first = told.next().unwrap_or_default();
+    let rest: Vec<String> = told.collect();
+    if rest.is_empty() {
+        format!("{first} bit for bit")
+    } else {
+        format!("{first} bit for bit, and {}", rest.join(" and "))
+    }
 }
 
 /// The verdict as a document's members.
@@ -89,11 +105,12 @@ pub fn verdict_value(
 }
 
 fn divergence(judged: &Judged) -> Table {
-    let Some(Divergence { first, phase, curves, digests, metrics }) = &judged.divergence else {
+    let Some(Divergence { first, phase, curves, also, digests, metrics }) = &judged.divergence else {
         return Table::new();
     };
     let mut table = table_of([
         ("curves", curves.clone().into()),
+        ("also", also.clone().into()),
         ("digests", digests.clone().into()),
         ("metrics", metrics.clone().into()),
     ]);

@@ -70,14 +70,20 @@ impl Store {
             }
         }
         let total = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
-        progress(0, total);
+        let mut done = 0;
+        progress(done, total);
         let (sender, receiver) = sync_channel(1);
         std::thread::scope(|scope| -> Result<(), StoreError> {
             let reader = scope.spawn(|| other.read_batches(wanted, sender));
             for batch in receiver {
                 merged.faults.extend(batch.faults);
-                merged.new += self.write_many(|writer| writer.import_all(batch.checked, unix_ms))?;
-                progress(merged.new, total);
+                let checked = u64::try_from(batch.checked.len()).unwrap_or(u64::MAX);
+                let new = self.write_many(|writer| writer.import_all(batch.checked, unix_ms))?;
+                merged.new += new;
+                // Somebody else brought them in meanwhile.
+                merged.known += checked.saturating_sub(new);
+                done += checked;
+                progress(done, total);
             }
             reader.join().unwrap_or_else(|_| {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages make no sense".to_owned() })

@@ -49,7 +49,8 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     assert_eq!(named.status.code(), Some(0), "{named:?}");
     let note = format!("note: {} is itself a rerun of {}, with the verdict `drifted`", &rerun[..8], &original[..8]);
     assert!(err(&named).contains(&note), "{}", err(&named));
-    assert!(sandbox.run(&["ls"]).expect(0).contains("finished (rerun: drifted)"));
+    let marked = format!("finished (rerun of {}: drifted)", &original[..8]);
+    assert!(sandbox.run(&["ls"]).expect(0).contains(&marked));
     let shown = sandbox.run(&["show", &rerun]).expect(0);
     assert!(shown.contains(&format!("verdict  drifted, as a rerun of {}, ", &original[..8])), "{shown}");
     assert!(shown.contains("`loss` parts at step 6"), "{shown}");
@@ -60,6 +61,36 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let best = sandbox.command(&["best", "--model", "toy", "--metric", "accuracy"]).output().unwrap();
     assert!(err(&best).contains("note: reruns that drifted are among them: "), "{}", err(&best));
     sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn a_packed_rerun_says_so_wherever_it_comes() {
+    let sandbox = moody();
+    let original = text(&sandbox.json(&["ls"], 0)["attempts"][0], "attempt").to_owned();
+    sandbox.write("mood", "");
+    sandbox.json(&["rerun", "latest"], 5);
+    let rerun = text(&sandbox.json(&["ls"], 0)["attempts"][0], "attempt").to_owned();
+    let packed = sandbox.command(&["pack", &rerun, "-o", "rerun.pack"]).output().unwrap();
+    let note = format!("note: {} is a rerun of {} (drifted), which the pack", &rerun[..8], &original[..8]);
+    assert!(err(&packed).contains(&note), "{}", err(&packed));
+    sandbox.run(&["pack", &original, &rerun, "-o", "both.pack"]).expect(0);
+    let said = sandbox.run(&["replay", "both.pack"]).complaint(2);
+    assert!(said.contains(&format!("{} (a rerun of {})", &rerun[..8], &original[..8])), "{said}");
+
+    let to = Sandbox::new();
+    to.write("rerun.pack", fs::read(sandbox.path("rerun.pack")).unwrap());
+    let note = format!("note: {} is itself a rerun of {}", &rerun[..8], &original[..8]);
+    for args in [&["replay", "rerun.pack"][..], &["unpack", "rerun.pack"], &["replay", "rerun.pack", "--trust"]] {
+        let said = to.command(args).output().unwrap();
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        assert!(err(&said).contains(&note), "{args:?}: {}", err(&said));
+    }
+    to.run(&["hide", &rerun[..16]]).expect(0);
+    let listed = to.run(&["ls", "--hidden"]).expect(0);
+    let marked = format!("(rerun of {}: no verdict, imported, hidden)", &original[..8]);
+    assert!(listed.contains(&marked), "{listed}");
+    let said = to.run(&["unpack", "rerun.pack", "--sources", "nowhere"]).complaint(2);
+    assert!(said.contains("--sources: `nowhere` is no folder (make it first)"), "{said}");
 }
 
 #[test]
@@ -184,11 +215,41 @@ fn a_secret_in_a_parameter_is_refused_and_a_doubtful_name_is_told() {
     with("hub = \"hf_AbCdEfGhIjKlMnOpQrSt\"");
     let said = sandbox.run(&["run", "m.toml"]).complaint(2);
     assert!(said.contains("`m.toml`: `params.hub` holds a token") && !said.contains("AbCdEf"), "{said}");
+    for (field, name) in [("description", "experiment.description"), ("name", "experiment.name")] {
+        let line = format!("{field} = \"with https://me:pw98765@host/\"\n");
+        let rest = manifest.replace("name = \"toy\"\nseed", "seed");
+        let text = if field == "name" { rest } else { manifest.clone() };
+        sandbox.write("m.toml", line + &text);
+        let said = sandbox.run(&["run", "m.toml"]).complaint(2);
+        assert!(said.contains(&format!("`{name}` holds a token")) && !said.contains("pw98765"), "{said}");
+    }
     assert!(!sandbox.ledger_dir().join("ledger.redb").exists());
     with("pad_token = \"[PAD]\"");
     let ran = sandbox.command(&["run", "m.toml"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     assert!(err(&ran).contains("warning: `m.toml`: `params.pad_token` is recorded as it is"), "{}", err(&ran));
+}
+
+#[test]
+fn what_a_worker_says_is_kept_without_secrets() {
+    let sandbox = Sandbox::new();
+    let script = r#"
+        say() { echo "$1" >> "$LEDGER_EVENTS"; }
+        say '{"event":"fact","name":"hub_token","value":"a1b2c3d4e5"}'
+        say 'ghp_one0123456789abcdef is no event'
+        say '{"event":"failure","message":"401 of https://me:hunter2@host/"}'
+        echo "out ghp_two0123456789abcdef"; echo "PASSWORD=swordfish" >&2; exit 3
+    "#;
+    sandbox.sweep_manifest(script, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let shown = sandbox.run(&["show", "latest"]).expect(0);
+    for secret in ["a1b2c3d4e5", "ghp_", "hunter2", "swordfish"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
+    for kept in ["401 of https://(redacted)@host/", "| out (redacted)", "| PASSWORD=(redacted)", "worker.hub_token"] {
+        assert!(shown.contains(kept), "{kept}: {shown}");
+    }
+    sandbox.json(&["verify"], 0);
 }
 
 #[test]

@@ -328,6 +328,11 @@ fn what_is_attested_is_checked_by_ssh_keygen_and_by_verify() {
     // Another key, another text, a ledger that was put back to what it was.
     keygen(&["-q", "-t", "ed25519", "-N", "", "-f", "other"]).unwrap();
     for file in ["early.head", "run.json"] {
+        // The ledger has nothing to do with whose key it is.
+        let told = check(file, "other.pub", 1);
+        assert_eq!((&told["sound"], &told["attested"]), (&true.into(), &false.into()));
+        let text = sandbox.run(&["verify", "--attested", file, "--key", "other.pub"]).expect(1);
+        assert!(text.contains("sound, but NOT AS ATTESTED: ") && !text.contains("DAMAGED"), "{text}");
         assert!(check(file, "other.pub", 1)["faults"][0]["fault"].as_str().unwrap().contains("not by this key"));
     }
     std::fs::write(sandbox.ledger_dir().join("ledger.redb"), before).unwrap();

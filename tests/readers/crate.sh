@@ -43,6 +43,22 @@ device = "cpu"
 PROGRAM
 # The second one fails, and is recorded so.
 OMP_NUM_THREADS=3 "$ledger" run "$work/program.toml" > "$work/log" 2>&1 || [ $? -eq 4 ] || { cat "$work/log"; exit 1; }
+# And one in an image: a header and nothing else, with what starts it on the host after all, since a record is all that is wanted.
+{ printf '#!/usr/bin/env run-singularity\n\0SIF_MAGIC\00001\00002\0'; head -c 82 /dev/zero; } > "$work/image.sif"
+cat > "$work/apptainer" <<'TOOL'
+#!/bin/sh
+[ "$1" = --version ] && echo 'apptainer version 1.4.5' && exit
+for word in "$@"; do
+    case "$word" in *'destination=/.ledger/events'*) events="${word#*source=}"; events="${events%%\"*}" ;; esac
+done
+while [ "${1%.sif}" = "$1" ]; do shift; done
+shift
+LEDGER_EVENTS="$events" exec "$@"
+TOOL
+chmod +x "$work/apptainer"
+sed -e 's/\[1, 2\]/[3]/' "$work/program.toml" > "$work/contained.toml"
+printf '[container]\nimage = "image.sif"\n' >> "$work/contained.toml"
+LEDGER_CONTAINER_COMMAND="$work/apptainer" "$ledger" run "$work/contained.toml" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$ledger" export --ro-crate "$work/all" --author 'Ada Lovelace' --license https://spdx.org/licenses/CC-BY-4.0
 "$ledger" export latest --ro-crate "$work/one" --author 'Ada Lovelace'
 "$venv/bin/python" tests/readers/crate.py "$work/all" "$work/one"

@@ -99,6 +99,28 @@ fn where_it_parts_is_named_with_its_phase() {
 }
 
 #[test]
+fn of_curves_that_part_at_one_step_the_trained_one_is_first() {
+    let made = |losses: &[f64], eval: f64| {
+        let mut one = sealed(Made { device: "cpu", ..made(losses) });
+        for name in ["accuracy_train", "eval_loss"] {
+            let mut series = Series::new(name, "", Axis::Step);
+            series.push(2, 0.5);
+            series.push(4, eval);
+            one.series.push(series);
+        }
+        one
+    };
+    let original = made(&[2.0, 1.0, 0.5, 0.25], 1.0);
+    let detail = |rerun: &Sealed| verdict(&original, &[], &[rerun], None).detail;
+    let both = detail(&made(&[2.0, 1.0, 0.5, 0.3], 2.0));
+    assert!(both.starts_with("`accuracy_train` parts at step 4, in epoch 2: "), "{both}");
+    assert!(both.ends_with("; also `eval_loss`, `loss`"), "{both}");
+    let earlier = detail(&made(&[2.0, 1.0, 0.8, 0.25], 2.0));
+    assert!(earlier.starts_with("`loss` parts at step 3, in epoch 2: "), "{earlier}");
+    assert!(earlier.ends_with("; later `accuracy_train`, `eval_loss`"), "{earlier}");
+}
+
+#[test]
 fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
     let original = sealed(made(&[2.0, 1.0, 0.5, 0.25]));
     // 2^-12 of the larger one is allowed in FP32, and 2^-24 of the largest.

@@ -1,6 +1,6 @@
 //! What is to be repeated: which attempt a text means, and where on this machine lies what its record names.
 
-use crate::cli::context;
+use crate::cli::context::{self, say};
 use crate::cli::failure::{Failure, exit};
 use crate::record::{Attempt, AttemptId, Change, RunId, Sealed, Table, Target, Value};
 use crate::report::plain;
@@ -18,6 +18,25 @@ pub(in crate::cli) struct Original {
     pub(super) is_foreign: bool,
     /// Which attempt it is itself a rerun of, and its verdict if it got one.
     pub(super) rerun_of: Option<(AttemptId, Option<String>)>,
+}
+
+impl Original {
+    /// Says that it is itself a rerun, if it is.
+    pub(in crate::cli) fn tell_rerun(&self) {
+        if let Some((of, verdict)) = &self.rerun_of {
+            let verdict = verdict.as_deref().map(|verdict| format!(", with the verdict `{}`", plain(verdict)));
+            let (own, of) = (self.id.0.prefix(8), of.0.prefix(8));
+            say(&format!("note: {own} is itself a rerun of {of}{}", verdict.unwrap_or_default()));
+        }
+    }
+}
+
+/// Says of an attempt of a pack that it is a rerun, if it is: what came of that comparison no pack holds.
+pub(in crate::cli) fn tell_packed_rerun(attempt: &Attempt) {
+    if let Some(of) = attempt.rerun_of() {
+        let (own, of) = (attempt.id().0.prefix(8), of.0.prefix(8));
+        say(&format!("note: {own} is itself a rerun of {of}; whether it did the same, a pack does not say"));
+    }
 }
 
 /// What the log says of attempts that are no reference for others.
@@ -44,7 +63,7 @@ impl Marks {
 
     /// What an attempt repeats. One that was interrupted before its verdict says so itself.
     fn rerun_of(&self, id: AttemptId, attempt: &Attempt) -> Option<(AttemptId, Option<String>)> {
-        let stated = || attempt.facts.get(Attempt::RERUN_OF)?.as_str()?.parse().ok().map(|of| (AttemptId(of), None));
+        let stated = || attempt.rerun_of().map(|of| (of, None));
         self.reruns.get(&id).cloned().or_else(stated)
     }
 
@@ -132,12 +151,23 @@ pub(in crate::cli) struct Elsewhere {
     /// The image, in place of the file that the record names
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
+
+    /// The data's folder or file, in place of the one that the record names
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
 }
 
+const DATA: &str = "data.path";
 const DIRECTORY: &str = "program.directory";
 const IMAGE: &str = "container.image";
 
 impl Elsewhere {
+    /// Where the data lie that a record names, and nobody here does.
+    pub(in crate::cli) fn unnamed_data<'a>(&self, sealed: &'a Sealed) -> Option<&'a str> {
+        let path = sealed.attempt.settings.get(DATA).and_then(Value::as_str)?;
+        (self.data.is_none() && !is_program(sealed)).then_some(path)
+    }
+
     /// The settings of a record with the places of this machine.
     ///
     /// # Errors
@@ -146,7 +176,7 @@ impl Elsewhere {
         let mut settings = sealed.attempt.settings.clone();
         let refused = |text: String| Err(Failure::new(exit::USAGE, text));
         let text = |settings: &Table, name: &str| settings.get(name).and_then(Value::as_str).map(str::to_owned);
-        let is_program = sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+        let is_program = is_program(sealed);
         let recorded = text(&settings, IMAGE).filter(|image| image != "host");
         if let Some(directory) = &self.directory {
             if !is_program {
@@ -160,11 +190,23 @@ impl Elsewhere {
             }
             settings.insert(IMAGE.to_owned(), absolute(image).display().to_string().into());
         }
+        if let Some(data) = &self.data {
+            if !settings.contains_key(DATA) {
+                return refused("--data: the run reads no data of files (remove --data)".to_owned());
+            }
+            settings.insert(DATA.to_owned(), absolute(data).display().to_string().into());
+        }
         let (named, flag) = ("which the record names, is not here", "where it lies here");
         if let Some(directory) = text(&settings, DIRECTORY).filter(|path| is_program && !Path::new(path).is_dir()) {
             return refused(match &self.directory {
                 Some(given) => format!("--in: `{}` is no folder", given.display()),
                 None => format!("the program's folder `{}`, {named} (--in DIR says {flag})", plain(&directory)),
+            });
+        }
+        if let Some(data) = text(&settings, DATA).filter(|path| !is_program && !Path::new(path).exists()) {
+            return refused(match &self.data {
+                Some(given) => format!("--data: `{}` is not there", given.display()),
+                None => format!("the place of its data `{}`, {named} (--data PATH says {flag})", plain(&data)),
             });
         }
         let image = text(&settings, IMAGE).filter(|_| recorded.is_some());
@@ -180,6 +222,68 @@ impl Elsewhere {
     }
 }
 
+fn is_program(sealed: &Sealed) -> bool {
+    sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"))
+}
+
 fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Nonce, Outcome, Parts, Phase, Run, Tail};
+
+    fn sealed(program: Value, data: Option<&Path>) -> Sealed {
+        let none = || Value::from("none");
+        let (container, cuda, driver, device) = ("host".into(), none(), none(), none());
+        let run = Run::new(Parts { config: Table::new().into(), program, container, cuda, driver, device, seed: 1 });
+        let path = data.map(|path| (DATA.to_owned(), path.display().to_string().into()));
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            settings: path.into_iter().collect(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Phase::digest_all(&[]),
+        };
+        Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
+    }
+
+    #[test]
+    fn data_that_lie_elsewhere_are_named_and_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join("gone");
+        let one = sealed("trainer".into(), Some(&gone));
+        let refused =
+            |elsewhere: &Elsewhere, sealed: &Sealed| elsewhere.settings(sealed).unwrap_err().source.to_string();
+        let nowhere = Elsewhere::default();
+        let said = refused(&nowhere, &one);
+        assert!(
+            said.contains(&format!("`{}`, which the record names, is not here (--data PATH", gone.display())),
+            "{said}"
+        );
+        assert_eq!(nowhere.unnamed_data(&one), gone.to_str());
+        let here = Elsewhere { data: Some(dir.path().to_owned()), ..Elsewhere::default() };
+        let settings = here.settings(&one).unwrap();
+        assert_eq!(settings[DATA], dir.path().canonicalize().unwrap().display().to_string().into());
+        assert_eq!(here.unnamed_data(&one), None);
+        let wrong = Elsewhere { data: Some(gone.clone()), ..Elsewhere::default() };
+        assert!(refused(&wrong, &one).contains("is not there"));
+        assert!(refused(&here, &sealed("trainer".into(), None)).contains("reads no data of files"));
+        // Another program finds its data as it likes.
+        let program: Table = [("command".to_owned(), vec!["sh"].into())].into();
+        let mut other = sealed(program.into(), Some(&gone));
+        other.attempt.settings.insert(DIRECTORY.to_owned(), dir.path().display().to_string().into());
+        assert!(nowhere.settings(&other).is_ok());
+    }
 }

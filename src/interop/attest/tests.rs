@@ -82,6 +82,44 @@ fn an_envelope_holds_the_statement_that_was_signed() {
     assert!(subject("{}").is_err() && verifier.open("{}").is_err() && verifier.open("[").is_err());
 }
 
+#[test]
+fn a_statement_says_how_the_attempt_ended_and_calls_no_foreign_digest_blake3() {
+    let told = |sealed: &Sealed| from_json(&statement(sealed, ("", ""))).unwrap();
+    let names = |statement: &Value, list: &str| -> Vec<String> {
+        let mut value = statement;
+        for step in list.split('.') {
+            value = &value.as_table().unwrap()[step];
+        }
+        let Value::List(items) = value else { panic!("{value}") };
+        items.iter().map(|item| item.as_table().unwrap()["name"].to_string()).collect()
+    };
+    let annotations = |statement: &Value| -> Table {
+        let details = statement.as_table().unwrap()["predicate"].as_table().unwrap()["runDetails"].clone();
+        let Value::List(byproducts) = &details.as_table().unwrap()["byproducts"] else { panic!("{details}") };
+        byproducts[0].as_table().unwrap()["annotations"].flatten()
+    };
+    let trained = told(&sealed());
+    assert_eq!(names(&trained, "subject")[1..], ["weights"]);
+    assert_eq!(names(&trained, "predicate.buildDefinition.resolvedDependencies")[0], "data");
+    let told_of = annotations(&trained);
+    assert_eq!((&told_of["outcome"], &told_of["metrics.loss.value"]), (&"finished".into(), &0.5.into()));
+
+    let mut other = sealed();
+    let command: Table = [("command".to_owned(), vec!["sh"].into())].into();
+    other.run = Run::new(Parts { program: command.into(), ..other.run.parts.clone() });
+    other.attempt.run = other.run.id;
+    other.attempt.outcome = Outcome::Failed { reason: "no memory".to_owned() };
+    other.attempt.facts.insert(Attempt::DISTURBED.to_owned(), vec!["throttled"].into());
+    let statement = told(&other);
+    assert_eq!(names(&statement, "subject").len(), 1, "{statement}");
+    let dependencies = names(&statement, "predicate.buildDefinition.resolvedDependencies");
+    assert_eq!(dependencies, ["repository of the manifest"]);
+    let told_of = annotations(&statement);
+    assert_eq!((&told_of["outcome"], &told_of["reason"]), (&"failed".into(), &"no memory".into()));
+    assert_eq!(told_of["tainted"], vec!["throttled"].into());
+    assert_eq!(told_of["digests.weights"], Digest([2; 32]).to_string().into());
+}
+
 proptest! {
     #[test]
     fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,120}") {

@@ -13,7 +13,7 @@ const SPECIFICATION: &str = "https://w3id.org/ro/crate/1.1";
 const PROFILE: &str = "https://w3id.org/ro/wfrun/process/0.5";
 /// The terms of the profile that RO-Crate's own vocabulary lacks.
 const TERMS: &str = "https://w3id.org/ro/terms/workflow-run#";
-const OWN_TERMS: [&str; 4] = ["ContainerImage", "SIFImage", "containerImage", "environment"];
+const OWN_TERMS: [&str; 5] = ["ContainerImage", "SIFImage", "containerImage", "environment", "sha256"];
 
 /// What only whoever makes a crate knows.
 #[derive(Clone, Debug, Default)]

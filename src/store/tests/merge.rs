@@ -126,6 +126,23 @@ fn merged(stores: &[&Store]) -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
+#[test]
+fn what_another_merge_brought_in_meanwhile_is_known() {
+    let (_from_dir, from) = made(&[(1, Step::Seal(0)), (1, Step::Seal(1)), (1, Step::Seal(2))]);
+    let (_to_dir, to) = store();
+    to.write(|_| Ok(())).unwrap();
+    let mut told = Vec::new();
+    let merged = to.merge(&from, 1000, &mut |done, total| {
+        if told.is_empty() {
+            let beside = Store::at(to.dir()).merge(&from, 999, &mut |_, _| {}).unwrap();
+            assert_eq!((beside.new, beside.known), (3, 0));
+        }
+        told.push((done, total));
+    });
+    let merged = merged.unwrap();
+    assert_eq!((merged.new, merged.known, told), (0, 3, vec![(0, 3), (3, 3)]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 

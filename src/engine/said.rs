@@ -1,0 +1,107 @@
+//! What a worker says in its own words, as far as a record keeps it: without secrets, and of its output the end.
+//!
+//! Secrets are taken out line by line before anything is cut off: half a token is not recognised any more.
+
+use crate::host::secrets::{self, Redactor};
+use crate::record::{Event, EventKind};
+use std::borrow::Cow;
+
+const TAIL_BYTES: usize = 8 << 10;
+/// What has not ended by then is taken for a line: bytes without any line end are kept too.
+const LONGEST_LINE: usize = 32 << 10;
+
+/// The event without secrets. Numbers and names hold none.
+pub(super) fn clean(event: &Event) -> Cow<'_, Event> {
+    let kind = match &event.kind {
+        EventKind::Fact { name, value } => {
+            EventKind::Fact { name: name.clone(), value: secrets::without_secret(name, value) }
+        }
+        EventKind::Status { message } => EventKind::Status { message: secrets::redacted(message) },
+        EventKind::Failure { message } => EventKind::Failure { message: secrets::redacted(message) },
+        _ => return Cow::Borrowed(event),
+    };
+    Cow::Owned(Event { kind, ..event.clone() })
+}
+
+/// The end of an output.
+#[derive(Default)]
+pub(super) struct End {
+    kept: String,
+    /// The beginning of a line that is not whole yet.
+    begun: String,
+    redactor: Redactor,
+}
+
+impl End {
+    pub(super) fn push(&mut self, text: &str) {
+        let text = std::mem::take(&mut self.begun) + text;
+        // A bar that is drawn again and again on its line never ends it.
+        for line in text.split_inclusive(['\n', '\r']) {
+            if line.ends_with(['\n', '\r']) || line.len() > LONGEST_LINE {
+                self.kept.push_str(&self.redactor.line(line));
+            } else {
+                line.clone_into(&mut self.begun);
+            }
+        }
+        if self.kept.len() > 4 * TAIL_BYTES {
+            self.kept = end_of(&self.kept);
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        if self.begun.is_empty() {
+            return end_of(&self.kept);
+        }
+        end_of(&(self.kept.clone() + &self.redactor.clone().line(&self.begun)))
+    }
+}
+
+fn end_of(text: &str) -> String {
+    let mut from = text.len().saturating_sub(TAIL_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(pieces: &[&str]) -> String {
+        let mut end = End::default();
+        pieces.iter().for_each(|piece| end.push(piece));
+        end.text()
+    }
+
+    #[test]
+    fn secrets_are_taken_out_wherever_the_pieces_end() {
+        let text = "login ghp_0123456789abcdef0123\nPASSWORD=hunter2\n-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nstep 3: no memory";
+        let clean = "login (redacted)\nPASSWORD=(redacted)\n-----BEGIN PRIVATE KEY-----\n(redacted)\n-----END PRIVATE KEY-----\nstep 3: no memory";
+        for at in 0..text.len() {
+            assert_eq!(end(&[&text[..at], &text[at..]]), clean, "{at}");
+        }
+        assert_eq!(end(&["\rloss 1\rloss 2\r\nä", "ö"]), "\rloss 1\rloss 2\r\näö");
+    }
+
+    #[test]
+    fn of_a_long_output_the_end_stays_and_no_part_of_a_secret() {
+        let secret = format!("ghp_{}\n", "0123456789abcdef".repeat(8));
+        let all = end(&[&secret.repeat(1000), "done"]);
+        assert!(all.len() <= TAIL_BYTES && all.ends_with("(redacted)\ndone") && !all.contains("0123"), "{all}");
+        let endless = "x".repeat(16 << 10);
+        assert_eq!(end(&[endless.as_str(); 9]), endless[..TAIL_BYTES]);
+    }
+
+    #[test]
+    fn what_an_event_says_in_words_is_clean() {
+        let event = |kind| Event { t_ns: 1, rank: 0, kind };
+        let fact = event(EventKind::Fact { name: "hub_password".to_owned(), value: "hunter2".into() });
+        let EventKind::Fact { value, .. } = &clean(&fact).kind else { panic!("{fact:?}") };
+        assert_eq!(*value, "(redacted)".into());
+        for make in [|message| EventKind::Failure { message }, |message| EventKind::Status { message }] {
+            let said = event(make("401 for https://me:pw@host/x".to_owned()));
+            assert!(format!("{:?}", clean(&said)).contains("https://(redacted)@host/x"));
+        }
+    }
+}
