@@ -30,7 +30,8 @@ mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{
-    BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind, rebind_with,
+    BindError, Bound, Launch, OBSERVE_ONLY, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind,
+    rebind_with,
 };
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};

@@ -61,7 +61,7 @@ pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
 pub use tuning::{
-    Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_little,
-    too_slow, tuning_text, tuning_value,
+    Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_slow,
+    tuning_text, tuning_value,
 };
 pub use verdict::{verdict_text, verdict_value};

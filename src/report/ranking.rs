@@ -47,6 +47,8 @@ pub struct Ranking {
     pub tolerance: Option<f64>,
     /// What the first one is held against.
     pub baseline: Option<Baseline>,
+    /// Fields that are told of each configuration, though all may agree on them: those that were searched.
+    pub searched: Vec<String>,
 }
 
 /// The fields that the places do not agree on, or those by which they were put together.
@@ -86,7 +88,9 @@ pub(super) fn probability(p: f64) -> String {
 pub fn best_text(ranking: &Ranking) -> String {
     let Ranking { places, ids, metric, unit, .. } = ranking;
     let (Some(first), Some(first_id)) = (places.first(), ids.first()) else { return String::new() };
-    let fields = shown_fields(places);
+    let mut fields = shown_fields(places);
+    let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
+    fields.extend(more);
     let names = short_names(&fields);
     let value = |place: &Place| within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
