@@ -45,7 +45,7 @@ pub use machine::Machine;
 pub use place::Place;
 pub use protocol::{CANARY, Order};
 pub use recover::{Recovered, recover};
-pub use restore::{Held, Restored, held, restore, watch_settings};
+pub use restore::{Held, HeldState, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use until::{Repeated, Until, filled};
 pub use worker::Shim;
