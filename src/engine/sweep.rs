@@ -3,7 +3,7 @@
 use super::attempt::{Attempted, Executed, execute};
 use super::bind::Bound;
 use super::protocol::{self, Order};
-use super::until::{Until, finished_count};
+use super::until::{Until, filled};
 use super::worker::Shim;
 use super::{EngineError, HoldError, Seen, Stop, Watch};
 use crate::gpu::{Change, Settings};
@@ -44,7 +44,7 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
     let mut seen = HashSet::new();
     let bounds: Vec<(Bound, Cause)> = bounds.into_iter().filter(|(bound, _)| seen.insert(bound.run.id)).collect();
     let counts: Option<Vec<usize>> =
-        store.if_there(|reader| bounds.iter().map(|(bound, _)| finished_count(reader, bound)).collect())?;
+        store.if_there(|reader| bounds.iter().map(|(bound, _)| filled(reader, &bound.run)).collect())?;
     let counts = counts.unwrap_or_else(|| vec![0; bounds.len()]);
     let planned = bounds.into_iter().zip(counts).map(|((bound, cause), sealed)| {
         let until = Until::of(&bound);

@@ -54,7 +54,7 @@ pub use pictures::{
     readings_figure, scaling,
 };
 pub use progress::{Bar, Count, Progress};
-pub use ranking::{Baseline, Ranking, best_text, best_value};
+pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};
 pub use repeats::{Repetition, repetitions_text, repetitions_value};
 pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};

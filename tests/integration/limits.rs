@@ -245,6 +245,18 @@ fn attempts_that_only_watched_do_not_stand_for_those_that_are_wanted() {
 }
 
 #[test]
+fn watched_attempts_on_cards_that_are_set_otherwise_are_none_of_the_repeats() {
+    for (now, expected) in [("650", 2), ("300", 1)] {
+        let card = CARD.replace("650", now);
+        let machine = machine(&card, QUICK, "power_limit_w = 300\n");
+        for _ in 0..2 {
+            machine.run(&["run", "m.toml", "--observe-only"], &[]).expect(0);
+        }
+        assert_eq!(machine.sandbox.outcomes().len(), expected, "at {now} W, one is wanted");
+    }
+}
+
+#[test]
 fn an_attempt_on_a_card_that_another_one_has_set_is_tainted() {
     let machine = machine(CARD, QUICK, "");
     let restore = place(&machine);
