@@ -148,6 +148,9 @@ mod tests {
             "not within 2%, ended by repeats.max = 3; 1 without a value that counts (tainted: host overloaded: 95% busy); 1 interrupted beside these (it was stopped on request)"
         );
         assert!(repetitions_text(std::slice::from_ref(&one)).contains("95.5 ± 6.7% J"), "{}", one.ended());
+        one.canaries = 2;
+        assert!(one.ended().starts_with("not within 2%, ended by repeats.max = 3; 2 made as canary; 1 without"));
+        one.canaries = 0;
         one.left_out.clear();
         one.beside = [left(Why::Failed, "code 3", 4), left(Why::Failed, "code 4", 1)].into();
         (one.summary, one.spent) = (None, 0);
