@@ -1,10 +1,43 @@
 //! In which fields runs differ.
 
-use crate::record::{Digest, Names, Part, Run, field};
+use crate::record::{Digest, Names, Part, Run, Value, field};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Fields of which a manifest may say nothing: a run has them by nobody's choice but its author's, whatever its other fields are.
+const CHOSEN: [&str; 12] = [
+    "training.clip_norm",
+    "training.warmup_steps",
+    "training.epochs",
+    "training.steps",
+    "training.deterministic",
+    "inference.batch_sizes",
+    "hardware.gpus",
+    "hardware.cpu_ranks",
+    "hardware.memory_limit_gib",
+    "hardware.power_limit_w",
+    "hardware.sm_clock_mhz",
+    "hardware.memory_clock_mhz",
+];
+/// What the built-in trainer has defaults for, and a program of its own has not.
+const WORK: [&str; 4] = ["model.", "data.", "training.", "inference."];
+
+/// Whether a run has a field only because somebody gave it, so that no other field tells of it.
+pub fn is_chosen(name: &str, run: &Run) -> bool {
+    let has_own_program = || run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+    let is_work = || WORK.iter().any(|section| name.starts_with(section));
+    let is = |name: &str, word: &str| run.config().get(name).and_then(Value::as_str) == Some(word);
+    // Some have a default for one value of another field alone.
+    let is_without_default = || match name {
+        "training.weight_decay" => !is("training.optimizer", "adamw"),
+        "data.train_count" => is("data.name", "idx"),
+        _ => CHOSEN.contains(&name),
+    };
+    name.starts_with("params.") || is_without_default() || is_work() && has_own_program()
+}
+
 /// The fields of the identity, the seed apart, that runs do not agree on. One that some lack and all others agree on is among them unless it
-/// follows from the others which runs have it.
+/// follows from the others which runs have it, as that of an optimizer does. One that a person chose to give follows from nothing, though
+/// few runs may look so.
 pub fn differing(runs: &[&Run]) -> Vec<String> {
     let mut names = Names::known();
     runs.iter().for_each(|run| names.add_run(run));
@@ -28,7 +61,12 @@ pub fn differing(runs: &[&Run]) -> Vec<String> {
             found.insert(name);
             tell(&mut told, values);
         } else if values.contains(&None) {
-            partial.push((name, values));
+            if runs.iter().zip(&values).any(|(run, value)| value.is_some() && is_chosen(&name, run)) {
+                found.insert(name);
+                tell(&mut told, values);
+            } else {
+                partial.push((name, values));
+            }
         }
     }
     for (name, values) in partial {
@@ -46,7 +84,7 @@ pub fn differing(runs: &[&Run]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Parts, Table, Value};
+    use crate::record::{Parts, Table};
 
     fn run() -> Run {
         Run::new(Parts {
@@ -76,5 +114,23 @@ mod tests {
         assert_eq!(differing(&runs.each_ref()), ["decay", "x"]);
         assert_eq!(differing(&[&runs[0], &runs[1]]), ["decay"]);
         assert_eq!(differing(&[&runs[1], &runs[3]]), ["x"]);
+    }
+
+    #[test]
+    fn what_a_person_gave_follows_from_nothing() {
+        let of = |program: Value, fields: &[(&str, i64)]| {
+            let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
+            Run::new(Parts { config: config.into(), program, ..run().parts })
+        };
+        let limited = [("hardware.power_limit_w", 300), ("training.batch_size", 16), ("training.momentum", 9)];
+        let built_in = [of("p".into(), &limited), of("p".into(), &[("training.batch_size", 32)])];
+        assert_eq!(differing(&built_in.each_ref()), ["hardware.power_limit_w", "training.batch_size"]);
+        let own: Table = [("command".to_owned(), vec!["sh"].into())].into();
+        let own = [of(own.clone().into(), &limited), of(own.into(), &[("training.batch_size", 32)])];
+        assert_eq!(
+            differing(&own.each_ref()),
+            ["hardware.power_limit_w", "training.batch_size", "training.momentum"],
+            "a program's own fields have no defaults"
+        );
     }
 }

@@ -53,7 +53,7 @@ pub use energy::{Energy, Method, Uncertainty};
 pub use events::{
     By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
 };
-pub use fields::differing;
+pub use fields::{differing, is_chosen};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};

@@ -118,6 +118,7 @@ impl Evidence<'_> {
             reasons.extend(self.clock_moved(rank, Quantity::ClockMemory, "memory", self.bounds.memory_clock_mhz));
             reasons.extend(self.ecc(rank));
         }
+        reasons.extend(self.lost());
         reasons.extend(self.left_set());
         reasons.extend(self.foreign());
         reasons.extend(self.unsteady.map(str::to_owned));
@@ -248,6 +249,13 @@ impl Evidence<'_> {
             .map(|(kind, count)| format!("{count} {kind}"))
             .collect();
         (!told.is_empty()).then(|| format!("ECC event: {} errors in GPU {rank}'s memory", told.join(" and ")))
+    }
+
+    /// Nobody knows what a card did that did not answer, and one that was reset has forgotten how it was set.
+    fn lost(&self) -> Option<String> {
+        let Some(Value::List(ranks)) = self.facts.get("telemetry.lost_gpus") else { return None };
+        let names: Vec<String> = ranks.iter().map(|rank| format!("GPU {rank}")).collect();
+        (!names.is_empty()).then(|| format!("GPU lost: {} fell off the bus or was reset meanwhile", names.join(", ")))
     }
 
     fn left_set(&self) -> Option<String> {

@@ -3,6 +3,7 @@
 mod brief;
 mod scan;
 
+use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::selection::{Selection, all_tainted, direction_of, nothing};
@@ -46,9 +47,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     group_by: Vec<String>,
 
-    /// Take only configurations that reach this much on average: `accuracy=0.9`
-    #[arg(long, value_name = "METRIC=VALUE", value_parser = at_least)]
-    at_least: Vec<(String, f64)>,
+    #[command(flatten)]
+    bounds: bounds::Args,
 
     /// The difference from the first that is of no account: `2%` or `0.02`
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -67,19 +67,20 @@ const DEFAULT: &str = "default";
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
-    share.filter(|share| share.is_finite() && *share >= 0.0).ok_or_else(|| "a share is wanted, such as 2%".to_owned())
-}
-
-pub(super) fn at_least(text: &str) -> Result<(String, f64), String> {
-    let wanted = || "a metric and a number are wanted, such as accuracy=0.9".to_owned();
-    let (metric, value) = text.split_once('=').ok_or_else(wanted)?;
-    let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(wanted)?;
-    Ok((metric.trim().to_owned(), value))
+    let share = share.filter(|share| share.is_finite() && *share >= 0.0);
+    match share.ok_or_else(|| "a share is wanted, such as 2%".to_owned())? {
+        // Whoever writes 5 means 5%.
+        large if large >= 1.0 && scale == 1.0 => {
+            let (number, percent) = (number.trim(), report::significant(100.0 * large));
+            Err(format!("{number} is a share of {percent}% (write {number}% or {percent}%)"))
+        }
+        share => Ok(share),
+    }
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
-    let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.at_least.is_empty();
+    let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.bounds.is_empty();
     let store = context.store();
     // Older indexes hold what does not count.
     let is_indexed = is_plain && !store.is_behind()?;
@@ -135,7 +136,7 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
         let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
         return Failure::new(
             exit::NO,
-            format!("no configuration has {} ({unmet} have less or no value)", limits.join(" and ")),
+            format!("no configuration has {} ({unmet} have none that meets that)", limits.join(" and ")),
         );
     }
     if let Some(failure) = all_tainted(&args.metric, &ranking.left_out) {
@@ -169,6 +170,7 @@ impl Args {
             unmet: Vec::new(),
             tolerance: self.tolerance,
             baseline: None,
+            searched: Vec::new(),
         }
     }
 }

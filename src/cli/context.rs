@@ -1,7 +1,7 @@
 //! What every command needs: the ledger, and a way to answer.
 
 use super::failure::{Failure, exit};
-use crate::engine::{self, Machine, Place, Recovered, Restored};
+use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, files};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::document;
@@ -26,7 +26,8 @@ impl Context {
 
     /// The ledger, after every attempt whose supervisor died has been sealed.
     pub(super) fn store(&self) -> &Store {
-        restore();
+        // Whoever cannot undo it has said so, and still answers.
+        let _ = restore();
         if self.store.is_behind().unwrap_or(false) {
             say("the ledger's indexes are of an older kind and are made anew, once");
             if let Err(error) = self.store.write_many(|_| Ok(())) {
@@ -66,15 +67,14 @@ impl Context {
     }
 }
 
-/// Undoes what supervisors that are gone have set on GPUs, and says so. What could not be undone is given back.
-pub(super) fn restore() -> Vec<Restored> {
-    let found = match engine::restore(&Place::usual(), Machine::default().nvml().as_deref()) {
-        Ok(found) => found,
-        Err(error) => {
-            say(&format!("warning: what was set on GPUs could not be undone: {error}"));
-            return Vec::new();
-        }
-    };
+/// Undoes what supervisors that are gone have set on GPUs, and says so. Gives what became of each file.
+///
+/// # Errors
+/// If nobody knows what is set; that is said too.
+pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
+    let found = engine::restore(&Place::usual(), Machine::default().nvml().as_deref()).inspect_err(|error| {
+        say(&format!("warning: what was set on GPUs could not be undone: {error}"));
+    })?;
     for one in &found {
         match one {
             Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
@@ -97,7 +97,7 @@ pub(super) fn restore() -> Vec<Restored> {
             )),
         }
     }
-    found
+    Ok(found)
 }
 
 /// Writes to standard output. A reader that went away ends the command quietly.

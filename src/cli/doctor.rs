@@ -1,9 +1,9 @@
 //! `ledger doctor`
 
-use super::context::{self, Context};
+use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::{self, Held, Machine, Place, Restored, calibration_check};
+use crate::engine::{self, Held, HeldState, Machine, Place, Restored, calibration_check};
 use crate::gpu::{self, Gpus, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
@@ -26,23 +26,35 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let failed = args.restore
-        && context::restore()
-            .iter()
-            .any(|one| matches!(one, Restored::Failed(..) | Restored::Unreadable { is_old: false, .. }));
+    let failed = args.restore && !restore();
     let library_path = environment::var("LD_LIBRARY_PATH");
     let cuda_path = environment::var("CUDA_PATH");
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());
     let visible = environment::text_var("CUDA_VISIBLE_DEVICES");
     let mut checks = vec![trainer_check()];
-    checks.extend(settings_checks(&Place::usual()));
-    checks.extend(host::checks(context.store_as_it_is().dir()));
     let nvml = Machine::default().nvml();
+    checks.extend(settings_checks(&Place::usual(), nvml.as_deref()));
+    checks.extend(host::checks(context.store_as_it_is().dir()));
     checks.extend(gpu::checks(nvml.as_deref(), &env, visible.as_deref()));
     checks.push(privileges(host::machine::has_sys_admin(), engine::zeusd_socket().as_deref()));
     checks.extend(calibrated(context, nvml.as_deref(), visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
     Ok(if failed { exit::NO } else { exit::YES })
+}
+
+/// Undoes what was left set; whether nothing is known that still is.
+fn restore() -> bool {
+    let Ok(found) = context::restore() else { return false };
+    for one in &found {
+        // Every other command is silent about it, or each on a machine without GPUs would say it.
+        if let Restored::Unasked(path) = one {
+            let path = path.display();
+            say(&format!(
+                "note: `{path}` is of another machine, or of an earlier start of this one: nothing here is set as it says (a command where its GPUs are looks after it)"
+            ));
+        }
+    }
+    !found.iter().any(|one| matches!(one, Restored::Failed(..) | Restored::Unreadable { is_old: false, .. }))
 }
 
 /// Who could change the GPUs: whether the driver lets them is seen only when it is tried.
@@ -60,9 +72,9 @@ fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
 }
 
 /// What attempts have set on GPUs and not undone yet.
-fn settings_checks(place: &Place) -> Vec<Check> {
+fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
     const NAME: &str = "GPU settings";
-    let held = match engine::held(place) {
+    let held = match engine::held(place, nvml) {
         Ok(held) => held,
         Err(error) => {
             let fix = "make that folder this user's alone, or name another one by LEDGER_RESTORE";
@@ -70,29 +82,42 @@ fn settings_checks(place: &Place) -> Vec<Check> {
         }
     };
     let mut checks = Vec::new();
-    // What nobody can read, nobody can undo.
-    let unreadable =
-        |old: bool| held.iter().filter_map(move |held| held.unreadable.as_ref().filter(|(_, is_old)| *is_old == old));
-    checks.extend(unreadable(false).map(|(why, _)| {
-        Check::warning(NAME, why.as_str(), "GPUs may be set as it says, and nothing undoes that", REMOVE)
-    }));
-    checks.extend(unreadable(true).map(|(why, _)| {
-        let nothing = "it is older than this machine's start, so that nothing here is set as it says";
-        Check::warning(NAME, why.as_str(), nothing, "remove it, unless it is another machine's")
-    }));
-    let readable = || held.iter().filter(|held| held.unreadable.is_none());
-    let left: Vec<&Held> = readable().filter(|held| !held.lives).collect();
-    if let Some(first) = left.first() {
+    for one in &held {
+        // What nobody can read, nobody can undo.
+        match &one.state {
+            HeldState::Unreadable { why, is_old: false } => {
+                let nothing = "GPUs may be set as it says, and nothing undoes that";
+                checks.push(Check::warning(NAME, why.as_str(), nothing, REMOVE));
+            }
+            HeldState::Unreadable { why, is_old: true } => {
+                let nothing = "it is older than this machine's start, so that nothing here is set as it says";
+                checks.push(Check::warning(NAME, why.as_str(), nothing, "remove it, unless it is another machine's"));
+            }
+            _ => {}
+        }
+    }
+    let files = |state: &HeldState| -> Option<(String, &Held)> {
+        let those: Vec<&Held> = held.iter().filter(|held| held.state == *state).collect();
+        those.first().map(|first| (report::count(those.len(), "file"), *first))
+    };
+    if let Some((count, first)) = files(&HeldState::Left) {
         checks.push(Check::warning(
             NAME,
-            format!("{} of attempts that are gone: `{}`", report::count(left.len(), "file"), first.file.display()),
+            format!("{count} of attempts that are gone: `{}`", first.file.display()),
             "GPUs may have power limits or clocks that nobody undoes",
             "`ledger doctor --restore`; every command that opens a ledger tries it too",
         ));
     }
-    let live = readable().filter(|held| held.lives).count();
-    if live > 0 {
-        checks.push(Check::ok(NAME, format!("{} of attempts that run now", report::count(live, "file"))));
+    for (state, what) in [
+        (HeldState::Lives, "of attempts that run now"),
+        (HeldState::Forgotten, "of before this machine's start, which undid all of it (the next command removes it)"),
+        (HeldState::Elsewhere, "of GPUs of another machine (a command there undoes what it says)"),
+        (
+            HeldState::Unasked,
+            "of another machine or of before this one's start, so that nothing here is set as it says",
+        ),
+    ] {
+        checks.extend(files(&state).map(|(count, _)| Check::ok(NAME, format!("{count} {what}"))));
     }
     checks
 }

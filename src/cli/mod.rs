@@ -4,6 +4,7 @@
 
 mod attest;
 mod best;
+mod bounds;
 mod cache;
 mod calibrate;
 mod check;

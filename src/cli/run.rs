@@ -8,12 +8,13 @@ use super::only;
 use super::provenance::{self, Provenance};
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
+use crate::analysis::differing;
 use crate::engine::{
     self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
 };
 use crate::host::{container, environment, machine, slurm};
 use crate::manifest::{self, Manifest};
-use crate::record::{Cell, Table, Value};
+use crate::record::{Cell, Run, Table};
 use crate::report;
 use crate::store::{Store, StoreError};
 use std::collections::BTreeSet;
@@ -144,14 +145,10 @@ pub(super) fn bound(
 pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     let Some(first) = planned.first() else { return Vec::new() };
     let names: BTreeSet<&String> = planned.iter().flat_map(|planned| planned.bound.cell.config.keys()).collect();
-    let differs = |name: &&String| planned.iter().any(|other| other.bound.cell.get(name) != first.bound.cell.get(name));
-    let mut axes: Vec<String> = names.into_iter().filter(differs).cloned().collect();
-    // A field that some cells lack and all others agree on follows from another one, as does the data's digest.
-    axes.retain(|axis| {
-        let mut values: Vec<&Value> = planned.iter().filter_map(|planned| planned.bound.cell.get(axis)).collect();
-        values.dedup();
-        values.len() > 1 && axis != "data.digest"
-    });
+    let runs: Vec<&Run> = planned.iter().map(|planned| &planned.bound.run).collect();
+    let mut axes = differing(&runs);
+    // The data's digest follows from what the data are.
+    axes.retain(|axis| names.contains(axis) && axis != "data.digest");
     let image = |planned: &Planned| planned.bound.cell.text("container.image").map(str::to_owned);
     if planned.iter().any(|other| image(other) != image(first)) {
         axes.push("container.image".to_owned());
@@ -217,5 +214,30 @@ fn code(report: &SweepReport) -> u8 {
         exit::FAILED
     } else {
         exit::YES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analysis::is_chosen;
+    use crate::manifest::{Preset, Role, fields};
+    use crate::record::{Parts, Run, Table};
+
+    #[test]
+    fn fields_without_a_default_are_known_as_what_a_person_chose() {
+        let config: Table = [("training.optimizer".to_owned(), "adamw".into())].into();
+        let run = Run::new(Parts {
+            config: config.into(),
+            program: "built in".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed: 1,
+        });
+        for field in fields().iter().filter(|field| field.role == Role::Config) {
+            let has_none = matches!(field.preset, Preset::None);
+            assert_eq!(is_chosen(field.cell, &run), has_none, "{}", field.key);
+        }
     }
 }

@@ -3,12 +3,13 @@
 mod axes;
 mod search;
 
+use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::answer_plan;
 use super::selection::{direction_of, trials_of};
 use super::trainer::trainer;
-use crate::engine::{Bound, CANARY, Cause, Machine, plan, rebind_with};
+use crate::engine::{Bound, CANARY, Cause, Machine, OBSERVE_ONLY, plan, rebind_with};
 use crate::manifest::vary;
 use crate::record::{AttemptId, Sealed, Table, Target, Value, known_metric};
 use crate::report;
@@ -43,9 +44,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SHARE", value_parser = super::best::share)]
     slower_at_most: Option<f64>,
 
-    /// Leave out configurations that do not reach this much on average: `accuracy=0.9`
-    #[arg(long, value_name = "METRIC=VALUE", value_parser = super::best::at_least)]
-    at_least: Vec<(String, f64)>,
+    #[command(flatten)]
+    bounds: bounds::Args,
 
     /// For a metric of your own: which way it is better
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
@@ -59,7 +59,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FIELD[=VALUES]")]
     axis: Vec<String>,
 
-    /// Search the power limit and the clock too: they are set on the GPUs for as long as an attempt lasts
+    /// Search the power limit and the clock too: they are set on the GPUs for as long as an attempt lasts, and so is what the base sets
     #[arg(long)]
     set_hardware: bool,
 
@@ -79,22 +79,29 @@ pub(super) struct Args {
 /// The setting that marks an attempt of a search: the run from which it began.
 const BASE: &str = "tune.base";
 /// What settings say of the attempt that they were recorded with, and of no other.
-const OF_ANOTHER: [&str; 3] = [CANARY, "hardware.observe_only", "manifest.digest"];
+const OF_ANOTHER: [&str; 2] = [CANARY, "manifest.digest"];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
     let (_, sealed) = base(args, context)?;
-    let is_known = |name: &String| known_metric(name).is_some() || sealed.attempt.metrics.contains_key(name);
-    if let Some((name, _)) = args.at_least.iter().find(|(name, _)| !is_known(name)) {
+    let is_known = |name: &str| known_metric(name).is_some() || sealed.attempt.metrics.contains_key(name);
+    let bounds = args.bounds.read(|name, option| {
+        if is_known(name) {
+            return Ok(name.to_owned());
+        }
         let there: Vec<&str> = sealed.attempt.metrics.keys().map(String::as_str).collect();
-        let text = format!("--at-least: no metric `{name}` (the base has: {})", there.join(", "));
-        return Err(Failure::new(exit::USAGE, text));
-    }
+        let text = format!("{option}: no metric `{name}` (the base has: {})", there.join(", "));
+        Err(Failure::new(exit::USAGE, text))
+    })?;
     let machine = Machine::default();
     let trainer = trainer();
     let mut settings = sealed.attempt.settings.clone();
     OF_ANOTHER.iter().for_each(|name| drop(settings.remove(*name)));
     settings.insert(BASE.to_owned(), sealed.run.id.to_string().into());
+    let is_watched = settings.contains_key(OBSERVE_ONLY);
+    if args.set_hardware {
+        settings.remove(OBSERVE_ONLY);
+    }
     let bind = |changes: &Table| -> Result<Bound, String> {
         let config = vary(&sealed.run, &settings, changes)?;
         rebind_with(&sealed.run, config, &settings, trainer.as_ref(), &machine).map_err(|error| error.to_string())
@@ -103,6 +110,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let id = sealed.run.id.0.prefix(8);
         Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
     })?;
+    if base.settings_to_make().is_some() && !args.set_hardware {
+        let id = sealed.run.id.0.prefix(8);
+        let text = format!(
+            "run `{id}`, from which the search begins, sets a power limit or clocks on its GPUs (--set-hardware allows that; an attempt of `ledger run --observe-only` begins one that only watches them; --from names another run)"
+        );
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let (axes, mut not_searched) = axes::find(&args.axis, args.set_hardware, &base, &machine)?;
     let most = usize::from(args.candidates);
     let candidates = axes::candidates(&axes, most)?;
@@ -139,7 +153,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let searched = axes::searched(&axes, &arms[0].bound);
     let objective = sealed.attempt.settings.get("objective.metric").and_then(Value::as_str).map(str::to_owned);
-    let search = Search { args, context, direction, objective, searched, not_searched };
+    let fields = axes.into_iter().map(|axis| axis.field).collect();
+    let search =
+        Search { args, context, direction, bounds, objective, searched, not_searched, axes: fields, is_watched };
     match search.run(arms, gone)? {
         Some(found) => {
             context.answer(|| report::tuning_text(&found), || report::tuning_value(&found))?;

@@ -9,7 +9,7 @@ use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
 use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
-use super::until::finished_count;
+use super::until::filled;
 use super::worker::{self, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
 use crate::host::{clock, files, owner, process};
@@ -152,7 +152,7 @@ fn unneeded(
 
 /// How many attempts of a run that are wanted have finished; a ledger that does not exist yet holds none.
 fn finished(store: &Store, bound: &Bound) -> Result<usize, StoreError> {
-    match store.read(|reader| finished_count(reader, bound)) {
+    match store.read(|reader| filled(reader, &bound.run)) {
         Err(StoreError::Missing(_)) => Ok(0),
         result => result,
     }

@@ -81,7 +81,7 @@ fn are(count: usize) -> String {
 }
 
 /// The setting that says that nothing is set on the GPUs.
-pub(super) const OBSERVE_ONLY: &str = "hardware.observe_only";
+pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// What the built-in trainer is, as far as a run's identity goes.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,7 +17,7 @@ use super::place::{Locks, Place};
 use super::restore::{Restored, start_watcher, undo_left};
 use super::worker::Shim;
 use super::{EngineError, Stop};
-use crate::gpu::{GpuInfo, Gpus, Settings};
+use crate::gpu::{Change, GpuInfo, Gpus, Settings};
 use crate::record::{Entry, Table};
 use std::path::PathBuf;
 use std::process::Child;
@@ -37,7 +37,7 @@ pub enum HoldError {
     )]
     NoPrivilege {
         /// What was tried.
-        change: String,
+        change: Change,
         /// The card's number.
         gpu: u32,
         /// Which privilege is missing, and what zeusd said.

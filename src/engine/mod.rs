@@ -31,7 +31,8 @@ mod zeusd;
 
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{
-    BindError, Bound, Launch, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind, rebind_with,
+    BindError, Bound, Launch, OBSERVE_ONLY, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind,
+    rebind_with,
 };
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
@@ -45,7 +46,7 @@ pub use machine::Machine;
 pub use place::Place;
 pub use protocol::{CANARY, Order};
 pub use recover::{Recovered, recover};
-pub use restore::{Held, Restored, held, restore, watch_settings};
+pub use restore::{Held, HeldState, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use until::{Repeated, Until, filled};
 pub use worker::Shim;

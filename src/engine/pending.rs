@@ -88,7 +88,7 @@ impl Pending {
                     },
                 };
                 let why = format!("{error}; {said}");
-                Err(Unmade { why: HoldError::NoPrivilege { change: what, gpu: index, why }, for_certain })
+                Err(Unmade { why: HoldError::NoPrivilege { change, gpu: index, why }, for_certain })
             }
         }
     }

@@ -144,32 +144,60 @@ pub fn restore(place: &Place, nvml: Option<&Path>) -> Result<Vec<Restored>, Engi
 pub struct Held {
     /// The file.
     pub file: PathBuf,
-    /// Whether somebody who lives looks after it.
-    pub lives: bool,
-    /// Which file and why, if it cannot be read; and whether it is older than this machine's start, so that no card here is set as it says.
-    pub unreadable: Option<(String, bool)>,
+    /// What it says of the GPUs that are here.
+    pub state: HeldState,
 }
 
-/// The files of settings that somebody holds or has left behind.
+/// What a file of settings says of the GPUs that are here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldState {
+    /// Somebody who lives looks after it.
+    Lives,
+    /// Its supervisor is gone, and what it names may be set.
+    Left,
+    /// This machine was started anew since: nothing is set as it says.
+    Forgotten,
+    /// It names GPUs of another machine.
+    Elsewhere,
+    /// It is of another machine or of an earlier start of this one, and the driver, which would tell the GPUs that are here, does not answer.
+    Unasked,
+    /// It cannot be read.
+    Unreadable {
+        /// Which file, and why.
+        why: String,
+        /// Whether it is older than this machine's start, so that no card here is set as it says.
+        is_old: bool,
+    },
+}
+
+/// The files of settings that somebody holds or has left behind. `nvml` is the driver's library where it is not the usual one.
 ///
 /// # Errors
 /// If the folder cannot be read or its locks cannot be opened.
-pub fn held(place: &Place) -> Result<Vec<Held>, EngineError> {
+pub fn held(place: &Place, nvml: Option<&Path>) -> Result<Vec<Held>, EngineError> {
+    let here = owner::this_owner()?;
     let mut all = Vec::new();
     for file in place.files()? {
-        match Pending::read(&file) {
-            Ok(found) => {
-                let lives = place.is_busy(found.uuids().iter().map(String::as_str))?;
-                all.push(Held { file, lives, unreadable: None });
-            }
-            Err(_) if !file.exists() => {}
-            Err(why) => {
-                let is_old = Pending::is_of_earlier_boot(&file);
-                all.push(Held { file, lives: false, unreadable: Some((why, is_old)) });
-            }
-        }
+        let state = match Pending::read(&file) {
+            Ok(found) if place.is_busy(found.uuids().iter().map(String::as_str))? => HeldState::Lives,
+            Ok(found) if found.boot_id == here.boot_id => HeldState::Left,
+            Ok(found) => match Gpus::load(nvml).ok().as_ref().and_then(|gpus| is_here(&found, gpus)) {
+                Some(true) => HeldState::Forgotten,
+                Some(false) => HeldState::Elsewhere,
+                None => HeldState::Unasked,
+            },
+            Err(_) if !file.exists() => continue,
+            Err(why) => HeldState::Unreadable { why, is_old: Pending::is_of_earlier_boot(&file) },
+        };
+        all.push(Held { file, state });
     }
     Ok(all)
+}
+
+/// Whether any card that a file names is one of this machine's; none where the driver does not tell.
+fn is_here(found: &Pending, gpus: &Gpus) -> Option<bool> {
+    let devices = gpus.devices().ok()?;
+    Some(found.uuids().iter().any(|uuid| devices.iter().any(|gpu| gpu.uuid == *uuid)))
 }
 
 /// Undoes what a file names whose cards are locked by this process; none if it is gone.
@@ -183,12 +211,10 @@ pub(super) fn undo_left(path: &Path, gpus: Result<&Gpus, String>) -> Result<Opti
     let forgotten = found.boot_id != here.boot_id;
     if forgotten {
         // Either this machine was started anew since, or the folder is shared and the cards are another machine's.
-        let Some(devices) = gpus.as_ref().ok().and_then(|gpus| gpus.devices().ok()) else {
-            return Ok(Some(Restored::Unasked(path.to_owned())));
-        };
-        let is_here = |uuid: &String| devices.iter().any(|gpu| gpu.uuid == *uuid);
-        if !found.uuids().iter().any(is_here) {
-            return Ok(Some(Restored::Elsewhere(path.to_owned())));
+        match gpus.as_ref().ok().and_then(|gpus| is_here(&found, gpus)) {
+            None => return Ok(Some(Restored::Unasked(path.to_owned()))),
+            Some(false) => return Ok(Some(Restored::Elsewhere(path.to_owned()))),
+            Some(true) => {}
         }
     }
     let (told, undone) = match gpus {

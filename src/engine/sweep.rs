@@ -3,12 +3,14 @@
 use super::attempt::{Attempted, Executed, execute};
 use super::bind::Bound;
 use super::protocol::{self, Order};
-use super::until::{Until, finished_count};
+use super::until::{Until, filled};
 use super::worker::Shim;
 use super::{EngineError, HoldError, Seen, Stop, Watch};
+use crate::gpu::{Change, Settings};
 use crate::record::{Outcome, RunId, Table};
 use crate::store::{Store, StoreError};
 use std::collections::{HashSet, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
     let mut seen = HashSet::new();
     let bounds: Vec<(Bound, Cause)> = bounds.into_iter().filter(|(bound, _)| seen.insert(bound.run.id)).collect();
     let counts: Option<Vec<usize>> =
-        store.if_there(|reader| bounds.iter().map(|(bound, _)| finished_count(reader, bound)).collect())?;
+        store.if_there(|reader| bounds.iter().map(|(bound, _)| filled(reader, &bound.run)).collect())?;
     let counts = counts.unwrap_or_else(|| vec![0; bounds.len()]);
     let planned = bounds.into_iter().zip(counts).map(|((bound, cause), sealed)| {
         let until = Until::of(&bound);
@@ -83,6 +85,8 @@ pub struct SweepReport {
     pub executed: Vec<Executed>,
     /// Runs whose attempts could not be made or kept.
     pub troubled: Vec<(RunId, EngineError)>,
+    /// Runs that were not tried, since a change of the GPUs that they ask for too was refused for want of privilege; and that refusal.
+    pub untried: Vec<(RunId, String)>,
     /// Runs that another process executed meanwhile.
     pub elsewhere: Vec<RunId>,
     /// Whether it was stopped before all was done.
@@ -186,7 +190,8 @@ impl Sweep<'_> {
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {
         let locked = || report.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited: HashSet<RunId> = HashSet::new();
-        let mut unprivileged = false;
+        // The kinds of changes that nobody here may make: one may be allowed where another is not.
+        let mut forbidden: Vec<(Discriminant<Change>, String)> = Vec::new();
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(mut task) = next else { return };
@@ -194,8 +199,10 @@ impl Sweep<'_> {
                 locked().interrupted = true;
                 return;
             }
-            if unprivileged && task.bound.settings_to_make().is_some() {
-                // The first one has said why.
+            let changes = task.bound.settings_to_make().map(Settings::changes).unwrap_or_default();
+            let is_asked = |kind: &Discriminant<Change>| changes.iter().any(|change| discriminant(change) == *kind);
+            if let Some((_, why)) = forbidden.iter().find(|(kind, _)| is_asked(kind)) {
+                locked().untried.push((task.bound.run.id, why.clone()));
                 continue;
             }
             // The canary's attempts are the first cell's too, and another process may have made some.
@@ -236,7 +243,9 @@ impl Sweep<'_> {
                     }
                 }
                 Err(error) => {
-                    unprivileged |= matches!(error, EngineError::Hold(HoldError::NoPrivilege { .. }));
+                    if let EngineError::Hold(HoldError::NoPrivilege { change, .. }) = &error {
+                        forbidden.push((discriminant(change), error.to_string()));
+                    }
                     self.watch.see(Seen::Troubled(&task.bound, &error));
                     locked().troubled.push((task.bound.run.id, error));
                     continue;

@@ -293,6 +293,8 @@ impl<'a> Looking<'a> {
                     reason,
                 }));
                 if look.lost && self.lost.insert(rank) {
+                    let lost: Vec<Value> = self.lost.iter().map(|rank| Value::from(*rank)).collect();
+                    entries.push(fact("telemetry.lost_gpus", Value::List(lost)));
                     entries.push(Entry::Warning(format!(
                         "GPU {rank} was lost (it fell off the bus or was reset: see `dmesg` and `nvidia-smi`)"
                     )));

@@ -3,11 +3,13 @@
 //! Everything is read from the settings of the cell and from what the ledger holds.
 
 use super::bind::{Bound, OBSERVE_ONLY};
+use super::protocol::CANARY;
 use crate::analysis::Summary;
 use crate::gpu::Settings;
 use crate::manifest::percent;
-use crate::record::{Attempt, LeftOut, MetricInfo, Run, Value, known_metric};
+use crate::record::{Attempt, LeftOut, MetricInfo, Outcome, Run, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
+use std::collections::BTreeMap;
 
 /// When a run has been executed often enough.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,16 +25,54 @@ pub struct Until {
 }
 
 /// What the attempts of a run say of when there are enough of them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Repeated {
     /// Their mean and scatter; none where none counts.
     pub summary: Option<Summary>,
     /// How many of them use up the budget, those that do not count among them.
     pub spent: usize,
-    /// Why the first of those that do not count does not.
-    pub left_out: Option<LeftOut>,
+    /// How many of these were made to watch the machine.
+    pub canaries: usize,
+    /// Why some of these do not count, and how many each reason leaves out.
+    pub left_out: BTreeMap<LeftOut, u64>,
+    /// The same of attempts that use up nothing: those that did not finish, and those that only watched cards that were set otherwise.
+    pub beside: BTreeMap<LeftOut, u64>,
+    /// The unit of the metric, as an attempt has it.
+    pub unit: Option<String>,
     /// Whether the interval is as narrow as is asked.
     pub is_met: bool,
+}
+
+/// What was seen of the attempts of a run so far.
+#[derive(Default)]
+struct Tally {
+    values: Vec<f64>,
+    repeated: Repeated,
+}
+
+impl Tally {
+    fn take(&mut self, attempt: &Attempt, is_hidden: bool, run: &Run, metric: &str) {
+        let Self { values, repeated } = self;
+        let is_one = Settings::of(run.config()).is_none() || fills(attempt);
+        let is_spent = attempt.outcome == Outcome::Finished && is_one;
+        repeated.spent += usize::from(is_spent);
+        repeated.canaries += usize::from(is_spent && attempt.settings.contains_key(CANARY));
+        repeated.unit = repeated.unit.take().or_else(|| Some(attempt.metrics.get(metric)?.unit.clone()));
+        let found = if is_hidden {
+            Err(LeftOut { why: Why::Hidden, reason: String::new() })
+        } else if attempt.outcome == Outcome::Finished && !is_one {
+            Err(LeftOut { why: Why::Tainted, reason: attempt.disturbances().join("; ") })
+        } else {
+            counted(attempt, metric)
+        };
+        match found {
+            Ok(value) => values.push(value),
+            Err(left) => {
+                let kind = if is_spent { &mut repeated.left_out } else { &mut repeated.beside };
+                *kind.entry(left).or_default() += 1;
+            }
+        }
+    }
 }
 
 impl Until {
@@ -63,22 +103,14 @@ impl Until {
     /// If the ledger cannot be read.
     pub fn standing(&self, reader: &Reader<'_>, bound: &Bound) -> Result<Repeated, StoreError> {
         let hidden = reader.hidden()?;
-        let (mut values, mut left_out) = (Vec::new(), None);
+        let mut tally = Tally::default();
         for (id, _) in reader.attempts_of(bound.run.id)? {
-            // A run that was hidden as a whole is one that nobody wants to see, and not one that is to be made anew.
-            let attempt = if hidden.contains(&id.0) { None } else { reader.attempt(id)? };
-            match attempt.map(|attempt| counted(&attempt, &self.metric)) {
-                Some(Ok(value)) => values.push(value),
-                Some(Err(left)) => left_out = left_out.or(Some(left)),
-                None => {}
+            if let Some(attempt) = reader.attempt(id)? {
+                // A run that was hidden as a whole is one that nobody wants to see, and not one that is to be made anew.
+                tally.take(&attempt, hidden.contains(&id.0), &bound.run, &self.metric);
             }
         }
-        Ok(Repeated {
-            is_met: self.is_enough(&values),
-            summary: Summary::of(&values),
-            spent: finished_count(reader, bound)?,
-            left_out,
-        })
+        Ok(Repeated { is_met: self.is_enough(&tally.values), summary: Summary::of(&tally.values), ..tally.repeated })
     }
 
     fn is_enough(&self, values: &[f64]) -> bool {
@@ -104,12 +136,6 @@ fn metric(bound: &Bound) -> String {
     let can_scatter = |name: &String| known_metric(name).is_none_or(MetricInfo::is_measured);
     let objective = || named("objective.metric").filter(can_scatter);
     named("repeats.metric").or_else(objective).unwrap_or_else(|| usual_metric(bound).to_owned())
-}
-
-/// How many finished attempts of a run the ledger holds, of those that the run wants.
-pub(super) fn finished_count(reader: &Reader<'_>, bound: &Bound) -> Result<usize, StoreError> {
-    // Where nothing is set, though it is asked for, all are alike.
-    if bound.settings_to_make().is_none() { reader.finished_count(bound.run.id) } else { filled(reader, &bound.run) }
 }
 
 /// How many finished attempts of a run the ledger holds that were made as the run asks.
@@ -167,6 +193,48 @@ mod tests {
         assert_eq!(counted(&attempt(5.0, finished(), Table::new()), "energy"), Ok(5.0));
         assert!(counted(&attempt(2.5, cut_short, Table::new()), "energy").is_err());
         assert!(counted(&attempt(5.0, finished(), tainted), "energy").is_err());
+    }
+
+    #[test]
+    fn each_attempt_is_told_of_by_its_own_reason_and_only_finished_ones_are_spent() {
+        let run = |config: Table| {
+            Run::new(crate::record::Parts {
+                config: config.into(),
+                program: "p".into(),
+                container: "host".into(),
+                cuda: "none".into(),
+                driver: "none".into(),
+                device: "d".into(),
+                seed: 1,
+            })
+        };
+        let reason = |text: &str| -> Table { [("validity.reasons".to_owned(), vec![text].into())].into() };
+        let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
+        let mut watched = attempt(5.0, Outcome::Finished, reason("power limit"));
+        watched.settings.insert(OBSERVE_ONLY.to_owned(), true.into());
+        let mut canary = attempt(5.0, Outcome::Finished, Table::new());
+        canary.settings.insert(CANARY.to_owned(), true.into());
+        let all = [
+            attempt(2.5, cut_short, Table::new()),
+            canary,
+            attempt(5.5, Outcome::Finished, Table::new()),
+            attempt(5.0, Outcome::Finished, reason("host overloaded")),
+            watched,
+        ];
+        let told = |kind: &BTreeMap<LeftOut, u64>| -> Vec<String> {
+            kind.iter().map(|(left, count)| format!("{count} {} {}", left.why.name(), left.reason)).collect()
+        };
+        let tally = |run: &Run| {
+            let mut tally = Tally::default();
+            all.iter().for_each(|attempt| tally.take(attempt, false, run, "energy"));
+            let Repeated { spent, canaries, left_out, beside, .. } = tally.repeated;
+            (tally.values, spent, canaries, told(&left_out), told(&beside))
+        };
+        let limited = run([("hardware.power_limit_w".to_owned(), Value::Int(300))].into());
+        let beside = ["1 interrupted it was stopped on request", "1 tainted power limit"].map(str::to_owned).to_vec();
+        let expected = (vec![5.0, 5.5], 3, 1, vec!["1 tainted host overloaded".to_owned()], beside);
+        assert_eq!(tally(&limited), expected);
+        assert_eq!(tally(&run(Table::new())).1, 4, "nothing is set, so that nobody only watched");
     }
 
     #[test]

@@ -21,8 +21,10 @@ pub fn checks(library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Op
         Ok(gpus) => {
             checks.push(driver(gpus));
             checks.push(devices(gpus, cuda_visible_devices));
-            let chosen = gpus.devices().ok().and_then(|all| visible(&all, cuda_visible_devices).ok());
-            checks.extend(condition(gpus, &chosen.unwrap_or_default()));
+            // Where the choice is refused, `GPUs` says why; the cards have a state all the same.
+            let all = gpus.devices().unwrap_or_default();
+            let chosen = visible(&all, cuda_visible_devices).unwrap_or(all);
+            checks.extend(condition(gpus, &chosen));
         }
         Err(error) => {
             let (what, fix) = split_remedy(&chain(error));

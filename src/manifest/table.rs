@@ -78,6 +78,8 @@ pub(super) const LINE_SAMPLES: i64 = 4;
 const NAME: Kind = Kind::Text { max: 200, lines: false };
 const PATH: Kind = Kind::Text { max: 4096, lines: false };
 const POSITIVE: Kind = Kind::Int { min: 1, max: i64::MAX };
+/// Watts and megahertz: what a card takes is its own to say, but beyond this no number is one.
+const SETTING: Kind = Kind::Int { min: 1, max: 1_000_000 };
 const SAMPLES: Kind = Kind::Int { min: 1, max: 1_000_000 };
 
 const LINEAR: When = When { field: "model.name", is: &["linear"] };
@@ -358,11 +360,11 @@ const HERE: &[Field] = &[
         "makes each GPU as small as one of so many GiB, by taking the rest of its memory; absent: as it is",
     )
     .when("hardware.device", &["auto", "cuda"]),
-    F::hashed("hardware.power_limit_w", POSITIVE, "power limit of each GPU in watts, set for the attempt (docs/hardware.md)")
+    F::hashed("hardware.power_limit_w", SETTING, "power limit of each GPU in watts, set for the attempt (docs/hardware.md)")
         .when("hardware.device", &["auto", "cuda"]),
-    F::hashed("hardware.sm_clock_mhz", POSITIVE, "clock at which the multiprocessors are locked for the attempt, in MHz")
+    F::hashed("hardware.sm_clock_mhz", SETTING, "clock at which the multiprocessors are locked for the attempt, in MHz")
         .when("hardware.device", &["auto", "cuda"]),
-    F::hashed("hardware.memory_clock_mhz", POSITIVE, "clock at which the memory is locked for the attempt, in MHz")
+    F::hashed("hardware.memory_clock_mhz", SETTING, "clock at which the memory is locked for the attempt, in MHz")
         .when("hardware.device", &["auto", "cuda"]),
     F::hashed("container.image", NAME, "image that the worker runs in; `host` is none")
         .role(Role::Container)

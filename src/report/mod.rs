@@ -54,14 +54,14 @@ pub use pictures::{
     readings_figure, scaling,
 };
 pub use progress::{Bar, Count, Progress};
-pub use ranking::{Baseline, Ranking, best_text, best_value};
+pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};
 pub use repeats::{Repetition, repetitions_text, repetitions_value};
 pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
 pub use tuning::{
-    Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_little,
-    too_slow, tuning_text, tuning_value,
+    Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_slow,
+    tuning_text, tuning_value,
 };
 pub use verdict::{verdict_text, verdict_value};

@@ -47,6 +47,8 @@ pub struct Ranking {
     pub tolerance: Option<f64>,
     /// What the first one is held against.
     pub baseline: Option<Baseline>,
+    /// Fields that are told of each configuration, though all may agree on them: those that were searched.
+    pub searched: Vec<String>,
 }
 
 /// The fields that the places do not agree on, or those by which they were put together.
@@ -77,6 +79,12 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
     if unit == "s" { duration(value) } else { significant(value) }
 }
 
+/// A mean with its interval and its unit: `95.4 ± 5.2% J`.
+pub fn mean_text(mean: f64, half_width: Option<f64>, unit: &str) -> String {
+    let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
+    format!("{}{shown_unit}", within(in_unit(mean, unit), mean, half_width))
+}
+
 /// A probability as people read it: `0.031`, `<0.001`.
 pub(super) fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
@@ -86,7 +94,9 @@ pub(super) fn probability(p: f64) -> String {
 pub fn best_text(ranking: &Ranking) -> String {
     let Ranking { places, ids, metric, unit, .. } = ranking;
     let (Some(first), Some(first_id)) = (places.first(), ids.first()) else { return String::new() };
-    let fields = shown_fields(places);
+    let mut fields = shown_fields(places);
+    let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
+    fields.extend(more);
     let names = short_names(&fields);
     let value = |place: &Place| within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
@@ -113,10 +123,9 @@ pub fn best_text(ranking: &Ranking) -> String {
         row
     });
     let mut text = columns(&heads, rows);
-    let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
     text.push_str(&format!(
-        "best: {first_id} with {metric} {}{shown_unit} ({}, mean over finished attempts; {} compared)\n",
-        value(first),
+        "best: {first_id} with {metric} {} ({}, mean over finished attempts; {} compared)\n",
+        mean_text(first.summary.mean, first.half_width, unit),
         ranking.direction.name(),
         count(usize::try_from(ranking.counted).unwrap_or(usize::MAX), "attempt"),
     ));

@@ -1,10 +1,12 @@
 //! How far the repetitions of runs came that ask for an interval.
 
 use super::document::table_of;
-use super::number::{significant, within};
+use super::number::significant;
+use super::ranking::{left_out_value, mean_text};
 use super::table::columns;
 use crate::analysis::Summary;
-use crate::record::{LeftOut, RunId, Value};
+use crate::record::{LeftOut, RunId, Value, Why};
+use std::collections::BTreeMap;
 
 /// The repetitions of a run and the interval that they were to reach.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +27,14 @@ pub struct Repetition {
     pub spent: usize,
     /// The budget.
     pub max: usize,
-    /// Why one that does not count does not.
-    pub left_out: Option<LeftOut>,
+    /// How many of these are the canary's, which `max` does not bound.
+    pub canaries: usize,
+    /// The unit of the metric.
+    pub unit: String,
+    /// Why some of those that use up the budget do not count, and how many each reason leaves out.
+    pub left_out: BTreeMap<LeftOut, u64>,
+    /// The same of those that use up nothing.
+    pub beside: BTreeMap<LeftOut, u64>,
 }
 
 impl Repetition {
@@ -40,13 +48,37 @@ impl Repetition {
         } else {
             format!("not within {share}% yet")
         };
-        let missing = self.spent.saturating_sub(self.summary.map_or(0, |summary| summary.n));
-        if let Some(left) = self.left_out.as_ref().filter(|_| missing > 0 || self.summary.is_none()) {
-            let reason = if left.reason.is_empty() { String::new() } else { format!(": {}", left.reason) };
-            text.push_str(&format!("; {missing} without a value that counts ({}{reason})", left.why.name()));
+        if self.canaries > 0 {
+            text.push_str(&format!("; {} made as canary", self.canaries));
+        }
+        let missing: u64 = self.left_out.values().sum();
+        if missing > 0 {
+            let kinds = kinds(&self.left_out);
+            let count = |count: u64| if kinds.len() > 1 { format!("{count} ") } else { String::new() };
+            let one = |(n, why, reason): &(u64, Why, &str)| {
+                let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                format!("{}{}{reason}", count(*n), why.name())
+            };
+            let reasons = kinds.iter().map(one).collect::<Vec<_>>().join("; ");
+            text.push_str(&format!("; {missing} without a value that counts ({reasons})"));
+        }
+        for (count, why, reason) in kinds(&self.beside) {
+            let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            text.push_str(&format!("; {count} {} beside these{reason}", why.name()));
         }
         text
     }
+}
+
+/// How many each kind of reason leaves out, with the reason that leaves out most of them.
+fn kinds(all: &BTreeMap<LeftOut, u64>) -> Vec<(u64, Why, &str)> {
+    let of = |why: Why| {
+        let own = || all.iter().filter(move |(left, _)| left.why == why);
+        let (most, _) = own().reduce(|most, next| if next.1 > most.1 { next } else { most })?;
+        let count = own().map(|(_, count)| count).sum();
+        Some((count, why, most.reason.lines().next().unwrap_or_default()))
+    };
+    Why::ALL.into_iter().filter_map(of).collect()
 }
 
 /// A table of them; empty where no run asks for an interval.
@@ -55,10 +87,9 @@ pub fn repetitions_text(all: &[Repetition]) -> String {
         return String::new();
     }
     let rows = all.iter().map(|one| {
-        let mean = one.summary.map_or_else(
-            || "-".to_owned(),
-            |summary| within(significant(summary.mean), summary.mean, summary.half_width()),
-        );
+        let mean = one
+            .summary
+            .map_or_else(|| "-".to_owned(), |summary| mean_text(summary.mean, summary.half_width(), &one.unit));
         let n = one.summary.map_or(0, |summary| summary.n);
         vec![one.id.clone(), one.metric.clone(), n.to_string(), mean, one.ended()]
     });
@@ -76,16 +107,53 @@ pub fn repetitions_value(all: &[Repetition]) -> Value {
             ("reached", one.is_met.into()),
             ("attempts", one.spent.into()),
             ("max", one.max.into()),
+            ("canaries", one.canaries.into()),
+            ("unit", one.unit.as_str().into()),
+            ("left_out", left_out_value(&one.left_out)),
+            ("beside", left_out_value(&one.beside)),
         ]);
         if let Some(summary) = one.summary {
             table.insert("mean".to_owned(), summary.mean.into());
             table.extend(summary.half_width().map(|half_width| ("half_width".to_owned(), half_width.into())));
         }
-        if let Some(left) = &one.left_out {
-            let text = if left.reason.is_empty() { left.why.name() } else { &left.reason };
-            table.insert("left_out".to_owned(), text.into());
-        }
         Value::Table(table)
     };
     Value::List(all.iter().map(item).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Digest;
+
+    #[test]
+    fn each_reason_is_told_of_those_that_it_is_of() {
+        let left = |why, reason: &str, count: u64| (LeftOut { why, reason: reason.to_owned() }, count);
+        let mut one = Repetition {
+            run: RunId(Digest([1; 32])),
+            id: "0101".to_owned(),
+            metric: "energy".to_owned(),
+            summary: Summary::of(&[95.0, 96.0]),
+            share: 0.02,
+            is_met: false,
+            spent: 3,
+            max: 3,
+            canaries: 0,
+            unit: "J".to_owned(),
+            left_out: [left(Why::Tainted, "host overloaded: 95% busy", 1)].into(),
+            beside: [left(Why::Interrupted, "it was stopped on request", 1)].into(),
+        };
+        assert_eq!(
+            one.ended(),
+            "not within 2%, ended by repeats.max = 3; 1 without a value that counts (tainted: host overloaded: 95% busy); 1 interrupted beside these (it was stopped on request)"
+        );
+        assert!(repetitions_text(std::slice::from_ref(&one)).contains("95.5 ± 6.7% J"), "{}", one.ended());
+        one.canaries = 2;
+        assert!(one.ended().starts_with("not within 2%, ended by repeats.max = 3; 2 made as canary; 1 without"));
+        one.canaries = 0;
+        one.left_out.clear();
+        one.beside = [left(Why::Failed, "code 3", 4), left(Why::Failed, "code 4", 1)].into();
+        (one.summary, one.spent) = (None, 0);
+        assert_eq!(one.ended(), "not within 2% yet; 5 failed beside these (code 3)");
+    }
 }

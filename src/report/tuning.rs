@@ -137,11 +137,6 @@ pub fn too_slow(time: &str, share: f64) -> String {
     format!("{} {time}, slower than allowed", percent(share))
 }
 
-/// Why one went that does not reach what is asked for.
-pub fn too_little(metric: &str, mean: f64, least: f64) -> String {
-    format!("{metric} {}, less than {}", significant(mean), significant(least))
-}
-
 /// Why one went that was not among the better half.
 pub fn behind(better: usize) -> String {
     format!("{} better", if better == 1 { "1 is".to_owned() } else { format!("{better} are") })

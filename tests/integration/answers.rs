@@ -137,8 +137,13 @@ fn conditions_groups_and_limits() {
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
     assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
     assert!(ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99"));
-    for wrong in [["--at-least", "accuracy"], ["--tolerance", "much"], ["--group-by", "nothing"], ["--against", "ffff"]]
-    {
+    for wrong in [
+        ["--at-least", "accuracy"],
+        ["--tolerance", "much"],
+        ["--tolerance", "5"],
+        ["--group-by", "nothing"],
+        ["--against", "ffff"],
+    ] {
         assert!(matches!(ask(&wrong).code, Some(1 | 2)), "{wrong:?}");
     }
 }

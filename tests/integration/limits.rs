@@ -245,6 +245,42 @@ fn attempts_that_only_watched_do_not_stand_for_those_that_are_wanted() {
 }
 
 #[test]
+fn a_limit_that_one_cell_alone_asks_for_is_shown() {
+    let machine = machine(CARD, QUICK, "[grid]\ninclude = [{ hardware.power_limit_w = 300 }]\n");
+    let said = machine.run(&["run", "m.toml", "--dry-run"], &[]).expect(0);
+    assert!(said.contains("power_limit_w") && said.contains("300"), "{said}");
+}
+
+#[test]
+fn a_refused_run_says_why_in_the_document_too() {
+    let machine = machine(
+        &format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\n"),
+        QUICK,
+        "power_limit_w = [300, 400]\nsm_clock_mhz = 990\n",
+    );
+    let output = machine.command(&["run", "m.toml", "--json"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reasons: Vec<&str> =
+        document["trouble"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons.iter().all(|why| why.contains("setting the power limit to")), "{reasons:?}");
+    assert_eq!(reasons.iter().filter(|why| why.starts_with("not tried, since ")).count(), 1, "{reasons:?}");
+}
+
+#[test]
+fn watched_attempts_on_cards_that_are_set_otherwise_are_none_of_the_repeats() {
+    for (now, expected) in [("650", 2), ("300", 1)] {
+        let card = CARD.replace("650", now);
+        let machine = machine(&card, QUICK, "power_limit_w = 300\n");
+        for _ in 0..2 {
+            machine.run(&["run", "m.toml", "--observe-only"], &[]).expect(0);
+        }
+        assert_eq!(machine.sandbox.outcomes().len(), expected, "at {now} W, one is wanted");
+    }
+}
+
+#[test]
 fn an_attempt_on_a_card_that_another_one_has_set_is_tainted() {
     let machine = machine(CARD, QUICK, "");
     let restore = place(&machine);

@@ -343,6 +343,16 @@ fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
     ] {
         assert_eq!(found(&silent, name), expected);
     }
+    // Which GPUs runs would use is refused then; what the cards are like is told all the same.
+    let split =
+        Machine::new(Fake::new("gpu NVIDIA A100\nuuid GPU-a\nmig 1\ngpu NVIDIA A100\nuuid GPU-b\nthrottle 68\n"));
+    for (name, expected) in [
+        ("MIG", "warning GPU 0: split into instances"),
+        ("throttling", "warning GPU 1: hw_thermal"),
+        ("persistence", "ok on"),
+    ] {
+        assert_eq!(found(&split, name), expected);
+    }
     for name in ["driver", "libcuda", "privileges", "control group", "disk", "clock", "containers", "slurm"] {
         found(&well, name);
     }

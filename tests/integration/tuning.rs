@@ -1,12 +1,11 @@
 //! `tune`: which configurations are executed how often, what is told of them, and that a search goes on where it stopped.
 
-use crate::fake::Fake;
-use crate::machine::Machine;
+mod hardware;
+
 use crate::sandbox::{Sandbox, signal};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Stdio;
 
 /// Costs batch / x; small batches take long.
 const WORKER: &str = r#"
@@ -264,65 +263,4 @@ fn a_configuration_that_fails_is_left_behind_and_not_tried_again() {
     assert_eq!(list(&document, "places").len(), 2);
     sandbox.json(&args, 0);
     assert_eq!(executed(&sandbox), before);
-}
-
-const CARD: &str = "gpu NVIDIA H200\nuuid GPU-aa11\nlimits 200 700 650\nsupported 3201 1980 1500 990\n";
-const LEARNING: &str = r#"echo "{\"event\":\"metric\",\"name\":\"loss\",\"value\":$1}" >> "$LEDGER_EVENTS""#;
-
-fn machine(card: &str) -> Machine {
-    let machine = Machine::new(Fake::new(card));
-    machine.sandbox.write("worker.sh", LEARNING);
-    machine.sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cuda'\n", manifest("epochs = 1")));
-    machine.run(&["run", "m.toml"], &[]).expect(0);
-    machine
-}
-
-fn limits(machine: &Machine) -> Vec<String> {
-    let log = machine.fake.log();
-    let set =
-        log.lines().filter(|line| line.contains("SetPowerManagementLimit") || line.contains("SetGpuLockedClocks"));
-    set.map(|line| line.split(' ').nth(2).unwrap().to_owned()).collect()
-}
-
-const TUNE: [&str; 5] = ["tune", "--model", "toy", "--metric", "loss"];
-
-#[test]
-fn limits_and_clocks_are_searched_if_that_is_allowed() {
-    let machine = machine(CARD);
-    let said = machine.run(&TUNE, &[]).expect(0);
-    assert_eq!(machine.fake.log(), "", "nothing is set unless somebody says so");
-    assert!(said.contains("not searched: hardware.power_limit_w (--set-hardware"), "{said}");
-    let args: Vec<&str> =
-        TUNE.into_iter().chain(["--set-hardware", "--axis", "power_limit_w", "--axis", "sm_clock_mhz"]).collect();
-    let said = machine.run(&args, &[]).expect(0);
-    // 85%, 70%, 55% and 40% of 700 W, and the clocks that are nearest to those shares of 1980 MHz.
-    assert!(said.contains("power_limit_w 595, 490, 385, 280 (as it is at the base)"), "{said}");
-    assert!(said.contains("sm_clock_mhz 1500, 990 (as it is at the base)"), "{said}");
-    let set = limits(&machine);
-    assert_eq!(set.iter().filter(|set| *set == "650000").count(), set.iter().filter(|set| set.len() == 6).count() / 2);
-    for limit in ["595000", "490000", "385000", "280000", "1500", "990"] {
-        assert!(set.iter().any(|set| set == limit), "{limit} in {set:?}");
-    }
-    assert!(
-        fs::read_dir(machine.sandbox.path("restore"))
-            .unwrap()
-            .all(|entry| { entry.unwrap().path().extension().is_some_and(|ending| ending == "lock") })
-    );
-}
-
-#[test]
-fn where_nothing_may_be_set_the_rest_is_searched() {
-    let machine =
-        machine(&format!("{CARD}fail nvmlDeviceSetPowerManagementLimit 4\nfail nvmlDeviceSetGpuLockedClocks 4\n"));
-    let mut command = machine.command(&[]);
-    command.args(TUNE).args(["--set-hardware", "--candidates", "99", "--json"]).stderr(Stdio::null());
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let batch = |place: &Value| place["config"]["training.batch_size"].as_i64().unwrap();
-    assert_eq!(batch(&list(&document, "places")[0]), 16, "the loss is the batch size here");
-    let gone = list(&document, "gone");
-    let refused = gone.iter().filter(|gone| gone["why"].as_str().unwrap().contains("is refused")).count();
-    // Four limits (and none) times two clocks (and none), each with one of four batches, less those that set nothing.
-    assert_eq!(refused, (5 * 3 - 1) * 4, "{gone:?}");
 }

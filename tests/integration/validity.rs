@@ -61,6 +61,13 @@ fn each_disturbance_has_its_reason() {
 }
 
 #[test]
+fn an_attempt_whose_gpu_was_lost_is_tainted() {
+    // Some calls tell which GPU it is; the others are looks.
+    let told = of_card(&format!("{CARD}lost_after 60\n"));
+    assert_eq!(told, ["GPU lost: GPU 0 fell off the bus or was reset meanwhile"]);
+}
+
+#[test]
 fn a_tainted_attempt_is_in_no_ranking_of_what_was_measured() {
     let machine = machine(&format!("{CARD}throttle 64\n"), "");
     machine.run(&["run", "m.toml"], &[]).expect(0);

@@ -35,7 +35,7 @@ pub(super) fn by_briefs(
     let mut fields = condition.fields();
     fields.extend(asking.by.iter().cloned());
     let metrics = TIMES.into_iter().chain([args.metric.as_str()]).map(str::to_owned);
-    let metrics = metrics.chain(asking.at_least.iter().map(|(metric, _)| metric.clone()));
+    let metrics = metrics.chain(asking.bounds.iter().map(|bound| bound.metric.clone()));
     let columns = Columns::read(reader, &args.model, fields.into_iter().collect(), metrics.collect())?;
     let rows = briefs.ask(&columns.fields)?;
     if rows.iter().flat_map(|row| &row.values).any(|value| matches!(value, Known::Unsaid)) {

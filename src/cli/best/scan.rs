@@ -2,10 +2,11 @@
 
 use super::{Args, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
 use crate::analysis::{Asked, Configuration, Contender, Place, Summary, configurations, count_left_out, place};
+use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
 use crate::record::{Direction, RunId};
-use crate::report::{self, Baseline, Ranking};
+use crate::report::{Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::convert::Infallible;
 
@@ -21,15 +22,14 @@ pub(super) fn by_scan(args: &Args, direction: Direction, store: &Store) -> Resul
 /// The full names that a person means.
 pub(super) struct Asking {
     pub(super) by: Vec<String>,
-    pub(super) at_least: Vec<(String, f64)>,
+    pub(super) bounds: Vec<Bound>,
 }
 
 impl Asking {
     pub(super) fn of<T>(args: &Args, selected: &Selected<T>) -> Result<Self, Failure> {
         let by = args.group_by.iter().map(|name| selected.full_name(name, "--group-by")).collect::<Result<_, _>>()?;
-        let full = |(metric, least): &(String, f64)| Ok((selected.metric(metric, "--at-least")?, *least));
-        let at_least = args.at_least.iter().map(full).collect::<Result<_, Failure>>()?;
-        Ok(Self { by, at_least })
+        let bounds = args.bounds.read(|name, option| selected.metric(name, option))?;
+        Ok(Self { by, bounds })
     }
 }
 
@@ -51,10 +51,10 @@ impl<T: Asked> Question<'_, T> {
         let Self { args, direction, selected, names, .. } = self;
         let mut found = configurations(&selected.trials, &names.by);
         let mut unmet = Vec::new();
-        for (metric, least) in &names.at_least {
+        for bound in &names.bounds {
             let before = found.len();
-            found.retain(|one| one.mean(metric, &selected.admitted).is_some_and(|mean| mean >= *least));
-            unmet.push((format!("{metric} of at least {}", report::significant(*least)), before - found.len()));
+            found.retain(|one| one.mean(&bound.metric, &selected.admitted).is_some_and(|mean| bound.is_met(mean)));
+            unmet.push((bound.text(), before - found.len()));
         }
         // As the index counts: siblings of an attempt with a value that is not finite are among them.
         let counts = |trial: &&&T| trial.measured(&args.metric, &selected.admitted).is_ok();

@@ -113,6 +113,7 @@ fn ranking(model: &str, metric: &Metric, selected: &Selected) -> (Ranking, usize
         counted,
         left_out,
         unmet: Vec::new(),
+        searched: Vec::new(),
         tolerance: None,
         baseline: None,
     };

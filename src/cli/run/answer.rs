@@ -5,7 +5,7 @@ use crate::analysis::{self, Trial, configurations, count_left_out};
 use crate::cli::context::say;
 use crate::engine::{Canary, Drift, Planned, SweepReport, Until};
 use crate::manifest::{Manifest, Objective};
-use crate::record::{Attempt, Direction, LeftOut, Table, Value, Why, known_metric};
+use crate::record::{Attempt, Direction, LeftOut, RunId, Table, Value, Why, known_metric};
 use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,7 @@ pub(super) fn answer(
         table_of([
             ("executed", report.executed.len().into()),
             ("interrupted", report.interrupted.into()),
+            ("trouble", trouble_value(report)),
             ("runs", Value::List(runs.collect())),
             ("repetitions", repetitions_value(&held.repetitions)),
             ("best", Value::List(best.iter().filter_map(|best| best_value(best, planned)).collect())),
@@ -84,6 +85,17 @@ pub(super) fn answer(
         say("interrupted; the same command goes on where this one stopped");
     }
     Ok(())
+}
+
+/// Why runs were not executed, or not kept: each reason of a run once.
+fn trouble_value(report: &SweepReport) -> Value {
+    let troubled = report.troubled.iter().map(|(run, error)| (run, error.to_string()));
+    let untried = report.untried.iter().map(|(run, why)| (run, format!("not tried, since {why}")));
+    let reasons: BTreeSet<(&RunId, String)> = troubled.chain(untried).collect();
+    let item = |(run, why): (&RunId, String)| {
+        Value::Table(table_of([("run", run.to_string().into()), ("reason", why.into())]))
+    };
+    Value::List(reasons.into_iter().map(item).collect())
 }
 
 /// The metrics by which a run may be the best of its model, and which way they are better: the objective, else accuracy, else loss.
@@ -120,18 +132,26 @@ fn held(
             repetitions.push(Repetition {
                 run: run.id,
                 id: id.clone(),
-                metric: until.metric,
+                metric: until.metric.clone(),
                 summary: standing.summary,
                 share: until.share,
                 is_met: standing.is_met,
+                unit: standing.unit.or_else(|| unit_of(&until.metric)).unwrap_or_default(),
                 spent: standing.spent,
+                canaries: standing.canaries,
                 max: until.max,
                 left_out: standing.left_out,
+                beside: standing.beside,
             });
         }
     }
     let canary = planned.first().map(|first| Canary::look(reader, &first.bound)).transpose()?.flatten();
     Ok(Held { runs, repetitions, canary })
+}
+
+/// The unit of a metric that every run records.
+fn unit_of(metric: &str) -> Option<String> {
+    known_metric(metric).map(|known| known.unit.to_owned())
 }
 
 fn newest(trials: Vec<Trial>) -> Option<Trial> {
@@ -190,6 +210,7 @@ fn canary_value(canary: &Canary) -> Value {
 struct Best {
     model: String,
     metric: String,
+    unit: String,
     /// Which run, and its values together; else how many attempts are tainted, and why one is.
     found: Result<(usize, analysis::Summary), (u64, String)>,
 }
@@ -220,7 +241,9 @@ fn best_of_each(planned: &[Planned], runs: &[OfRun], deciding: &[(String, Direct
             // Another metric would hide that nothing is known of this one.
             let best = by(nth, *direction).map(Ok).or_else(|| tainted(nth).map(Err));
             if let Some(best) = best {
-                found.push(Best { model: model.to_owned(), metric: metric.clone(), found: best });
+                let recorded = |run: &OfRun| Some(run.newest.as_ref()?.attempt.metrics.get(metric)?.unit.clone());
+                let unit = own().find_map(|(_, run)| recorded(run)).or_else(|| unit_of(metric)).unwrap_or_default();
+                found.push(Best { model: model.to_owned(), metric: metric.clone(), unit, found: best });
                 break;
             }
         }
@@ -229,10 +252,10 @@ fn best_of_each(planned: &[Planned], runs: &[OfRun], deciding: &[(String, Direct
 }
 
 fn best_text(best: &Best, ids: &[String]) -> String {
-    let Best { model, metric, found } = best;
+    let Best { model, metric, unit, found } = best;
     match found {
         Ok((at, summary)) => {
-            let mean = report::within(report::significant(summary.mean), summary.mean, summary.half_width());
+            let mean = report::mean_text(summary.mean, summary.half_width(), unit);
             let of = if summary.n > 1 { format!(", the mean of {}", summary.n) } else { String::new() };
             format!("best {model}: {} with {metric} {mean}{of}\n", ids[*at])
         }

@@ -94,6 +94,7 @@ fn full_name(name: &str, base: &Bound) -> Result<String, Failure> {
 
 fn read(text: &str) -> Value {
     let number = || text.parse::<i64>().map(Value::Int).or_else(|_| text.parse::<f64>().map(Value::Float)).ok();
+    let number = || number().filter(|value| value.as_float().is_some_and(f64::is_finite));
     let truth = || text.parse::<bool>().map(Value::Bool).ok();
     number().or_else(truth).unwrap_or_else(|| text.into())
 }
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn values_are_read_as_what_they_look_like() {
-        let read: Vec<Value> = ["16", "0.1", "1e-3", "true", "bf16"].map(read).to_vec();
-        assert_eq!(read, [Value::Int(16), 0.1.into(), 1e-3.into(), true.into(), "bf16".into()]);
+        let read: Vec<Value> = ["16", "0.1", "1e-3", "true", "bf16", "nan"].map(read).to_vec();
+        assert_eq!(read, [Value::Int(16), 0.1.into(), 1e-3.into(), true.into(), "bf16".into(), "nan".into()]);
     }
 }

@@ -6,12 +6,13 @@ use crate::analysis::{
     halve, place, saving,
 };
 use crate::cli::best::TIMES;
+use crate::cli::bounds::Bound as Limit;
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::run::{facts, shim};
 use crate::cli::selection::trials_of;
 use crate::cli::watch::{Interruption, Watcher};
-use crate::engine::{Bound, Cause, EngineError, Sweep, plan};
+use crate::engine::{Bound, Cause, EngineError, HoldError, OBSERVE_ONLY, Sweep, plan};
 use crate::record::{Direction, GroupId, Run, RunId, Table, Why, known_metric};
 use crate::report::{self, Baseline, Gone, Learned, Ranking, Round, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +30,15 @@ pub(super) struct Search<'a> {
     pub(super) args: &'a Args,
     pub(super) context: &'a Context,
     pub(super) direction: Direction,
+    pub(super) bounds: Vec<Limit>,
     /// What the base's manifest wants to have best.
     pub(super) objective: Option<String>,
     pub(super) searched: Vec<String>,
+    /// The fields that are searched.
+    pub(super) axes: Vec<String>,
     pub(super) not_searched: Vec<String>,
+    /// Whether the attempt from whose run it begins only watched GPUs that were to be set.
+    pub(super) is_watched: bool,
 }
 
 /// What the ledger says of the configurations of a search.
@@ -76,10 +82,10 @@ impl Seen {
         self.of(run.parts.group_id()).and_then(|found| found.mean(metric, &BTreeSet::new()))
     }
 
-    /// The first limit that a configuration does not reach, and what it has.
-    fn below<'a>(&self, arm: &Arm, at_least: &'a [(String, f64)]) -> Option<(&'a str, f64, Option<f64>)> {
-        let of = |(metric, least): &'a (String, f64)| (metric.as_str(), *least, self.mean(&arm.bound.run, metric));
-        at_least.iter().map(of).find(|(_, least, mean)| mean.is_none_or(|mean| mean < *least))
+    /// The first bound that a configuration does not meet, and what it has.
+    fn unmet<'a>(&self, arm: &Arm, bounds: &'a [Limit]) -> Option<(&'a Limit, Option<f64>)> {
+        let of = |bound: &'a Limit| (bound, self.mean(&arm.bound.run, &bound.metric));
+        bounds.iter().map(of).find(|(bound, mean)| mean.is_none_or(|mean| !bound.is_met(mean)))
     }
 
     /// Whether it has failed, and never finished: it would fail again.
@@ -139,11 +145,11 @@ impl Search<'_> {
     fn leave_short(&self, seen: &Seen, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
         let mut kept = Vec::new();
         for (at, arm) in std::mem::take(arms).into_iter().enumerate() {
-            match seen.below(&arm, &self.args.at_least).filter(|_| at > 0) {
-                Some((metric, least, mean)) => {
+            match seen.unmet(&arm, &self.bounds).filter(|_| at > 0) {
+                Some((bound, mean)) => {
                     let why = match mean {
-                        Some(mean) => report::too_little(metric, mean, least),
-                        None => seen.why_unmeasured(&arm, metric, None),
+                        Some(mean) => bound.missed(mean),
+                        None => seen.why_unmeasured(&arm, &bound.metric, None),
                     };
                     gone.push(self.gone(&arm, round, why)?);
                 }
@@ -156,11 +162,15 @@ impl Search<'_> {
 
     /// A base that was executed and has no value that counts is not executed again by the first round: nothing could be held against it.
     fn check_base(&self, base: &Arm) -> Result<(), Failure> {
-        let planned = plan(self.context.store_as_it_is(), vec![(base.bound.clone(), Cause::Complete(1))])?;
-        if planned.iter().any(|planned| planned.missing > 0) {
+        let seen = self.seen(std::slice::from_ref(base))?;
+        // What only watched says nothing of one whose settings are made.
+        let is_one = |trial: &&Trial| {
+            let watched = base.bound.settings_to_make().is_some() && trial.attempt.settings.contains_key(OBSERVE_ONLY);
+            trial.run.id == base.bound.run.id && trial.attempt.outcome.name() == "finished" && !watched
+        };
+        if !seen.trials.iter().any(|trial| is_one(&trial)) {
             return Ok(());
         }
-        let seen = self.seen(std::slice::from_ref(base))?;
         self.standing_of_base(&seen, base, &mut None).map(drop)
     }
 
@@ -204,36 +214,38 @@ impl Search<'_> {
         if report.interrupted {
             return Ok(None);
         }
-        let mut refused: BTreeMap<RunId, EngineError> = BTreeMap::new();
-        let mut unprivileged = None;
+        let base = arms[0].bound.run.id;
+        if let Some((_, why)) = report.untried.iter().find(|(run, _)| *run == base) {
+            return Err(self.unset_base(base, why));
+        }
+        // Whoever has its attempts, or sets something else, is not concerned.
+        let untried = report.untried.into_iter().map(|(run, why)| (run, format!("not tried, since {why}")));
+        let mut refused: BTreeMap<RunId, String> = untried.collect();
         for (run, error) in report.troubled {
             match error {
-                EngineError::Hold(error) if run != arms[0].bound.run.id => {
-                    // Said once for all whose settings nobody may make.
-                    unprivileged = unprivileged.or_else(|| Some(error.to_string()));
-                    refused.insert(run, EngineError::Hold(error));
+                EngineError::Hold(error) if run != base => drop(refused.insert(run, error.to_string())),
+                EngineError::Hold(error @ HoldError::NoPrivilege { .. }) => {
+                    return Err(self.unset_base(base, &error.to_string()));
                 }
                 other => return Err(other.into()),
             }
         }
-        if let Some(why) = unprivileged {
-            let base_sets = arms[0].bound.settings_to_make();
-            let executed: BTreeSet<RunId> = report.executed.iter().map(|executed| executed.sealed.run.id).collect();
-            let mut kept = Vec::new();
-            for arm in std::mem::take(arms) {
-                let sets = arm.bound.settings_to_make().is_some_and(|asked| Some(asked) != base_sets);
-                let why = match refused.get(&arm.bound.run.id) {
-                    Some(error) => Some(error.to_string()),
-                    None => (sets && !executed.contains(&arm.bound.run.id)).then(|| why.clone()),
-                };
-                match why {
-                    Some(why) => gone.push(self.gone(&arm, round, why)?),
-                    None => kept.push(arm),
-                }
+        let mut kept = Vec::new();
+        for arm in std::mem::take(arms) {
+            match refused.remove(&arm.bound.run.id) {
+                Some(why) => gone.push(self.gone(&arm, round, why)?),
+                None => kept.push(arm),
             }
-            *arms = kept;
         }
+        *arms = kept;
         Ok(Some(report.executed.len()))
+    }
+
+    /// The base's own settings cannot be made.
+    fn unset_base(&self, base: RunId, why: &str) -> Failure {
+        let only_watched = if self.is_watched { "; without --set-hardware its GPUs are only watched" } else { "" };
+        let text = format!("nothing can be searched from run `{}`: {why}{only_watched}", base.0.prefix(8));
+        Failure::new(exit::USAGE, text)
     }
 
     fn seen(&self, arms: &[Arm]) -> Result<Seen, Failure> {
@@ -285,16 +297,17 @@ impl Search<'_> {
         let (metric, nothing) = (&self.args.metric, BTreeSet::new());
         let seen = self.seen(arms)?;
         let of = |arm: &Arm| seen.of(arm.bound.run.parts.group_id());
-        let short = seen.below(&arms[0], &self.args.at_least);
+        let short = seen.unmet(&arms[0], &self.bounds);
         let enough = arms.iter().skip(usize::from(short.is_some()));
         let contenders = enough.filter_map(|arm| of(arm)?.contender(metric, &nothing)).collect();
         let places = place(contenders, self.direction, usize::MAX, None);
         let base = &arms[0].bound.run;
-        if let Some((name, least, mean)) = short.filter(|_| places.is_empty()) {
+        if let Some((bound, mean)) = short.filter(|_| places.is_empty()) {
             let mean = mean.map_or_else(|| "none".to_owned(), report::significant);
             let text = format!(
-                "--at-least: no configuration that was tried has {name} of at least {}, nor has the base ({mean})",
-                report::significant(least)
+                "{}: no configuration that was tried has {}, nor has the base ({mean})",
+                bound.option(),
+                bound.text()
             );
             return Err(Failure::new(exit::NO, text));
         }
@@ -332,12 +345,10 @@ impl Search<'_> {
             ids,
             counted,
             left_out,
-            unmet: short
-                .map(|(name, least, _)| (format!("{name} of at least {}", report::significant(least)), 1))
-                .into_iter()
-                .collect(),
+            unmet: short.map(|(bound, _)| (bound.text(), 1)).into_iter().collect(),
             tolerance: None,
             baseline,
+            searched: std::mem::take(&mut self.axes),
         };
         Ok(Tuning {
             ranking,

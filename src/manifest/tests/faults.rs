@@ -256,6 +256,11 @@ fn faults_of_programs() {
 }
 
 #[test]
+fn settings_of_gpus_are_numbers_that_a_card_could_have() {
+    insta::assert_snapshot!(faults(&format!("{SMALL}[hardware]\npower_limit_w = 99999999999")), @"m:4:17: hardware.power_limit_w is 99999999999 (it must be at most 1000000)");
+}
+
+#[test]
 fn faults_of_settings() {
     insta::assert_snapshot!(faults(&format!("{SMALL}name = ''\ndescription = \"a\\u0007\"\n[limits]\ntimeout_s = 0\n[objective]\nmetric = 'f1'")), @r"
     m:3:8: name is empty (it must be one line of text, 1 to 200 characters)

@@ -94,6 +94,20 @@ fn what_cannot_be_undone_stays_and_is_said() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_used_is_nothing_restored() {
+    let machine = machine(CARD, QUICK, "");
+    let restore = place(&machine);
+    fs::write(restore.join("a.json"), left("before", "GPU-aa11")).unwrap();
+    fs::set_permissions(&restore, fs::Permissions::from_mode(0o777)).unwrap();
+    let said = machine.run(&["doctor", "--restore"], &[]);
+    assert!(said.code == Some(1) && said.err.contains("could not be undone"), "{said:?}");
+    machine.run(&["doctor"], &[]).expect(0);
+    fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
+    machine.run(&["doctor", "--restore"], &[]).expect(0);
+    assert!(pending(&machine).is_empty());
+}
+
+#[test]
 fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let machine = machine(CARD, QUICK, "");
     let restore = place(&machine);
@@ -109,7 +123,13 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let doctor = machine.run(&["doctor"], &[]).expect(0);
     assert!(doctor.contains("c.json` is damaged or of a newer ledger"), "{doctor}");
     assert!(doctor.contains("and remove that file, if no newer ledger is at work"), "a way out: {doctor}");
-    assert!(doctor.contains("1 file of attempts that are gone"), "the other machine's alone: {doctor}");
+    assert!(doctor.contains("1 file of GPUs of another machine"), "{doctor}");
+    assert!(!doctor.contains("attempts that are gone"), "nothing here can be done about it: {doctor}");
+    let blind = "/nonexistent/libnvidia-ml.so.1";
+    let doctor = machine.run(&["doctor"], &[("LEDGER_NVML", blind)]).expect(0);
+    assert!(doctor.contains("1 file of another machine or of before this one's start"), "{doctor}");
+    let said = machine.run(&["doctor", "--restore"], &[("LEDGER_NVML", blind)]);
+    assert!(said.err.contains("b.json` is of another machine, or of an earlier start"), "{said:?}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
     assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
