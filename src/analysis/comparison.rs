@@ -3,7 +3,8 @@
 //! Knows numbers and how far sensors may be off. Must not know what the numbers measure.
 
 use super::distribution::{reach, two_sided};
-use super::statistic::{self, CONFIDENCE, number, quadrature};
+use super::statistic::{CONFIDENCE, number, quadrature};
+use crate::record;
 
 /// Differences are called differences where chance alone makes them in fewer than one of twenty such questions.
 pub const SIGNIFICANCE: f64 = 0.05;
@@ -26,7 +27,7 @@ impl Summary {
         if values.is_empty() {
             return None;
         }
-        let mean = statistic::mean(values);
+        let mean = record::mean(values);
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         Some(Self { n: values.len(), mean, variance: (values.len() > 1).then(|| squares / (n - 1.0)) })
     }
@@ -54,7 +55,7 @@ pub fn olympic_mean(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.as_slice() {
-        [_, middle @ .., _] if !middle.is_empty() => Some(statistic::mean(middle)),
+        [_, middle @ .., _] if !middle.is_empty() => Some(record::mean(middle)),
         _ => None,
     }
 }

@@ -7,8 +7,8 @@
 use super::comparison::{SIGNIFICANCE, holm};
 use super::distribution::{above, reach_of_many};
 use super::regression::fit;
-use super::statistic::{self, number};
-use crate::record::Value;
+use super::statistic::number;
+use crate::record::{self, Value};
 use std::collections::BTreeMap;
 
 /// An axis of the experiment.
@@ -60,7 +60,7 @@ impl Factor {
     fn mean(&self, level: usize, y: &[f64], keep: &dyn Fn(usize) -> bool) -> Option<f64> {
         let of_level = self.of.iter().zip(y).enumerate().filter(|(at, (own, _))| **own == level && keep(*at));
         let values: Vec<f64> = of_level.map(|(_, (_, y))| *y).collect();
-        (!values.is_empty()).then(|| statistic::mean(&values))
+        (!values.is_empty()).then(|| record::mean(&values))
     }
 }
 
@@ -170,7 +170,7 @@ impl Model<'_> {
 /// Judges every axis and every pair of axes. None where nothing varies, or there is no observation beyond what the axes need alone.
 pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let n = y.len();
-    let mean = statistic::mean(y);
+    let mean = record::mean(y);
     let total: f64 = y.iter().map(|y| (y - mean).powi(2)).sum();
     if factors.is_empty() || total <= 0.0 || !total.is_finite() {
         return None;

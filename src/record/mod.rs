@@ -25,7 +25,7 @@ pub use entry::Entry;
 pub use event::{Event, EventKind, PhaseEdge};
 pub use field::{Kind, Names, Visit, each_fact, each_field, field};
 pub use log::{Change, LogEntry, Origin, Repeated, Row, Target, tag_fault};
-pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, known_metric};
+pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, known_metric, mean};
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};
 pub use sealed::{Inconsistency, Sealed};

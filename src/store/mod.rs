@@ -382,7 +382,8 @@ impl Store {
 /// - 1: values, ranking and groups.
 /// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
 /// - 3: `briefs` and `shapes` have what conditions ask; `measured` and `places`, whose keys are bytes, stand for `values` and `ranking`.
-const INDEXES: u32 = 3;
+/// - 4: a mean of equal values is that value.
+const INDEXES: u32 = 4;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;

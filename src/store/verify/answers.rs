@@ -5,10 +5,10 @@ use super::super::brief::Kept;
 use super::super::census::Census;
 use super::super::index::{member, ordered, pack, place};
 use super::super::query::Reader;
-use super::super::rank::{mean, ranked_metrics};
+use super::super::rank::ranked_metrics;
 use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNMEASURED, VALUES};
 use super::{Verification, compare};
-use crate::record::{Attempt, Digest, Run};
+use crate::record::{Attempt, Digest, Run, mean};
 use crate::wire::decode_shape;
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,8 +91,8 @@ impl Expected {
     fn ranking(&self) -> Ranking {
         let mut ranking = BTreeMap::new();
         for ((model, metric, group), values) in &self.groups {
-            // Summed as they were: the bits of the mean are the key.
-            let Some((mean, n)) = mean(values.iter().copied()) else { continue };
+            // In the order in which they were: the bits of the mean are the key.
+            let (mean, n) = (mean(values), u32::try_from(values.len()).unwrap_or(u32::MAX));
             if mean.is_finite() {
                 ranking.insert(place(model, metric, ordered(mean), *group), n);
             }
