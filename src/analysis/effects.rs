@@ -211,7 +211,7 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let tested: Vec<f64> = shares.iter().filter_map(|share| share.p).collect();
     let mut corrected = holm(&tested).into_iter();
     shares.iter_mut().filter(|share| share.p.is_some()).for_each(|share| share.corrected = corrected.next());
-    let scale = (spare > 0).then(|| (residual / number(spare)).sqrt());
+    let scale = scatters(residual, total).then(|| (residual / number(spare)).sqrt()).filter(|_| spare > 0);
     let mut main: Vec<MainEffect> =
         (0..count).map(|at| main_effect(factors, &model, at, shares[at], scale, spare)).collect();
     let between: Vec<(usize, usize)> = main.iter().map(|effect| effect.between).collect();
@@ -225,8 +225,13 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     Some(Effects { mean, n, residual_degrees: spare, unexplained: residual / total, main, interactions, without_pairs })
 }
 
+/// Whether residuals are more than the rounding of the sums of squares.
+fn scatters(residual: f64, total: f64) -> bool {
+    residual > 1e-18 * total
+}
+
 fn share(squares: f64, degrees: usize, total: f64, residual: f64, spare: usize) -> Share {
-    let is_testable = spare > 0 && degrees > 0 && residual > 1e-18 * total;
+    let is_testable = spare > 0 && degrees > 0 && scatters(residual, total);
     let f = is_testable.then(|| squares / number(degrees) / (residual / number(spare)));
     Share {
         squares,

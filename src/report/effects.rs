@@ -79,6 +79,9 @@ impl Effected {
                 };
                 let p = match is_tested {
                     Some(_) => format!("p {}", effect.share.corrected.map_or_else(|| "-".to_owned(), probability)),
+                    None if self.effects.residual_degrees > 0 => {
+                        "not tested: nothing scatters beside the axes, so that chance cannot be judged".to_owned()
+                    }
                     None => "not tested: nothing is left to tell chance by".to_owned(),
                 };
                 format!(

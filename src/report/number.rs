@@ -68,9 +68,13 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{scaled:.digits$} {prefix}{unit}")
 }
 
-/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value.
+/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value. An interval of no
+/// width is that of values which are all the same, and no certainty.
 pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
     let Some(half_width) = half_width else { return text };
+    if half_width == 0.0 {
+        return format!("{text} (no scatter)");
+    }
     let percent = 100.0 * half_width / value.abs();
     match percent {
         p if p < 9.95 => format!("{text} ± {percent:.1}%"),
@@ -142,6 +146,7 @@ mod tests {
         let of = |value: f64, half_width: f64| within(quantity(value, "J"), value, Some(half_width));
         let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
         assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
+        assert_eq!([of(0.0, 0.0), of(9.0, 0.0)], ["0 J (no scatter)", "9.00 J (no scatter)"]);
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub(super) fn likeness(likeness: Likeness) -> &'static str {
     match likeness {
         Likeness::Differs(_) => "yes",
         Likeness::Alike(_) => "no",
-        Likeness::Untested => "untested",
+        Likeness::Untested | Likeness::Still => "untested",
     }
 }
 
@@ -157,11 +157,12 @@ fn sureness(ranking: &Ranking) -> String {
     let alike = which(&|likeness| matches!(likeness, Likeness::Alike(_)));
     let apart = which(&|likeness| matches!(likeness, Likeness::Differs(_)));
     let untested = which(&|likeness| likeness == Likeness::Untested);
+    let still = which(&|likeness| likeness == Likeness::Still);
     let mut text = String::new();
     let tests = "Welch's t-test, Holm's correction, 95%";
     if !alike.is_empty() {
         text.push_str(&format!("not told apart from #1: {} ({tests})\n", alike.join(" ")));
-    } else if !apart.is_empty() && untested.is_empty() {
+    } else if !apart.is_empty() && untested.is_empty() && still.is_empty() {
         text.push_str(&format!("#1 differs from all others that are shown ({tests})\n"));
     } else if !apart.is_empty() {
         text.push_str(&format!("#1 differs from {} ({tests})\n", apart.join(" ")));
@@ -170,6 +171,12 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str("how sure the order is cannot be said: #1 or all others have one attempt alone (`ledger run --repeat N` adds some)\n");
     } else if !untested.is_empty() {
         text.push_str(&format!("untested, for want of a second attempt: {}\n", untested.join(" ")));
+    }
+    if !still.is_empty() {
+        let which = still.join(" ");
+        text.push_str(&format!(
+            "untested, since neither #1 nor the other scatters and chance cannot be judged: {which}\n"
+        ));
     }
     if let Some(tolerance) = ranking.tolerance {
         let is_within = |place: &Place| place.against.is_some_and(|against| against.is_within);
