@@ -16,6 +16,7 @@ mod sealed;
 mod series;
 mod source;
 mod standing;
+mod unit;
 mod value;
 
 pub use attempt::{Attempt, AttemptId, Exit, Nonce, Outcome, Tail};
@@ -32,4 +33,5 @@ pub use sealed::{Inconsistency, Sealed};
 pub use series::{Axis, Phase, Series, SeriesSummary};
 pub use source::SourceText;
 pub use standing::{LeftOut, Why};
+pub use unit::{Unit, known_units};
 pub use value::{Table, Value};

@@ -1,8 +1,8 @@
-//! Units as other tables give them, and the numbers between them.
+//! Units as people and programs state them, and the numbers between them.
 
 /// A unit: what it measures, and how many of the base unit one of it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Unit {
+pub struct Unit {
     measures: Measure,
     factor: f64,
     /// What is added after the multiplication; other than 0 only for temperatures.
@@ -69,19 +69,19 @@ const UNITS: &[(&[&str], Measure, f64)] = &[
 
 impl Unit {
     /// The unit of a name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         let (_, measures, factor) = UNITS.iter().find(|(names, ..)| names.contains(&name))?;
         let shift = if name == "K" { -273.15 } else { 0.0 };
         Some(Self { measures: *measures, factor: *factor, shift })
     }
 
     /// Whether both measure the same.
-    pub(super) fn fits(self, other: Self) -> bool {
+    pub fn fits(self, other: Self) -> bool {
         self.measures == other.measures
     }
 
     /// A number of this unit as one of another that measures the same.
-    pub(super) fn convert(self, value: f64, to: Self) -> f64 {
+    pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {
             return value;
         }
@@ -92,7 +92,7 @@ impl Unit {
 }
 
 /// The names of all units, for messages.
-pub(super) fn known() -> String {
+pub fn known_units() -> String {
     UNITS
         .iter()
         .filter_map(|(names, ..)| names.first())
@@ -130,12 +130,12 @@ mod tests {
         }
         assert!(!Unit::named("W").unwrap().fits(Unit::named("J").unwrap()));
         assert_eq!(Unit::named("furlong"), None);
-        assert!(known().contains("kWh"));
+        assert!(known_units().contains("kWh"));
     }
 
     #[test]
     fn every_unit_of_our_metrics_is_known() {
-        for metric in crate::record::KNOWN_METRICS {
+        for metric in super::super::KNOWN_METRICS {
             assert!(Unit::named(metric.unit).is_some(), "{} in {}", metric.name, metric.unit);
         }
     }
