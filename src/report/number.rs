@@ -85,7 +85,16 @@ pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
 
 /// A share as a signed change in percent, two digits behind the point: `+4.00%`.
 pub fn percent(share: f64) -> String {
-    format!("{:+.2}%", share * 100.0)
+    percent_to(share, 2)
+}
+
+/// The same with so many digits behind the point; beyond a million percent in scientific notation.
+pub fn percent_to(share: f64, digits: usize) -> String {
+    let percent = share * 100.0;
+    if percent.is_infinite() {
+        return if percent > 0.0 { "+∞%" } else { "-∞%" }.to_owned();
+    }
+    if percent.abs() < 1e6 { format!("{percent:+.digits$}%") } else { format!("{percent:+.2e}%") }
 }
 
 /// A number of bytes in binary units.
@@ -147,6 +156,13 @@ mod tests {
         let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
         assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
         assert_eq!([of(0.0, 0.0), of(9.0, 0.0)], ["0 J (no scatter)", "9.00 J (no scatter)"]);
+    }
+
+    #[test]
+    fn changes_of_any_size_are_short() {
+        let shown = [0.04, -0.5, 9999.0, 1e300, f64::INFINITY, f64::MAX].map(percent);
+        assert_eq!(shown, ["+4.00%", "-50.00%", "+999900.00%", "+1.00e302%", "+∞%", "+∞%"]);
+        assert_eq!(percent_to(-2e4, 1), "-2.00e6%");
     }
 
     #[test]
