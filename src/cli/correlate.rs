@@ -77,7 +77,9 @@ impl Points {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let selected = args.selection.select(context, args.model.as_deref())?;
+    let mut selected = args.selection.select(context, args.model.as_deref())?;
+    // Points of several models are in one picture.
+    analysis::unify(&mut selected.trials);
     let counting: Vec<&Trial> =
         selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
     if counting.is_empty() {

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
-use crate::analysis::{Names, Trial, names};
+use crate::analysis::{Names, Trial, names, unify_by_model};
 use crate::manifest::nearest;
 use crate::record::{Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
@@ -82,7 +82,8 @@ impl Selection {
     }
 
     /// Keeps those of the attempts that match.
-    pub(super) fn select_of(&self, trials: Vec<Trial>) -> Result<Selected, Failure> {
+    pub(super) fn select_of(&self, mut trials: Vec<Trial>) -> Result<Selected, Failure> {
+        unify_by_model(&mut trials);
         let names = names(&trials);
         let (trials, others) = self.filter(trials, &names)?;
         let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());
@@ -157,9 +158,9 @@ impl<T> Selected<T> {
 impl Selected {
     /// The unit of a metric, as the attempts have it.
     pub(super) fn unit(&self, metric: &str) -> String {
-        let recorded = self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
-        let known = || known_metric(metric).map(|known| known.unit.to_owned());
-        recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default()
+        let recorded = || self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let known = known_metric(metric).map(|known| known.unit.to_owned());
+        known.or_else(|| recorded().map(|metric| metric.unit.clone())).unwrap_or_default()
     }
 }
 

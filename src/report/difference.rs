@@ -137,7 +137,13 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             number(metric.b),
             number(metric.absolute()),
             relative,
-            metric.unit.clone(),
+            match &metric.unit_b {
+                Some(other) => {
+                    let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };
+                    format!("{} / {}", named(&metric.unit), named(other))
+                }
+                None => metric.unit.clone(),
+            },
         ];
         if !significance.is_empty() {
             let tested = significance.get(&metric.name);
@@ -248,6 +254,7 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
     };
     let metrics = difference.metrics.iter().map(|metric| {
         let mut table = table_of([("name", metric.name.as_str().into()), ("unit", metric.unit.as_str().into())]);
+        table.extend(metric.unit_b.as_ref().map(|unit| ("unit_b".to_owned(), unit.as_str().into())));
         if let Some(tested) = significance.get(&metric.name) {
             table.insert("significance".to_owned(), significance_value(tested));
         }

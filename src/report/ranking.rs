@@ -216,7 +216,7 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
         of_kind.retain(|(reason, _)| !reason.is_empty());
         of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
         let said = match why {
-            Why::Missing => format!("{total} whose {metric} could not be measured"),
+            Why::Missing => format!("{total} whose {metric} has no value to compare"),
             Why::NotFinite => format!("{total} whose {metric} is no finite number, and their configurations"),
             Why::Absent => format!("{total} without {metric}"),
             kind => format!("{total} {}", kind.name()),

@@ -6,9 +6,9 @@
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_VALUES, RANKING, RUNS, SHAPES, TOTALS,
-    UNMEASURED, VALUES,
+    UNITS, UNMEASURED, VALUES,
 };
-use super::{StoreError, brief, census};
+use super::{StoreError, brief, census, units};
 use crate::record::{self, Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Metric, Run, RunId, Target, Why};
 use crate::wire::{WireError, decode_attempt, decode_run};
 use redb::{Key, ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
@@ -32,6 +32,7 @@ pub struct Ranked {
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let hidden = is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)?;
     brief::insert(txn, run, id, attempt)?;
+    units::insert(txn, run.model(), attempt)?;
     census::change(txn, run.model(), id, attempt, hidden, true)?;
     if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
 }
@@ -48,6 +49,7 @@ pub(super) fn clear(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(TOTALS)?;
     txn.delete_table(BRIEFS)?;
     txn.delete_table(SHAPES)?;
+    txn.delete_table(UNITS)?;
     Ok(())
 }
 
