@@ -79,6 +79,13 @@ pub(super) fn bind_again(
     elsewhere: &Elsewhere,
     asks_git: bool,
 ) -> Result<Bound, Failure> {
+    is_repeatable(sealed, shown)?;
+    let machine = if asks_git { Machine::default() } else { Machine::without_git(&sealed.run) };
+    Ok(rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine)?)
+}
+
+/// Refuses what cannot be executed again, whoever is trusted.
+fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
         let text = format!("`{shown}` has no finished attempt to compare with (the newest is {outcome}: {reason})");
@@ -88,8 +95,7 @@ pub(super) fn bind_again(
         let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
         return Err(Failure::new(exit::NO, text));
     }
-    let machine = if asks_git { Machine::default() } else { Machine::without_git(&sealed.run) };
-    Ok(rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine)?)
+    Ok(())
 }
 
 /// What a record of another ledger would have done here, besides computing by the built-in trainer.
@@ -142,6 +148,7 @@ pub(super) fn rerun(
     (consent, elsewhere): (Consent, &Elsewhere),
     context: &Context,
 ) -> Result<u8, Failure> {
+    is_repeatable(&original.sealed, &original.id.0.prefix(8))?;
     let distrusted = || asks_trust(&original.sealed.run, &original.sealed.attempt.settings);
     if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {
         let text = format!("its {what}");
