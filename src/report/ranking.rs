@@ -192,13 +192,21 @@ fn saving(ranking: &Ranking) -> String {
     let Some(baseline) = &ranking.baseline else { return String::new() };
     let Some(saving) = &baseline.saving else {
         let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
-        return format!("#1 is {} as well{by}\n", baseline.what);
+        return format!("#1 is {} as well{by}\n", named(baseline));
     };
     let time = match (saving.time, &baseline.time) {
         (Some(time), Some(name)) if *name != ranking.metric => format!(" at {} {name}", percent(time)),
         _ => String::new(),
     };
-    format!("against {}, {}: {} {}{time}\n", baseline.what, baseline.id, percent(saving.metric), ranking.metric)
+    let named = named(baseline);
+    let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
+    format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
+}
+
+/// The name by which it was given; of an id, be it a whole one, as much as tells it from others.
+fn named(baseline: &Baseline) -> &str {
+    let is_id = baseline.run.id.to_string().starts_with(&baseline.what);
+    if is_id || baseline.what.len() >= 64 { &baseline.id } else { &baseline.what }
 }
 
 /// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
