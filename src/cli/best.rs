@@ -147,7 +147,7 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
             format!("no configuration has {} ({unmet} have less or no value)", limits.join(" and ")),
         );
     }
-    if let Some(failure) = all_tainted(&args.metric, &ranking.left_out) {
+    if let Some(failure) = all_tainted(context, &args.model, &args.metric, &ranking.left_out) {
         return failure;
     }
     if !args.selection.is_everything() && ranking.counted == 0 {

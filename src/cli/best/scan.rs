@@ -26,7 +26,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn of<T>(args: &Args, selected: &Selected<T>) -> Result<Self, Failure> {
-        let by = args.group_by.iter().map(|name| selected.full_name(name, "--group-by")).collect::<Result<_, _>>()?;
+        let by = selected.full_names(&args.group_by, "--group-by")?;
         let full = |(metric, least): &(String, f64)| Ok((selected.metric(metric, "--at-least")?, *least));
         let at_least = args.at_least.iter().map(full).collect::<Result<_, Failure>>()?;
         Ok(Self { by, at_least })
