@@ -68,19 +68,20 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{scaled:.digits$} {prefix}{unit}")
 }
 
-/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value. An interval of no
-/// width is that of values which are all the same, and no certainty.
+/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value.
 pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
     let Some(half_width) = half_width else { return text };
-    if half_width == 0.0 {
-        return format!("{text} (no scatter)");
-    }
     let percent = 100.0 * half_width / value.abs();
     match percent {
         p if p < 9.95 => format!("{text} ± {percent:.1}%"),
         p if p.is_finite() => format!("{text} ± {percent:.0}%"),
         _ => format!("{text} ± {}", significant(half_width)),
     }
+}
+
+/// The same of a mean over repetitions: an interval of no width is that of values which are all the same, and no certainty.
+pub fn mean_within(text: String, mean: f64, half_width: Option<f64>) -> String {
+    if half_width == Some(0.0) { format!("{text} (no scatter)") } else { within(text, mean, half_width) }
 }
 
 /// A share as a signed change in percent, two digits behind the point: `+4.00%`.
@@ -155,7 +156,8 @@ mod tests {
         let of = |value: f64, half_width: f64| within(quantity(value, "J"), value, Some(half_width));
         let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
         assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
-        assert_eq!([of(0.0, 0.0), of(9.0, 0.0)], ["0 J (no scatter)", "9.00 J (no scatter)"]);
+        let mean = |half_width| mean_within("7".to_owned(), 7.0, half_width);
+        assert_eq!([None, Some(0.0), Some(0.7)].map(mean), ["7", "7 (no scatter)", "7 ± 10%"]);
     }
 
     #[test]

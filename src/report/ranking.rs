@@ -1,7 +1,7 @@
 //! The answer to `best`.
 
 use super::document::table_of;
-use super::number::{count, duration, percent, significant, within};
+use super::number::{count, duration, mean_within, percent, significant};
 use super::table::columns;
 use crate::analysis::{self, Likeness, Place, Saving};
 use crate::record::{Direction, LeftOut, Run, Table, Value, Why};
@@ -88,7 +88,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let (Some(first), Some(first_id)) = (places.first(), ids.first()) else { return String::new() };
     let fields = shown_fields(places);
     let names = short_names(&fields);
-    let value = |place: &Place| within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
+    let value = |place: &Place| mean_within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_olympic = places.iter().any(|place| place.olympic_mean.is_some());
     let metric_head = format!(">{metric}");
@@ -114,9 +114,16 @@ pub fn best_text(ranking: &Ranking) -> String {
     });
     let mut text = columns(&heads, rows);
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
+    // A remark in brackets stands behind the unit.
+    let shown = match first.half_width {
+        Some(0.0) => {
+            let number = format!("{}{shown_unit}", in_unit(first.summary.mean, unit));
+            mean_within(number, first.summary.mean, first.half_width)
+        }
+        _ => format!("{}{shown_unit}", value(first)),
+    };
     text.push_str(&format!(
-        "best: {first_id} with {metric} {}{shown_unit} ({}, mean over finished attempts; {} compared)\n",
-        value(first),
+        "best: {first_id} with {metric} {shown} ({}, mean over finished attempts; {} compared)\n",
         ranking.direction.name(),
         count(usize::try_from(ranking.counted).unwrap_or(usize::MAX), "attempt"),
     ));

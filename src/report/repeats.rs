@@ -1,7 +1,7 @@
 //! How far the repetitions of runs came that ask for an interval.
 
 use super::document::table_of;
-use super::number::{significant, within};
+use super::number::{mean_within, significant};
 use super::table::columns;
 use crate::analysis::Summary;
 use crate::record::{LeftOut, RunId, Value};
@@ -57,7 +57,7 @@ pub fn repetitions_text(all: &[Repetition]) -> String {
     let rows = all.iter().map(|one| {
         let mean = one.summary.map_or_else(
             || "-".to_owned(),
-            |summary| within(significant(summary.mean), summary.mean, summary.half_width()),
+            |summary| mean_within(significant(summary.mean), summary.mean, summary.half_width()),
         );
         let n = one.summary.map_or(0, |summary| summary.n);
         vec![one.id.clone(), one.metric.clone(), n.to_string(), mean, one.ended()]

@@ -232,7 +232,7 @@ fn best_text(best: &Best, ids: &[String]) -> String {
     let Best { model, metric, found } = best;
     match found {
         Ok((at, summary)) => {
-            let mean = report::within(report::significant(summary.mean), summary.mean, summary.half_width());
+            let mean = report::mean_within(report::significant(summary.mean), summary.mean, summary.half_width());
             let of = if summary.n > 1 { format!(", the mean of {}", summary.n) } else { String::new() };
             format!("best {model}: {} with {metric} {mean}{of}\n", ids[*at])
         }
