@@ -61,6 +61,8 @@ pub enum Likeness {
     Alike(Test),
     /// Nothing is known of its scatter, or of the first one's: there is one attempt.
     Untested,
+    /// Neither scatters, though there are several attempts of each, so that chance cannot be judged.
+    Still,
 }
 
 /// A configuration beside the first one.
@@ -113,6 +115,7 @@ pub fn place(contenders: Vec<Contender>, direction: Direction, limit: usize, tol
         let likeness = match (test, corrected) {
             (Some(test), Some(p)) if p < SIGNIFICANCE => Likeness::Differs(test),
             (Some(test), _) => Likeness::Alike(test),
+            (None, _) if first.summary.n > 1 && other.summary.n > 1 => Likeness::Still,
             (None, _) => Likeness::Untested,
         };
         let difference = other.summary.mean - first.summary.mean;
@@ -138,13 +141,16 @@ fn alone(contender: Contender) -> Option<Place> {
 }
 
 /// Tests the means of two configurations as [`place`] does, and says how many attempts each is over. None where either has fewer than two, or one
-/// that is not finite.
-pub(super) fn test_of(first: &Contender, other: &Contender) -> Option<((usize, usize), Test)> {
+/// that is not finite; no test where neither scatters.
+pub(super) fn test_of(first: &Contender, other: &Contender) -> Option<((usize, usize), Option<Test>)> {
+    if first.measured.len().min(other.measured.len()) < 2 {
+        return None;
+    }
     if first.measured.iter().chain(&other.measured).any(|one| !one.value.is_finite()) {
         return None;
     }
     let (first, other) = (alone(first.clone())?, alone(other.clone())?);
-    Some(((first.summary.n, other.summary.n), test(&first, &other)?))
+    Some(((first.summary.n, other.summary.n), test(&first, &other)))
 }
 
 /// What the same sensors are off by, they are off by on both sides, and it cancels; other sensors may be off to other sides.
@@ -234,6 +240,19 @@ mod tests {
         let half_width = places[0].half_width.unwrap();
         assert!((half_width - (25.0f64 + 0.496_827_5f64.powi(2)).sqrt()).abs() < 1e-6, "{half_width}");
         assert!((places[0].sensor_half_width.unwrap() - 5.0).abs() < 1e-2);
+    }
+
+    #[test]
+    fn what_does_not_scatter_is_not_tested_and_takes_no_part_in_the_correction() {
+        // `energy_to_target` where all seeds took the same number of epochs, beside one that scatters.
+        let first = contender(1, &[100.0, 100.0, 100.0], None, "s");
+        let still = contender(2, &[103.7, 103.7], None, "s");
+        let scatters = contender(3, &[104.0, 106.0], None, "s");
+        let places = place(vec![first, still, scatters], Direction::Minimize, 9, None);
+        let against = |wanted: i64| places.iter().find(|place| x(place) == wanted).unwrap().against.unwrap();
+        assert_eq!((against(2).likeness, against(2).corrected), (Likeness::Still, None));
+        // SciPy 1.17.1, ttest_ind([104, 106], [100, 100, 100], equal_var=False).pvalue is 0.1256659163780024; it alone was tested.
+        assert!((against(3).corrected.unwrap() - 0.1256659163780024).abs() < 1e-9, "{:?}", against(3));
     }
 
     #[test]

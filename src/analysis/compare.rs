@@ -3,7 +3,8 @@
 //! Knows attempts and their runs. Two attempts in all depth are the matter of `difference`.
 
 use super::trials::Trial;
-use crate::record::{Direction, Names, Part, Value, known_metric};
+use super::units::standard;
+use crate::record::{Direction, Metric, Names, Part, Value, known_metric};
 use std::collections::BTreeSet;
 
 /// One field or metric of all attempts.
@@ -75,11 +76,27 @@ pub(super) fn texts(all: Vec<&str>) -> Vec<String> {
 
 /// A metric of all attempts. What does not count in any answer is the best of none.
 fn metric(trials: &[Trial], name: &str) -> Line {
-    let of = |trial: &Trial| trial.attempt.metrics.get(name).cloned();
-    let unit = trials.iter().find_map(of).map(|metric| metric.unit).unwrap_or_default();
-    let values: Vec<Option<f64>> = trials.iter().map(|trial| of(trial).and_then(|metric| metric.value)).collect();
+    let stated: Vec<Option<Metric>> =
+        trials.iter().map(|trial| trial.attempt.metrics.get(name).map(|metric| standard(name, metric))).collect();
+    let valued = |metric: &&Metric| metric.value.is_some();
+    let first = stated.iter().flatten().find(valued).or_else(|| stated.iter().flatten().next());
+    let unit = first.map(|metric| metric.unit.clone()).unwrap_or_default();
+    let converted: Option<Vec<Option<f64>>> = stated
+        .iter()
+        .map(|metric| match metric {
+            Some(metric) if metric.value.is_some() => metric.in_unit(&unit).map(|metric| metric.value),
+            _ => Some(None),
+        })
+        .collect();
+    let Some(values) = converted else {
+        // Each says its own unit, and none is the best.
+        let said = |metric: Metric| Some(Value::Str(format!("{} {}", metric.value?, metric.unit)));
+        let values = stated.into_iter().map(|metric| metric.and_then(said)).collect();
+        return Line { name: name.to_owned(), unit: String::new(), values, best: Vec::new() };
+    };
     let nothing = BTreeSet::new();
-    let counting: Vec<Option<f64>> = trials.iter().map(|trial| trial.measured(name, &nothing).ok()).collect();
+    let counts = |(trial, value): (&Trial, &Option<f64>)| trial.measured(name, &nothing).ok().and(*value);
+    let counting: Vec<Option<f64>> = trials.iter().zip(&values).map(counts).collect();
     let all = counting.iter().flatten().copied();
     let best = match known_metric(name).map(|known| known.direction) {
         Some(Direction::Minimize) => all.reduce(f64::min),
@@ -119,6 +136,21 @@ mod tests {
         let beside = side_by_side(&[of(1, 0.5, 1.0), tainted, of(2, 0.7, 2.0)]);
         assert_eq!(line(&beside.metrics, "accuracy").best, [2], "what does not count is not the best");
         assert_eq!(beside.taints, [vec![], vec!["the fan failed".to_owned()], vec![]]);
+        let stated = |value, unit: &str| {
+            let mut one = of(1, 0.5, 1.0);
+            one.attempt.metrics.insert("energy".to_owned(), Metric::new(value, unit));
+            one.attempt.metrics.insert("lat".to_owned(), Metric::new(value, unit));
+            one
+        };
+        let beside = side_by_side(&[stated(5.0, "kJ"), stated(6.0, "J")]).metrics;
+        let (energy, lat) = (line(&beside, "energy"), line(&beside, "lat"));
+        assert_eq!(
+            (energy.values, energy.unit.as_str(), energy.best),
+            (vec![Some(5000.0.into()), Some(6.0.into())], "J", vec![1])
+        );
+        assert_eq!((lat.values, lat.unit.as_str()), (vec![Some(5.0.into()), Some(0.006.into())], "kJ"));
+        let apart = line(&side_by_side(&[stated(5.0, "kJ"), stated(6.0, "s")]).metrics, "lat");
+        assert_eq!((apart.values, apart.unit.as_str()), (vec![Some("5 kJ".into()), Some("6 s".into())], ""));
         let same = side_by_side(&[of(1, 0.5, 1.0), of(1, 0.5, 1.0)]);
         assert!(
             [same.identity, same.metrics, same.recorded]

@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Significance {
     /// How many repetitions each has.
     pub n: (usize, usize),
-    /// The test of the means.
-    pub test: Test,
+    /// The test of the means; none where neither scatters, so that chance cannot be judged.
+    pub test: Option<Test>,
     /// The probability, corrected for the number of metrics that were tested.
-    pub corrected: f64,
+    pub corrected: Option<f64>,
 }
 
 impl Significance {
-    /// Whether chance alone makes so large a difference in fewer than one of twenty such comparisons.
-    pub fn is_significant(&self) -> bool {
-        self.corrected < SIGNIFICANCE
+    /// Whether chance alone makes so large a difference in fewer than one of twenty such comparisons; none where it was not tested.
+    pub fn is_significant(&self) -> Option<bool> {
+        self.corrected.map(|p| p < SIGNIFICANCE)
     }
 }
 
@@ -36,10 +36,15 @@ pub fn significance(repetitions: &BTreeMap<String, (Contender, Contender)>) -> B
         let (n, test) = test_of(a, b)?;
         Some((name, n, test))
     });
-    let tests: Vec<(&String, (usize, usize), Test)> = tested.collect();
-    let corrected = holm(&tests.iter().map(|(.., test)| test.p).collect::<Vec<_>>());
-    let tested = tests.into_iter().zip(corrected);
-    tested.map(|((name, n, test), corrected)| (name.clone(), Significance { n, test, corrected })).collect()
+    let tests: Vec<(&String, (usize, usize), Option<Test>)> = tested.collect();
+    let probabilities: Vec<f64> = tests.iter().filter_map(|(.., test)| Some((*test)?.p)).collect();
+    let mut corrected = holm(&probabilities).into_iter();
+    let mut found = BTreeMap::new();
+    for (name, n, test) in tests {
+        let corrected = test.and_then(|_| corrected.next());
+        found.insert(name.clone(), Significance { n, test, corrected });
+    }
+    found
 }
 
 /// What all phases of one name took, of one rank and on one GPU, in two attempts.
@@ -164,7 +169,7 @@ mod tests {
         let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
         let p = |a: &[&str], b: &[&str]| {
             let all = BTreeMap::from([("energy".to_owned(), (contender(&x, a), contender(&y, b)))]);
-            significance(&all)["energy"].test.p
+            significance(&all)["energy"].test.unwrap().p
         };
         let unaware = p(&[""], &[""]);
         assert_eq!(p(&["A"], &["A"]), unaware);
@@ -181,16 +186,20 @@ mod tests {
             ("loss".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![12.3, 12.5])),
             ("time".to_owned(), (vec![1.0, 2.0], vec![3.0])),
             ("diverged".to_owned(), (vec![1.0, f64::NAN], vec![3.0, 4.0])),
+            // Processor time counts ticks of 10 ms.
+            ("cpu_time".to_owned(), (vec![0.13, 0.13], vec![0.14, 0.14])),
         ]);
         let repetitions: BTreeMap<String, (Contender, Contender)> = repetitions
             .into_iter()
             .map(|(name, (a, b)): (String, (Vec<f64>, Vec<f64>))| (name, (contender(&a, &[""]), contender(&b, &[""]))))
             .collect();
         let found = significance(&repetitions);
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["energy", "loss"]);
-        assert!((found["energy"].corrected - 0.065055393700799).abs() < 1e-9 && !found["energy"].is_significant());
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["cpu_time", "energy", "loss"]);
+        assert_eq!((found["cpu_time"].test, found["cpu_time"].is_significant()), (None, None));
+        assert!((found["energy"].corrected.unwrap() - 0.065055393700799).abs() < 1e-9);
+        assert_eq!(found["energy"].is_significant(), Some(false));
         assert_eq!(found["energy"].n, (5, 3));
         let alone = BTreeMap::from([("energy".to_owned(), repetitions["energy"].clone())]);
-        assert!(significance(&alone)["energy"].is_significant());
+        assert_eq!(significance(&alone)["energy"].is_significant(), Some(true));
     }
 }

@@ -3,7 +3,8 @@
 //! Knows pairs of numbers. Must not know what they measure.
 
 use super::distribution::{reach, two_sided};
-use super::statistic::{self, number};
+use super::statistic::number;
+use crate::record;
 
 /// How two quantities go together over several points.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +74,7 @@ struct Sums {
 
 impl Sums {
     fn of(xs: &[f64], ys: &[f64]) -> Self {
-        let (x, y) = (statistic::mean(xs), statistic::mean(ys));
+        let (x, y) = (record::mean(xs), record::mean(ys));
         let product = |a: &[f64], b: &[f64], (p, q): (f64, f64)| a.iter().zip(b).map(|(a, b)| (a - p) * (b - q)).sum();
         Self { x, y, xx: product(xs, xs, (x, x)), yy: product(ys, ys, (y, y)), xy: product(xs, ys, (x, y)) }
     }

@@ -2,6 +2,7 @@
 
 use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
+use super::units::standard;
 use crate::record::{Attempt, Axis, Metric, Part, Run, Sealed, Series, Table, Value};
 use std::collections::BTreeSet;
 
@@ -54,8 +55,10 @@ pub(super) fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
 pub struct MetricDifference {
     /// Its name.
     pub name: String,
-    /// Its unit.
+    /// Its unit: that of the first one, if it has the metric.
     pub unit: String,
+    /// The second one's unit where that does not measure the same.
+    pub unit_b: Option<String>,
     /// The first one's value.
     pub a: Option<f64>,
     /// The second one's value.
@@ -63,8 +66,11 @@ pub struct MetricDifference {
 }
 
 impl MetricDifference {
-    /// The second value less the first.
+    /// The second value less the first; none where their units do not measure the same.
     pub fn absolute(&self) -> Option<f64> {
+        if self.unit_b.is_some() {
+            return None;
+        }
         Some(self.b? - self.a?)
     }
 
@@ -150,12 +156,17 @@ impl Difference {
 pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
     let names =
         |x: &Attempt, y: &Attempt| -> BTreeSet<String> { x.metrics.keys().chain(y.metrics.keys()).cloned().collect() };
-    let bits = |metric: Option<&Metric>| metric.and_then(|metric| metric.value).map(f64::to_bits);
+    let bits = |metric: Option<f64>| metric.map(f64::to_bits);
     let metrics = names(&a.attempt, &b.attempt).into_iter().filter_map(|name| {
-        let (x, y) = (a.attempt.metrics.get(&name), b.attempt.metrics.get(&name));
-        let unit = x.or(y).map(|metric| metric.unit.clone()).unwrap_or_default();
-        let value = |metric: Option<&Metric>| metric.and_then(|metric| metric.value);
-        (bits(x) != bits(y)).then(|| MetricDifference { name, unit, a: value(x), b: value(y) })
+        let of = |attempt: &Attempt| Some(standard(&name, attempt.metrics.get(&name)?));
+        let (x, mut y) = (of(&a.attempt), of(&b.attempt));
+        let unit = x.as_ref().or(y.as_ref()).map(|metric| metric.unit.clone()).unwrap_or_default();
+        y = y.map(|metric| metric.in_unit(&unit).unwrap_or(metric));
+        let unit_b = y.as_ref().map(|metric| metric.unit.clone()).filter(|other| *other != unit);
+        let value = |metric: &Option<Metric>| metric.as_ref().and_then(|metric| metric.value);
+        let (x, y) = (value(&x), value(&y));
+        let unit_b = unit_b.filter(|_| x.is_some() && y.is_some());
+        (bits(x) != bits(y) || unit_b.is_some()).then_some(MetricDifference { name, unit, unit_b, a: x, b: y })
     });
     Difference {
         parts: why(&a.run, &b.run),

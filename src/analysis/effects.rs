@@ -7,8 +7,8 @@
 use super::comparison::{SIGNIFICANCE, holm};
 use super::distribution::{above, reach_of_many};
 use super::regression::fit;
-use super::statistic::{self, number};
-use crate::record::Value;
+use super::statistic::number;
+use crate::record::{self, Value};
 use std::collections::BTreeMap;
 
 /// An axis of the experiment.
@@ -60,7 +60,7 @@ impl Factor {
     fn mean(&self, level: usize, y: &[f64], keep: &dyn Fn(usize) -> bool) -> Option<f64> {
         let of_level = self.of.iter().zip(y).enumerate().filter(|(at, (own, _))| **own == level && keep(*at));
         let values: Vec<f64> = of_level.map(|(_, (_, y))| *y).collect();
-        (!values.is_empty()).then(|| statistic::mean(&values))
+        (!values.is_empty()).then(|| record::mean(&values))
     }
 }
 
@@ -170,7 +170,7 @@ impl Model<'_> {
 /// Judges every axis and every pair of axes. None where nothing varies, or there is no observation beyond what the axes need alone.
 pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let n = y.len();
-    let mean = statistic::mean(y);
+    let mean = record::mean(y);
     let total: f64 = y.iter().map(|y| (y - mean).powi(2)).sum();
     if factors.is_empty() || total <= 0.0 || !total.is_finite() {
         return None;
@@ -211,7 +211,7 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let tested: Vec<f64> = shares.iter().filter_map(|share| share.p).collect();
     let mut corrected = holm(&tested).into_iter();
     shares.iter_mut().filter(|share| share.p.is_some()).for_each(|share| share.corrected = corrected.next());
-    let scale = (spare > 0).then(|| (residual / number(spare)).sqrt());
+    let scale = scatters(residual, total).then(|| (residual / number(spare)).sqrt()).filter(|_| spare > 0);
     let mut main: Vec<MainEffect> =
         (0..count).map(|at| main_effect(factors, &model, at, shares[at], scale, spare)).collect();
     let between: Vec<(usize, usize)> = main.iter().map(|effect| effect.between).collect();
@@ -225,8 +225,13 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     Some(Effects { mean, n, residual_degrees: spare, unexplained: residual / total, main, interactions, without_pairs })
 }
 
+/// Whether residuals are more than the rounding of the sums of squares.
+fn scatters(residual: f64, total: f64) -> bool {
+    residual > 1e-18 * total
+}
+
 fn share(squares: f64, degrees: usize, total: f64, residual: f64, spare: usize) -> Share {
-    let is_testable = spare > 0 && degrees > 0 && residual > 1e-18 * total;
+    let is_testable = spare > 0 && degrees > 0 && scatters(residual, total);
     let f = is_testable.then(|| squares / number(degrees) / (residual / number(spare)));
     Share {
         squares,

@@ -11,7 +11,7 @@ mod tests;
 
 pub use formula::Formula;
 
-use crate::record::Value;
+use crate::record::{Part, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,7 +61,8 @@ enum Operator {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Literal {
-    Int(i64),
+    /// A seed may exceed what a value's integer holds.
+    Int(i128),
     Real(f64),
     Bool(bool),
     Text(String),
@@ -70,7 +71,7 @@ enum Literal {
 impl Literal {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Int(_) | Self::Real(_) => "a number",
+            Self::Int(_) | Self::Real(_) => NUMBER,
             Self::Bool(_) => "a truth value",
             Self::Text(_) => "text",
         }
@@ -198,11 +199,12 @@ impl Condition {
 impl Comparison {
     fn holds(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> bool {
         let Some(value) = lookup(&self.field) else { return false };
-        if self.literals.iter().any(|literal| !comparable(&value, literal)) {
+        if self.literals.iter().any(|literal| !self.is_comparable(&value, literal)) {
             return false;
         }
-        let equal = |literal: &Literal| order(&value, literal) == Some(Ordering::Equal);
-        let first = self.literals.first().and_then(|literal| order(&value, literal));
+        let order = |literal: &Literal| self.order(&value, literal);
+        let equal = |literal: &Literal| order(literal) == Some(Ordering::Equal);
+        let first = self.literals.first().and_then(order);
         match self.operator {
             Operator::Equal | Operator::In => self.literals.iter().any(equal),
             Operator::Unequal | Operator::NotIn => !self.literals.iter().any(equal),
@@ -215,44 +217,54 @@ impl Comparison {
 
     fn mismatch(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> Option<(Range<usize>, String)> {
         let value = lookup(&self.field)?;
-        let literal = self.literals.iter().find(|literal| !comparable(&value, literal))?;
+        let literal = self.literals.iter().find(|literal| !self.is_comparable(&value, literal))?;
         let message = format!("`{}` is {}, but is compared with {}", self.field, kind(&value), literal.kind());
         Some((self.place.clone(), format!("{message} (compare it with {})", kind(&value))))
     }
+
+    /// The value as a whole number: a seed that is no `i64` is text.
+    fn whole(&self, value: &Value) -> Option<i128> {
+        match value {
+            Value::Int(number) => Some((*number).into()),
+            Value::Str(text) if self.field == Part::Seed.name() => text.parse::<u64>().ok().map(i128::from),
+            _ => None,
+        }
+    }
+
+    fn is_comparable(&self, value: &Value, literal: &Literal) -> bool {
+        let found = if self.whole(value).is_some() { NUMBER } else { kind(value) };
+        found == literal.kind()
+    }
+
+    /// How the value stands to the literal; none where they have no order. A NaN equals a NaN, and has no order to any other number.
+    fn order(&self, value: &Value, literal: &Literal) -> Option<Ordering> {
+        let (value, literal) = match (value, literal) {
+            (Value::Bool(value), Literal::Bool(literal)) => return Some(value.cmp(literal)),
+            (Value::Str(value), Literal::Text(literal)) => return Some(value.as_str().cmp(literal)),
+            (value, Literal::Int(literal)) => match self.whole(value) {
+                Some(value) => return Some(value.cmp(literal)),
+                None => (value.as_float()?, real(*literal)),
+            },
+            (value, Literal::Real(literal)) => (self.whole(value).map(real).or_else(|| value.as_float())?, *literal),
+            _ => return None,
+        };
+        if value.is_nan() && literal.is_nan() { Some(Ordering::Equal) } else { value.partial_cmp(&literal) }
+    }
 }
+
+const NUMBER: &str = "a number";
 
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Bool(_) => "a truth value",
-        Value::Int(_) | Value::Float(_) => "a number",
+        Value::Int(_) | Value::Float(_) => NUMBER,
         Value::Str(_) => "text",
         Value::List(_) => "a list",
         Value::Table(_) => "a table",
     }
 }
 
-fn comparable(value: &Value, literal: &Literal) -> bool {
-    kind(value) == literal.kind()
-}
-
-/// How the value stands to the literal; none where they have no order. A NaN equals a NaN, and has no order to any other number.
-fn order(value: &Value, literal: &Literal) -> Option<Ordering> {
-    match (value, literal) {
-        (Value::Int(value), Literal::Int(literal)) => Some(value.cmp(literal)),
-        (Value::Int(_) | Value::Float(_), Literal::Int(_) | Literal::Real(_)) => {
-            let (value, literal) = (value.as_float()?, number(literal)?);
-            if value.is_nan() && literal.is_nan() { Some(Ordering::Equal) } else { value.partial_cmp(&literal) }
-        }
-        (Value::Bool(value), Literal::Bool(literal)) => Some(value.cmp(literal)),
-        (Value::Str(value), Literal::Text(literal)) => Some(value.as_str().cmp(literal)),
-        _ => None,
-    }
-}
-
-fn number(literal: &Literal) -> Option<f64> {
-    match literal {
-        Literal::Int(number) => Value::Int(*number).as_float(),
-        Literal::Real(number) => Some(*number),
-        Literal::Bool(_) | Literal::Text(_) => None,
-    }
+#[expect(clippy::cast_precision_loss, reason = "as a number with a point would be read")]
+fn real(number: i128) -> f64 {
+    number as f64
 }

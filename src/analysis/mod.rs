@@ -34,6 +34,7 @@ mod statistic;
 mod telemetry;
 mod training;
 mod trials;
+mod units;
 mod validity;
 mod verdict;
 mod window;
@@ -66,6 +67,7 @@ pub use sensor::{Calibration, Sensor, Shape, Watched, Within, calibrate};
 pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
 pub use training::{lay_out, warmup_steps};
 pub use trials::{Asked, Configuration, Trial, configurations, count_left_out, names};
+pub use units::{standard, unify, unify_by_model};
 pub use validity::Bounds;
 pub use verdict::{
     Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, compared_metrics, environment_changes, verdict,

@@ -73,14 +73,6 @@ pub(super) fn mean_ns(values: &[u64]) -> Option<u64> {
     values.iter().sum::<u64>().checked_div(u64::try_from(values.len()).ok()?)
 }
 
-/// The mean; of equal values that value, which their sum divided by their number may miss by its rounding. Not a number of nothing.
-pub(super) fn mean(values: &[f64]) -> f64 {
-    match values {
-        [first, rest @ ..] if rest.iter().all(|value| value == first) => *first,
-        _ => values.iter().sum::<f64>() / number(values.len()),
-    }
-}
-
 /// 95% of a normal spread lie within so many standard deviations.
 pub(super) const CONFIDENCE: f64 = 1.96;
 

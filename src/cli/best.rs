@@ -82,15 +82,24 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
     let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.bounds.is_empty();
     let store = context.store();
-    // Older indexes hold what does not count.
-    let is_indexed = is_plain && !store.is_behind()?;
-    let ranking = if is_indexed { by_index(args, direction, store)? } else { by_condition(args, direction, store)? };
+    // Older indexes hold what does not count, and no index compares units.
+    let (is_behind, is_uniform) = (store.is_behind()?, has_one_unit_each(store, &args.model)?);
+    let ranking = match (is_plain && !is_behind, is_behind || is_uniform) {
+        (_, false) => scan::by_scan(args, direction, store)?,
+        (true, _) => by_index(args, direction, store)?,
+        (false, _) => by_condition(args, direction, store)?,
+    };
     if ranking.places.is_empty() {
         return Err(empty(args, &ranking, context));
     }
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
     tell_drifted(&ranking, store)?;
     Ok(exit::YES)
+}
+
+/// Whether numbers of the model's attempts compare as they are.
+fn has_one_unit_each(store: &Store, model: &str) -> Result<bool, Failure> {
+    Ok(store.if_there(|reader| reader.has_one_unit_each(model))?.unwrap_or(true))
 }
 
 /// Says which of the attempts that stand in an answer are reruns that drifted: they count like all others.
@@ -139,7 +148,7 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
             format!("no configuration has {} ({unmet} have none that meets that)", limits.join(" and ")),
         );
     }
-    if let Some(failure) = all_tainted(&args.metric, &ranking.left_out) {
+    if let Some(failure) = all_tainted(context, &args.model, &args.metric, &ranking.left_out) {
         return failure;
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
@@ -241,13 +250,16 @@ fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Times>, i
 fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     store.read(|reader| {
         let mut contenders = Vec::new();
-        let mut unit = known_metric(&args.metric).map_or("", |known| known.unit).to_owned();
+        let known = known_metric(&args.metric).map(|known| known.unit.to_owned());
+        let mut unit = known.clone().unwrap_or_default();
         for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
             let Some(run) = reader.run(ranked.run)? else { continue };
             let mut measured = Vec::new();
             for (id, value) in reader.values(ranked.group, &args.metric)? {
                 let Some(attempt) = reader.attempt(id)? else { continue };
-                unit = attempt.metrics.get(&args.metric).map_or(unit, |metric| metric.unit.clone());
+                if known.is_none() {
+                    unit = attempt.metrics.get(&args.metric).map_or(unit, |metric| metric.unit.clone());
+                }
                 measured.push(Measured::of(id, &attempt, &args.metric, value));
             }
             contenders.push(Contender { run, agreed: Vec::new(), measured });

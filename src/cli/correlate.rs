@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{Sealed, Value, Why, known_metric};
+use crate::record::{self, Sealed, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -52,39 +52,34 @@ const OF_PHASES: [(&str, &str); 7] = [
     ("utilization", "%"),
 ];
 
-/// A sum and how many values are in it.
-type Sum = (f64, usize);
-
-/// Points by what they stand for: the sums of either quantity and how many values they are made of.
+/// Points by what they stand for: the values of either quantity.
 #[derive(Default)]
 struct Points {
-    sums: BTreeMap<String, (Sum, Sum)>,
+    values: BTreeMap<String, (Vec<f64>, Vec<f64>)>,
 }
 
 impl Points {
     fn add(&mut self, label: String, x: Option<f64>, y: Option<f64>) {
-        let ((x_sum, x_count), (y_sum, y_count)) = self.sums.entry(label).or_default();
-        for (value, sum, count) in [(x, x_sum, x_count), (y, y_sum, y_count)] {
-            if let Some(value) = value.filter(|value| value.is_finite()) {
-                *sum += value;
-                *count += 1;
-            }
-        }
+        let (xs, ys) = self.values.entry(label).or_default();
+        xs.extend(x.filter(|value| value.is_finite()));
+        ys.extend(y.filter(|value| value.is_finite()));
     }
 
     /// The means of the points that have both, and how many have not.
     fn finish(self) -> (Vec<LabelledPoint>, usize) {
-        let all = self.sums.len();
-        let mean = |(sum, count): Sum| (count > 0).then(|| sum / f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        let all = self.values.len();
+        let mean = |values: Vec<f64>| (!values.is_empty()).then(|| record::mean(&values));
         let whole = |(label, (x, y))| Some(LabelledPoint { label, x: mean(x)?, y: mean(y)? });
-        let points: Vec<LabelledPoint> = self.sums.into_iter().filter_map(whole).collect();
+        let points: Vec<LabelledPoint> = self.values.into_iter().filter_map(whole).collect();
         let incomplete = all - points.len();
         (points, incomplete)
     }
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let selected = args.selection.select(context, args.model.as_deref())?;
+    let mut selected = args.selection.select(context, args.model.as_deref())?;
+    // Points of several models are in one picture.
+    analysis::unify(&mut selected.trials);
     let counting: Vec<&Trial> =
         selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
     if counting.is_empty() {
@@ -222,6 +217,20 @@ fn of_gpu(sealed: &Sealed, rank: u32, name: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::analysis::{Energy, Method, Uncertainty};
+
+    #[test]
+    fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {
+        let mut points = Points::default();
+        for run in 1..20u8 {
+            (0..run).for_each(|_| points.add(format!("run {run}"), Some(0.1), Some(f64::from(run))));
+        }
+        points.add("incomplete".to_owned(), Some(1.0), Some(f64::NAN));
+        let (points, incomplete) = points.finish();
+        assert_eq!((points.len(), incomplete), (19, 1));
+        assert!(points.iter().all(|point| point.x.to_bits() == 0.1f64.to_bits()));
+        let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(Correlation::of(&plain), None, "nothing but rounding goes along");
+    }
 
     #[test]
     fn energies_of_estimators_that_disagree_are_left_out() {

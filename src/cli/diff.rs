@@ -52,11 +52,18 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
     if one == other || !reader.is_current() {
         return Ok(found);
     }
-    for name in a.attempt.metrics.keys().filter(|name| b.attempt.metrics.contains_key(*name)) {
+    for (name, metric) in a.attempt.metrics.iter().filter(|(name, _)| b.attempt.metrics.contains_key(*name)) {
+        let unit = analysis::standard(name, metric).unit;
         let contender = |run: &Run| -> Result<Contender, StoreError> {
             let mut measured = Vec::new();
-            for (id, value) in reader.values(run.parts.group_id(), name)? {
-                let Some(attempt) = reader.attempt(id)? else { continue };
+            for (id, _) in reader.values(run.parts.group_id(), name)? {
+                let Some(mut attempt) = reader.attempt(id)? else { continue };
+                let metric =
+                    attempt.metrics.get(name).and_then(|metric| analysis::standard(name, metric).in_unit(&unit));
+                let Some((metric, value)) = metric.and_then(|metric| Some((metric.clone(), metric.value?))) else {
+                    continue;
+                };
+                attempt.metrics.insert(name.clone(), metric);
                 measured.push(Measured::of(id, &attempt, name, value));
             }
             Ok(Contender { run: run.clone(), agreed: Vec::new(), measured })

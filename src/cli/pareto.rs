@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
-use super::selection::{Selected, Selection, all_tainted, direction_of, nothing};
+use super::selection::{Selected, Selection, all_tainted, metric_of, nothing};
 use crate::analysis::{self, Configuration, configurations, count_left_out, dominators, place};
 use crate::record::{Direction, LeftOut, Table};
 use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
@@ -67,8 +67,7 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure>
     let mut coordinates = coordinates(args)?;
     let selected = args.selection.select(context, Some(&args.model))?;
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
-    let full = |name: &String| selected.full_name(name, "--group-by");
-    let by: Vec<String> = args.group_by.iter().map(full).collect::<Result<_, _>>()?;
+    let by = selected.full_names(&args.group_by, "--group-by")?;
     let found = configurations(&selected.trials, &by);
     let mut front = front(&args.model, &selected, coordinates, &found);
     if front.points.is_empty() {
@@ -90,20 +89,9 @@ pub(super) fn name(context: &Context, front: &mut Front) -> Result<(), Failure> 
 fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
     let mut found: Vec<Coordinate> = Vec::new();
     for text in &args.metrics {
-        let (metric, way) = match text.rsplit_once(':') {
-            Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
-            _ => (text.as_str(), None),
-        };
-        let direction = direction_of(metric, way).map_err(|_| {
-            Failure::new(
-                exit::USAGE,
-                format!(
-                    "--metrics: `{metric}` is no metric of ours (write `{metric}:minimize` or `{metric}:maximize`)"
-                ),
-            )
-        })?;
+        let (metric, direction) = metric_of(text, "--metrics")?;
         if !found.iter().any(|one| one.metric == metric) {
-            found.push(Coordinate { metric: metric.to_owned(), unit: String::new(), direction });
+            found.push(Coordinate { metric, unit: String::new(), direction });
         }
     }
     if found.len() < 2 {
@@ -122,7 +110,7 @@ fn empty(context: &Context, args: &Question, front: &Front, selected: &Selected)
     let left_out = |one: &Coordinate| count_left_out(&selected.trials, &one.metric, &selected.admitted).1;
     let why = front.coordinates.iter().find(none).and_then(|one| match args.selection.is_everything() {
         true => Some(nothing(context, &args.model, &one.metric, &left_out(one))),
-        false => all_tainted(&one.metric, &left_out(one)),
+        false => all_tainted(context, &args.model, &one.metric, &left_out(one)),
     });
     why.unwrap_or_else(|| Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"))
 }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::run::{axes, bound, short_ids};
 use super::selection::trials_of;
-use crate::analysis::{Forecast, History, Trial, history, total};
+use crate::analysis::{self, Forecast, History, Trial, history, total};
 use crate::engine::{Planned, plan};
 use crate::manifest::{self, Manifest};
 use crate::report::{self, Plan, PlannedRun};
@@ -93,6 +93,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         for model in models {
             trials.extend(store.read(|reader| trials_of(reader, Some(model)))?);
         }
+        analysis::unify_by_model(&mut trials);
     }
     let ids = short_ids(store, &planned)?;
     let known: Vec<Known> = planned.iter().map(|planned| known(planned, &trials)).collect();

@@ -228,7 +228,7 @@ impl Question {
             if self.selection.is_everything() {
                 return Err(nothing(context, &self.model, &metric, &left_out));
             }
-            all_tainted(&metric, &left_out).map_or(Ok(()), Err)?;
+            all_tainted(context, &self.model, &metric, &left_out).map_or(Ok(()), Err)?;
         }
         let stated = match self.direction.as_deref() {
             Some("maximize") => Some(Direction::Maximize),

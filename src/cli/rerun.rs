@@ -79,18 +79,7 @@ pub(super) fn bind_again(
     elsewhere: &Elsewhere,
     is_trusted: bool,
 ) -> Result<Bound, Failure> {
-    if let Some(reason) = sealed.attempt.outcome.reason() {
-        let outcome = sealed.attempt.outcome.name();
-        let text = format!(
-            "attempt `{shown}` is {outcome}, and only what finished can be compared with (name its run or another \
-             attempt, if one finished): {reason}"
-        );
-        return Err(Failure::new(exit::NO, text));
-    }
-    if sealed.attempt.facts.contains_key("import") {
-        let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
-        return Err(Failure::new(exit::NO, text));
-    }
+    is_repeatable(sealed, shown)?;
     let unnamed = elsewhere.unnamed_data(sealed);
     let machine = match (is_trusted, unnamed) {
         (true, _) => Machine::default(),
@@ -104,6 +93,23 @@ pub(super) fn bind_again(
         }
         error => error.into(),
     })
+}
+
+/// Refuses what cannot be executed again, whoever is trusted.
+fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
+    if let Some(reason) = sealed.attempt.outcome.reason() {
+        let outcome = sealed.attempt.outcome.name();
+        let text = format!(
+            "attempt `{shown}` is {outcome}, and only what finished can be compared with (name its run or another \
+             attempt, if one finished): {reason}"
+        );
+        return Err(Failure::new(exit::NO, text));
+    }
+    if sealed.attempt.facts.contains_key("import") {
+        let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
+        return Err(Failure::new(exit::NO, text));
+    }
+    Ok(())
 }
 
 /// What a record of another ledger would have done here, besides computing by the built-in trainer.
@@ -158,6 +164,7 @@ pub(super) fn rerun(
     (consent, elsewhere): (Consent, &Elsewhere),
     context: &Context,
 ) -> Result<u8, Failure> {
+    is_repeatable(&original.sealed, &original.id.0.prefix(8))?;
     let sealed = &original.sealed;
     let distrusted = || asks_trust(&sealed.run, &sealed.attempt.settings, elsewhere.unnamed_data(sealed));
     if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
-use crate::analysis::{Names, Trial, names};
+use crate::analysis::{Names, Trial, names, unify_by_model};
 use crate::manifest::nearest;
 use crate::record::{Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
@@ -82,7 +82,8 @@ impl Selection {
     }
 
     /// Keeps those of the attempts that match.
-    pub(super) fn select_of(&self, trials: Vec<Trial>) -> Result<Selected, Failure> {
+    pub(super) fn select_of(&self, mut trials: Vec<Trial>) -> Result<Selected, Failure> {
+        unify_by_model(&mut trials);
         let names = names(&trials);
         let (trials, others) = self.filter(trials, &names)?;
         let named = |why: &Why| self.include.iter().any(|kind| kind == why.name());
@@ -143,6 +144,18 @@ impl<T> Selected<T> {
         full_name(name, &self.names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("{argument}: {error}")))
     }
 
+    /// The full names that a person means, each once.
+    pub(super) fn full_names(&self, names: &[String], argument: &str) -> Result<Vec<String>, Failure> {
+        let mut found: Vec<String> = Vec::new();
+        for name in names {
+            let full = self.full_name(name, argument)?;
+            if !found.contains(&full) {
+                found.push(full);
+            }
+        }
+        Ok(found)
+    }
+
     /// The full name of a metric that a person means.
     pub(super) fn metric(&self, name: &str, argument: &str) -> Result<String, Failure> {
         if self.names.metrics.contains(name) || known_metric(name).is_some() {
@@ -157,9 +170,9 @@ impl<T> Selected<T> {
 impl Selected {
     /// The unit of a metric, as the attempts have it.
     pub(super) fn unit(&self, metric: &str) -> String {
-        let recorded = self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
-        let known = || known_metric(metric).map(|known| known.unit.to_owned());
-        recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default()
+        let recorded = || self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let known = known_metric(metric).map(|known| known.unit.to_owned());
+        known.or_else(|| recorded().map(|metric| metric.unit.clone())).unwrap_or_default()
     }
 }
 
@@ -196,10 +209,39 @@ pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Directi
     }
 }
 
-/// The failure of a question whose attempts have values, all of which are left out because they are not to be believed.
-pub(super) fn all_tainted(metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Option<Failure> {
+/// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
+pub(super) fn metric_of(text: &str, argument: &str) -> Result<(String, Direction), Failure> {
+    let (metric, way) = match text.rsplit_once(':') {
+        Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
+        _ => (text, None),
+    };
+    let fault = |text: String| Failure::new(exit::USAGE, format!("{argument}: {text}"));
+    if metric.is_empty() {
+        return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
+    }
+    let direction = direction_of(metric, way).map_err(|_| {
+        let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? of a program's own, "));
+        fault(format!("`{metric}` is no metric of ours ({meant}write `{metric}:minimize` or `{metric}:maximize`)"))
+    })?;
+    Ok((metric.to_owned(), direction))
+}
+
+/// The failure of a question whose attempts have values, all of which are left out because they are not to be believed. None where no attempt of
+/// the model that is tainted has a value: to take them in would not help.
+pub(super) fn all_tainted(
+    context: &Context,
+    model: &str,
+    metric: &str,
+    left_out: &BTreeMap<LeftOut, u64>,
+) -> Option<Failure> {
     let tainted = || left_out.iter().filter(|(left, _)| left.why == Why::Tainted);
     let (first, _) = tainted().next()?;
+    let has_value = |trial: &Trial| trial.attempt.metric(metric).is_some() && !trial.attempt.all_taints().is_empty();
+    let trials = context.store_as_it_is().read(|reader| trials_of(reader, Some(model)));
+    if trials.is_ok_and(|trials| !trials.iter().any(has_value)) {
+        return None;
+    }
     let all = usize::try_from(tainted().map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX);
     let text = format!(
         "no `{metric}` counts: {} tainted, such as by {} (--include tainted takes them in)",
@@ -211,7 +253,7 @@ pub(super) fn all_tainted(metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Op
 
 /// Why nothing was found: what is tainted; else what there is, of the model its metrics, or the models.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
-    if let Some(failure) = all_tainted(metric, left_out) {
+    if let Some(failure) = all_tainted(context, model, metric, left_out) {
         return failure;
     }
     let asked = |reader: &Reader<'_>| Ok((reader.is_current(), reader.ranked_metrics()?));

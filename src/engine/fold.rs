@@ -6,7 +6,7 @@ use crate::analysis::{Bounds, Observed, Timed, lay_out};
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
-    Series, Table, Tail, Value,
+    Series, Table, Tail, Value, known_metric,
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, VecDeque};
@@ -94,6 +94,13 @@ impl Fold {
         // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
         facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
         observed.complete(&mut metrics, &mut facts, &mut warnings);
+        for (name, missing) in folding.unfit {
+            let reason = missing.reason.as_deref().unwrap_or_default();
+            warnings.push(format!("{reason} (state it so, or under a name of its own)"));
+            if metrics.get(&name).is_none_or(|measured| measured.value.is_none()) {
+                metrics.insert(name, missing);
+            }
+        }
         if rejected_count > 0 {
             warnings
                 .push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
@@ -156,6 +163,8 @@ struct Folding {
     step_phases: Vec<Phase>,
     facts: Table,
     metrics: BTreeMap<String, Metric>,
+    /// Why known metrics are missing that were stated in a unit of something else.
+    unfit: BTreeMap<String, Metric>,
     digests: BTreeMap<String, Digest>,
     series: BTreeMap<String, Series>,
     warnings: Vec<String>,
@@ -228,9 +237,7 @@ impl Folding {
                     self.observed.last_loss = loss.or(self.observed.last_loss);
                 }
             }
-            EventKind::Metric { name, value, unit } => {
-                self.metrics.insert(name.clone(), Metric::new(*value, unit.clone()));
-            }
+            EventKind::Metric { name, value, unit } => self.metric(name, Metric::new(*value, unit.clone())),
             EventKind::Digest { name, digest } => {
                 self.digests.insert(name.clone(), *digest);
             }
@@ -240,6 +247,27 @@ impl Folding {
             EventKind::Status { .. } => {}
             EventKind::Failure { message } => {
                 self.failure.get_or_insert_with(|| message.clone());
+            }
+        }
+    }
+
+    /// A known metric is kept in its own unit. One that does not fit is left to what is measured.
+    fn metric(&mut self, name: &str, stated: Metric) {
+        let Some(known) = known_metric(name) else {
+            self.metrics.insert(name.to_owned(), stated);
+            return;
+        };
+        match known.standard(&stated) {
+            Some(metric) => {
+                self.unfit.remove(name);
+                self.metrics.insert(name.to_owned(), metric);
+            }
+            None => {
+                let own =
+                    if known.unit.is_empty() { "a pure number".to_owned() } else { format!("in `{}`", known.unit) };
+                let reason = format!("the worker states `{name}` in `{}`, and it is {own}", stated.unit);
+                self.metrics.remove(name);
+                self.unfit.insert(name.to_owned(), Metric::missing(known.unit, reason));
             }
         }
     }

@@ -9,7 +9,6 @@ mod export;
 mod moment;
 mod rows;
 mod table;
-mod unit;
 
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{

@@ -183,7 +183,11 @@ fn of_part(run: &Run, name: &str) -> Option<Value> {
     let part: Part = head.parse().ok()?;
     match (part, rest) {
         (Part::Config, _) => None,
-        (Part::Seed, None) => Some(Value::Int(i64::try_from(run.parts.seed).unwrap_or(i64::MAX))),
+        (Part::Seed, None) => {
+            let seed = run.parts.seed;
+            // As text where no integer holds it, so that seeds stay apart.
+            Some(i64::try_from(seed).map_or_else(|_| seed.to_string().into(), Value::Int))
+        }
         (_, None) => Some(plain(run.parts.value(part))),
         (_, Some(rest)) => within(run.parts.value(part).as_table()?, rest),
     }
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!((of("hardware.gpus"), of("params.x")), (Some(Value::Int(2)), Some(0.5.into())));
         assert_eq!(
             (of("seed"), of("device"), of("driver")),
-            (Some(Value::Int(i64::MAX)), Some("H200".into()), Some("580".into()))
+            (Some("18446744073709551615".into()), Some("H200".into()), Some("580".into()))
         );
         assert_eq!(
             (of("program.revision"), of("accuracy"), of("energy")),

@@ -30,6 +30,21 @@ impl Metric {
     }
 }
 
+/// The mean of values; of equal values that value, which their sum divided by their number may miss by its rounding. Not a number of nothing.
+///
+/// Means are keys of indexes and places in answers, which have to agree to the bit.
+pub fn mean(values: &[f64]) -> f64 {
+    let sum = |(sum, n): (f64, f64), value: &f64| (sum + value, n + 1.0);
+    match values {
+        // A negative zero is zero.
+        [first, rest @ ..] if rest.iter().all(|value| value == first) => 0.0 + *first,
+        _ => {
+            let (sum, n) = values.iter().fold((0.0, 0.0), sum);
+            sum / n
+        }
+    }
+}
+
 /// Which way a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
@@ -181,6 +196,15 @@ pub fn known_metric(name: &str) -> Option<&'static MetricInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_of_equal_values_is_that_value() {
+        for n in 1..40 {
+            assert_eq!(mean(&vec![0.1; n]).to_bits(), 0.1f64.to_bits(), "{n}");
+        }
+        assert_eq!((mean(&[1.0, 2.0, 6.0]), mean(&[-0.0]).to_bits()), (3.0, 0));
+        assert!(mean(&[]).is_nan());
+    }
 
     #[test]
     fn metrics_of_one_size_of_batch_are_known_by_their_plain_name() {

@@ -2,7 +2,7 @@
 
 use super::comparison::tainted;
 use super::document::table_of;
-use super::number::{duration, percent, quantity, significant};
+use super::number::{duration, percent, percent_to, quantity, significant};
 use super::ranking::probability;
 use super::table::columns;
 use super::units;
@@ -130,19 +130,29 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         return String::new();
     }
     let rows = difference.metrics.iter().map(|metric| {
-        let relative = metric.relative().map_or_else(|| "-".to_owned(), |share| format!("{:+.1}%", share * 100.0));
+        let relative = metric.relative().map_or_else(|| "-".to_owned(), |share| percent_to(share, 1));
         let mut row = vec![
             format!("  {}", metric.name),
             number(metric.a),
             number(metric.b),
             number(metric.absolute()),
             relative,
-            metric.unit.clone(),
+            match &metric.unit_b {
+                Some(other) => {
+                    let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };
+                    format!("{} / {}", named(&metric.unit), named(other))
+                }
+                None => metric.unit.clone(),
+            },
         ];
         if !significance.is_empty() {
             let tested = significance.get(&metric.name);
-            row.push(tested.map_or_else(|| "-".to_owned(), |tested| probability(tested.corrected)));
-            let said = tested.map_or("-", |tested| if tested.is_significant() { "yes" } else { "no" });
+            row.push(tested.and_then(|tested| tested.corrected).map_or_else(|| "-".to_owned(), probability));
+            let said = tested.map_or("-", |tested| match tested.is_significant() {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "untested",
+            });
             row.push(said.to_owned());
         }
         row
@@ -151,6 +161,10 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let mut heads = vec!["  METRIC", &head_a, &head_b, ">B-A", ">SHARE", "UNIT"];
     heads.extend((!significance.is_empty()).then_some([">P", "DIFFERS"]).into_iter().flatten());
     let mut text = format!("metrics:\n{}", columns(&heads, rows));
+    let of_row = difference.metrics.iter().filter_map(|metric| significance.get(&metric.name));
+    if of_row.clone().any(|tested| tested.test.is_none()) {
+        text.push_str("  untested: neither scatters over its repetitions, so that chance cannot be judged\n");
+    }
     let most = significance.values().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
@@ -240,6 +254,7 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
     };
     let metrics = difference.metrics.iter().map(|metric| {
         let mut table = table_of([("name", metric.name.as_str().into()), ("unit", metric.unit.as_str().into())]);
+        table.extend(metric.unit_b.as_ref().map(|unit| ("unit_b".to_owned(), unit.as_str().into())));
         if let Some(tested) = significance.get(&metric.name) {
             table.insert("significance".to_owned(), significance_value(tested));
         }
@@ -277,15 +292,17 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
 }
 
 fn significance_value(tested: &Significance) -> Value {
-    Value::Table(table_of([
-        ("n_a", tested.n.0.into()),
-        ("n_b", tested.n.1.into()),
-        ("difference", tested.test.difference.into()),
-        ("half_width", tested.test.half_width.into()),
-        ("p", tested.test.p.into()),
-        ("p_corrected", tested.corrected.into()),
-        ("differs", tested.is_significant().into()),
-    ]))
+    let mut table = table_of([("n_a", tested.n.0.into()), ("n_b", tested.n.1.into())]);
+    if let Some(test) = tested.test {
+        table.extend(table_of([
+            ("difference", test.difference.into()),
+            ("half_width", test.half_width.into()),
+            ("p", test.p.into()),
+        ]));
+    }
+    table.extend(tested.corrected.map(|p| ("p_corrected".to_owned(), p.into())));
+    table.extend(tested.is_significant().map(|differs| ("differs".to_owned(), differs.into())));
+    Value::Table(table)
 }
 
 /// Two values under `a` and `b`; one that is missing is left out.

@@ -1,7 +1,7 @@
 //! The answer to `effects`: a table of the terms, a sentence for each, and a document.
 
 use super::document::table_of;
-use super::number::{count, duration, significant};
+use super::number::{count, duration, percent_to, significant};
 use super::ranking::{left_out_text, left_out_value, probability, short_names};
 use super::table::columns;
 use crate::analysis::{Effects, Factor, Interaction, MainEffect, Share};
@@ -47,8 +47,7 @@ impl Effected {
         let factor = &self.factors[effect.factor];
         let (from, to) = (&factor.levels[effect.between.0], &factor.levels[effect.between.1]);
         let before = effect.means[effect.between.0];
-        let share =
-            |value: f64| if before == 0.0 { String::new() } else { format!("{:+.1}%", 100.0 * value / before.abs()) };
+        let share = |value: f64| if before == 0.0 { String::new() } else { percent_to(value / before.abs(), 1) };
         let (name, metric) = (&names[effect.factor], &self.metric);
         let Some(difference) = effect.difference else {
             return format!(
@@ -79,6 +78,9 @@ impl Effected {
                 };
                 let p = match is_tested {
                     Some(_) => format!("p {}", effect.share.corrected.map_or_else(|| "-".to_owned(), probability)),
+                    None if self.effects.residual_degrees > 0 => {
+                        "not tested: nothing scatters beside the axes, so that chance cannot be judged".to_owned()
+                    }
                     None => "not tested: nothing is left to tell chance by".to_owned(),
                 };
                 format!(
@@ -105,7 +107,7 @@ impl Effected {
         changes.sort_by(|x, y| x.1.1.total_cmp(&y.1.1));
         let by = |(level, (before, change)): &(&Value, (f64, f64))| {
             let share =
-                if *before == 0.0 { String::new() } else { format!(" ({:+.1}%)", 100.0 * change / before.abs()) };
+                if *before == 0.0 { String::new() } else { format!(" ({})", percent_to(change / before.abs(), 1)) };
             format!("by {}{share} at {b} {level}", self.amount(*change))
         };
         let said = match (changes.first(), changes.last(), between) {

@@ -1,7 +1,7 @@
 //! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
 
 use super::document::table_of;
-use super::number::{count, within};
+use super::number::{count, mean_within};
 use super::ranking::{in_unit, left_out_text, left_out_value, short_names};
 use super::table::columns;
 use crate::record::{Direction, LeftOut, Run, Table, Value};
@@ -60,11 +60,9 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let numbered = front.points.iter().enumerate().filter(|(_, point)| with_dominated || point.dominated_by.is_none());
     let rows = numbered.map(|(at, point)| {
         let mut row = vec![(at + 1).to_string(), point.id.clone()];
-        row.extend(
-            point.means.iter().zip(&front.coordinates).map(|((mean, half_width, _), coordinate)| {
-                within(in_unit(*mean, &coordinate.unit), *mean, *half_width)
-            }),
-        );
+        row.extend(point.means.iter().zip(&front.coordinates).map(|((mean, half_width, _), coordinate)| {
+            mean_within(in_unit(*mean, &coordinate.unit), *mean, *half_width)
+        }));
         row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
         row.extend(
             with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", by + 1))),

@@ -35,7 +35,11 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         text.push_str("energy is not told where events have no reading in them (SAMPLED is less than EVENTS)\n");
     }
     if events.unstopped > 0 {
-        text.push_str(&format!("{} events were never stopped, and are in no mean\n", events.unstopped));
+        let are = match events.unstopped {
+            1 => "event was never stopped, and is",
+            _ => "events were never stopped, and are",
+        };
+        text.push_str(&format!("{} {are} in no mean\n", events.unstopped));
     }
     for correlation in &events.correlations {
         let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));

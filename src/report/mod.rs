@@ -48,7 +48,7 @@ pub use grouped::{grouped_text, grouped_value};
 pub use listing::{
     Line, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value, summary_text,
 };
-pub use number::{bytes, count, duration, percent, quantity, significant, timestamp, when, within};
+pub use number::{bytes, count, duration, mean_within, percent, quantity, significant, timestamp, when};
 pub use pictures::{
     Curved, EnergyOf, Heat, Over, Subject, curves, distribution, effects_figure, energy_figure, front_figure, heat,
     readings_figure, scaling,

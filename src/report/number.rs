@@ -79,9 +79,23 @@ pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
     }
 }
 
+/// The same of a mean over repetitions: an interval of no width is that of values which are all the same, and no certainty.
+pub fn mean_within(text: String, mean: f64, half_width: Option<f64>) -> String {
+    if half_width == Some(0.0) { format!("{text} (no scatter)") } else { within(text, mean, half_width) }
+}
+
 /// A share as a signed change in percent, two digits behind the point: `+4.00%`.
 pub fn percent(share: f64) -> String {
-    format!("{:+.2}%", share * 100.0)
+    percent_to(share, 2)
+}
+
+/// The same with so many digits behind the point; beyond a million percent in scientific notation.
+pub fn percent_to(share: f64, digits: usize) -> String {
+    let percent = share * 100.0;
+    if percent.is_infinite() {
+        return if percent > 0.0 { "+∞%" } else { "-∞%" }.to_owned();
+    }
+    if percent.abs() < 1e6 { format!("{percent:+.digits$}%") } else { format!("{percent:+.2e}%") }
 }
 
 /// A number of bytes in binary units.
@@ -142,6 +156,15 @@ mod tests {
         let of = |value: f64, half_width: f64| within(quantity(value, "J"), value, Some(half_width));
         let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
         assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
+        let mean = |half_width| mean_within("7".to_owned(), 7.0, half_width);
+        assert_eq!([None, Some(0.0), Some(0.7)].map(mean), ["7", "7 (no scatter)", "7 ± 10%"]);
+    }
+
+    #[test]
+    fn changes_of_any_size_are_short() {
+        let shown = [0.04, -0.5, 9999.0, 1e300, f64::INFINITY, f64::MAX].map(percent);
+        assert_eq!(shown, ["+4.00%", "-50.00%", "+999900.00%", "+1.00e302%", "+∞%", "+∞%"]);
+        assert_eq!(percent_to(-2e4, 1), "-2.00e6%");
     }
 
     #[test]

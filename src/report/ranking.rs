@@ -1,7 +1,7 @@
 //! The answer to `best`.
 
 use super::document::table_of;
-use super::number::{count, duration, percent, significant, within};
+use super::number::{count, duration, mean_within, percent, significant};
 use super::table::columns;
 use crate::analysis::{self, Likeness, Place, Saving};
 use crate::record::{Direction, LeftOut, Run, Table, Value, Why};
@@ -82,7 +82,12 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
 /// A mean with its interval and its unit: `95.4 ± 5.2% J`.
 pub fn mean_text(mean: f64, half_width: Option<f64>, unit: &str) -> String {
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
-    format!("{}{shown_unit}", within(in_unit(mean, unit), mean, half_width))
+    let number = in_unit(mean, unit);
+    // A remark in brackets stands behind the unit.
+    match half_width {
+        Some(0.0) => mean_within(format!("{number}{shown_unit}"), mean, half_width),
+        _ => format!("{}{shown_unit}", mean_within(number, mean, half_width)),
+    }
 }
 
 /// A probability as people read it: `0.031`, `<0.001`.
@@ -98,7 +103,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
     fields.extend(more);
     let names = short_names(&fields);
-    let value = |place: &Place| within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
+    let value = |place: &Place| mean_within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_olympic = places.iter().any(|place| place.olympic_mean.is_some());
     let metric_head = format!(">{metric}");
@@ -143,7 +148,7 @@ pub(super) fn likeness(likeness: Likeness) -> &'static str {
     match likeness {
         Likeness::Differs(_) => "yes",
         Likeness::Alike(_) => "no",
-        Likeness::Untested => "untested",
+        Likeness::Untested | Likeness::Still => "untested",
     }
 }
 
@@ -166,11 +171,12 @@ fn sureness(ranking: &Ranking) -> String {
     let alike = which(&|likeness| matches!(likeness, Likeness::Alike(_)));
     let apart = which(&|likeness| matches!(likeness, Likeness::Differs(_)));
     let untested = which(&|likeness| likeness == Likeness::Untested);
+    let still = which(&|likeness| likeness == Likeness::Still);
     let mut text = String::new();
     let tests = "Welch's t-test, Holm's correction, 95%";
     if !alike.is_empty() {
         text.push_str(&format!("not told apart from #1: {} ({tests})\n", alike.join(" ")));
-    } else if !apart.is_empty() && untested.is_empty() {
+    } else if !apart.is_empty() && untested.is_empty() && still.is_empty() {
         text.push_str(&format!("#1 differs from all others that are shown ({tests})\n"));
     } else if !apart.is_empty() {
         text.push_str(&format!("#1 differs from {} ({tests})\n", apart.join(" ")));
@@ -179,6 +185,12 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str("how sure the order is cannot be said: #1 or all others have one attempt alone (`ledger run --repeat N` adds some)\n");
     } else if !untested.is_empty() {
         text.push_str(&format!("untested, for want of a second attempt: {}\n", untested.join(" ")));
+    }
+    if !still.is_empty() {
+        let which = still.join(" ");
+        text.push_str(&format!(
+            "untested, since neither #1 nor the other scatters and chance cannot be judged: {which}\n"
+        ));
     }
     if let Some(tolerance) = ranking.tolerance {
         let is_within = |place: &Place| place.against.is_some_and(|against| against.is_within);
@@ -194,13 +206,21 @@ fn saving(ranking: &Ranking) -> String {
     let Some(baseline) = &ranking.baseline else { return String::new() };
     let Some(saving) = &baseline.saving else {
         let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
-        return format!("#1 is {} as well{by}\n", baseline.what);
+        return format!("#1 is {} as well{by}\n", named(baseline));
     };
     let time = match (saving.time, &baseline.time) {
         (Some(time), Some(name)) if *name != ranking.metric => format!(" at {} {name}", percent(time)),
         _ => String::new(),
     };
-    format!("against {}, {}: {} {}{time}\n", baseline.what, baseline.id, percent(saving.metric), ranking.metric)
+    let named = named(baseline);
+    let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
+    format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
+}
+
+/// The name by which it was given; of an id, be it a whole one, as much as tells it from others.
+fn named(baseline: &Baseline) -> &str {
+    let is_id = baseline.run.id.to_string().starts_with(&baseline.what);
+    if is_id || baseline.what.len() >= 64 { &baseline.id } else { &baseline.what }
 }
 
 /// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
@@ -218,7 +238,7 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
         of_kind.retain(|(reason, _)| !reason.is_empty());
         of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
         let said = match why {
-            Why::Missing => format!("{total} whose {metric} could not be measured"),
+            Why::Missing => format!("{total} whose {metric} has no value to compare"),
             Why::NotFinite => format!("{total} whose {metric} is no finite number, and their configurations"),
             Why::Absent => format!("{total} without {metric}"),
             kind => format!("{total} {}", kind.name()),

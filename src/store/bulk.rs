@@ -9,7 +9,7 @@ use super::rank::{group_means, ranked_metrics};
 use super::seal::{Added, Writer, outcome_code};
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, SHAPES, TOTALS,
-    UNMEASURED, VALUES,
+    UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run, Sealed};
@@ -170,6 +170,7 @@ impl Writer<'_> {
     /// Enters attempts that are in none of them into the indexes of what is measured.
     fn put_measured(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
         self.put_briefs(batch)?;
+        self.put_units(batch)?;
         let hidden: BTreeSet<Id> = {
             let table = self.txn.open_table(HIDDEN)?;
             table.iter()?.map(|item| item.map(|(key, _)| key.value())).collect::<Result<_, _>>()?
@@ -280,6 +281,19 @@ impl Writer<'_> {
         let mut table = self.txn.open_table(BRIEFS)?;
         for (key, row) in rows {
             table.insert(key, row)?;
+        }
+        Ok(())
+    }
+
+    fn put_units(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
+        let mut units: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
+        for one in batch {
+            let model = one.run.model();
+            units.extend(one.attempt.told_units().map(|(metric, unit)| (model, metric, unit)));
+        }
+        let mut table = self.txn.open_table(UNITS)?;
+        for key in units {
+            table.insert(key, ())?;
         }
         Ok(())
     }

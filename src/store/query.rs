@@ -2,7 +2,7 @@
 
 use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RECENT, RUNS, SOURCES, TAGS};
-use super::{Briefs, INDEXES, StoreError, Tally, census, index_version, verify};
+use super::{Briefs, INDEXES, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
     Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
     SourceText, Table, Target,
@@ -183,6 +183,11 @@ impl<'a> Reader<'a> {
     /// How many attempts of a model count in a metric, and how many do not and why.
     pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
+    }
+
+    /// Whether the attempts of a model state each metric in one unit, so that the numbers of the indexes compare.
+    pub fn has_one_unit_each(&self, model: &str) -> Result<bool, StoreError> {
+        units::are_uniform(self.txn, model)
     }
 
     /// Whether any numbers of an attempt that finished are known to be tainted, from the indexes alone.

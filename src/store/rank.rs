@@ -6,10 +6,10 @@
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_VALUES, RANKING, RUNS, SHAPES, TOTALS,
-    UNMEASURED, VALUES,
+    UNITS, UNMEASURED, VALUES,
 };
-use super::{StoreError, brief, census};
-use crate::record::{Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Run, RunId, Target, Why};
+use super::{StoreError, brief, census, units};
+use crate::record::{self, Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Metric, Run, RunId, Target, Why};
 use crate::wire::{WireError, decode_attempt, decode_run};
 use redb::{Key, ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,16 +28,11 @@ pub struct Ranked {
     pub n: u32,
 }
 
-/// The mean of values and how many there are; none of none.
-pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u32)> {
-    let (sum, n) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
-    (n > 0).then(|| (sum / f64::from(n), n))
-}
-
 /// Puts an attempt into every index of what is measured.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let hidden = is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)?;
     brief::insert(txn, run, id, attempt)?;
+    units::insert(txn, run.model(), attempt)?;
     census::change(txn, run.model(), id, attempt, hidden, true)?;
     if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
 }
@@ -54,6 +49,7 @@ pub(super) fn clear(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(TOTALS)?;
     txn.delete_table(BRIEFS)?;
     txn.delete_table(SHAPES)?;
+    txn.delete_table(UNITS)?;
     Ok(())
 }
 
@@ -66,7 +62,7 @@ pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, f64)> {
     if attempt.counts().is_err() {
         return Vec::new();
     }
-    let value = |name: &str, metric: &crate::record::Metric| match attempt.judge(name, metric) {
+    let value = |name: &str, metric: &Metric| match attempt.judge(name, metric) {
         Ok(value) => Some(value),
         Err(LeftOut { why: Why::NotFinite, .. }) => metric.value,
         Err(_) => None,
@@ -106,24 +102,24 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     Ok(())
 }
 
-/// Every metric's mean over a group, and of how many values it is. Summed in the order of the attempts' ids: the bits of a mean are a key.
+/// Every metric's mean over a group, and of how many values it is. In the order of the attempts' ids: the bits of a mean are a key.
 pub(super) fn group_means(
     values: &impl ReadableTable<&'static [u8], &'static [u8]>,
     group: Id,
 ) -> Result<BTreeMap<String, (f64, u32)>, StoreError> {
-    let mut found: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let (low, high) = (member(group, [0; 32]), member(group, [0xff; 32]));
     for item in values.range(low.as_slice()..=high.as_slice())? {
         let (_, bytes) = item?;
         for (name, value) in unpack(bytes.value()) {
             match found.get_mut(name) {
-                Some((sum, n)) => (*sum, *n) = (*sum + value, *n + 1),
-                None => drop(found.insert(name.to_owned(), (0.0 + value, 1))),
+                Some(values) => values.push(value),
+                None => drop(found.insert(name.to_owned(), vec![value])),
             }
         }
     }
-    found.values_mut().for_each(|(sum, n)| *sum /= f64::from(*n));
-    Ok(found)
+    let count = |values: &[f64]| u32::try_from(values.len()).unwrap_or(u32::MAX);
+    Ok(found.into_iter().map(|(name, values)| (name, (record::mean(&values), count(&values)))).collect())
 }
 
 /// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite.

@@ -3,7 +3,7 @@
 use super::merge::{Standing, standing};
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS,
-    SHAPES, SOURCES, TAGS, TOTALS, UNMEASURED, VALUES,
+    SHAPES, SOURCES, TAGS, TOTALS, UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
 use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, SourceText, Target};
@@ -73,6 +73,7 @@ impl<'txn> Writer<'txn> {
         txn.open_table(TOTALS)?;
         txn.open_table(BRIEFS)?;
         txn.open_table(SHAPES)?;
+        txn.open_table(UNITS)?;
         txn.open_table(TAGS)?;
         txn.open_table(NOTES)?;
         txn.open_table(HIDDEN)?;

@@ -45,6 +45,8 @@ pub(super) const TOTALS: TableDefinition<(&str, &str), u64> = TableDefinition::n
 pub(super) const BRIEFS: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("briefs");
 /// Digest of names to these.
 pub(super) const SHAPES: TableDefinition<Id, &[u8]> = TableDefinition::new("shapes");
+/// Model, metric and unit, of every attempt: of own metrics, and of known ones in another unit than theirs.
+pub(super) const UNITS: TableDefinition<(&str, &str, &str), ()> = TableDefinition::new("units");
 /// Group to one of its runs.
 pub(super) const GROUPS: TableDefinition<Id, Id> = TableDefinition::new("groups");
 /// Tag to target: kind byte (0 run, 1 attempt) and digest.

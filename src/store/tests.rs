@@ -272,6 +272,21 @@ fn a_second_name_that_a_dead_founder_left_is_gone_with_the_next_change() {
     assert_eq!(faults(&store), vec![]);
 }
 
+#[test]
+fn a_group_of_equal_values_stands_by_that_value() {
+    let (_dir, store) = store();
+    // Three times 0.1 is more than 0.3, so that a rounded mean would be behind that of one attempt.
+    let all = [(1, 1), (1, 2), (1, 3), (2, 1)];
+    for (number, (x, seed)) in (0..).zip(all) {
+        store.write(|writer| writer.seal(&sealed(x, seed, number, 0.1, true), 0)).unwrap();
+    }
+    for direction in [Direction::Minimize, Direction::Maximize] {
+        let ranked = store.read(|reader| reader.best("m", "loss", direction, 10)).unwrap();
+        assert_eq!(ranked.iter().map(|one| one.mean.to_bits()).collect::<Vec<_>>(), [0.1f64.to_bits(); 2]);
+    }
+    assert_eq!(faults(&store), vec![]);
+}
+
 /// Changes the kind that the indexes are said to be of.
 fn of_kind(store: &Store, kind: u32) {
     let database = Database::open(store.file()).unwrap();
@@ -289,7 +304,7 @@ fn indexes_of_a_newer_kind_are_refused_and_of_an_older_one_made_anew() {
     let written = store.write(|_| Ok(())).unwrap_err();
     for error in [read, written] {
         assert!(
-            error.to_string().ends_with("indexes of kind 4, but this ledger reads up to 3 (use a newer ledger)"),
+            error.to_string().ends_with("indexes of kind 5, but this ledger reads up to 4 (use a newer ledger)"),
             "{error}"
         );
     }

@@ -80,6 +80,35 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
 }
 
 #[test]
+fn a_metric_that_none_has_is_not_looked_for_among_the_tainted() {
+    let sandbox = sealed();
+    let ask = |metric: &str| sandbox.run(&["best", "--model", "toy", "--metric", metric]).complaint(1);
+    let said = ask("perplexity");
+    assert!(said.contains("has a finite `perplexity` (there are: accuracy, "), "{said}");
+    let said = sandbox.run(&["report", "--all", "--metrics", "own", "-o", "r"]).complaint(2);
+    assert!(said.contains("--metrics: `own` is no metric of ours (write `own:minimize` or `own:maximize`)"), "{said}");
+    let said = sandbox.run(&["pareto", "--model", "toy", "--metrics", ","]).complaint(2);
+    assert!(said.contains("--metrics: a metric's name is missing"), "{said}");
+}
+
+#[test]
+fn fields_are_told_first_and_a_group_has_each_once() {
+    let sandbox = sealed();
+    let found = best(&sandbox, &["--group-by", "x,params.x"]);
+    assert_eq!(found["places"][0]["group"].as_object().unwrap().len(), 1);
+    let text = sandbox.run(&["best", "--model", "toy", "--metric", "energy", "--group-by", "x,x"]).expect(0);
+    assert_eq!(text.lines().next().unwrap().matches(" x").count(), 1, "{text}");
+    let said =
+        sandbox.run(&["best", "--model", "toy", "--metric", "energy", "--group-by", "nothing_like_it"]).complaint(2);
+    let place = |name: &str| said.find(name).unwrap_or(usize::MAX);
+    assert!(place("params.x") < place("accuracy") && place("accuracy") < usize::MAX, "{said}");
+    // The whole id of the first one.
+    let run = best(&sandbox, &[])["places"][0]["run"].as_str().unwrap().to_owned();
+    let text = sandbox.run(&["best", "--model", "toy", "--metric", "energy", "--against", &run]).expect(0);
+    assert!(text.contains("#1 is ") && !text.contains(&run), "{text}");
+}
+
+#[test]
 fn the_index_answers_as_a_scan_of_all_attempts_does() {
     let sandbox = sealed();
     // Of two siblings one diverges, and three configurations are as good as each other.

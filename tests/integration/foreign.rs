@@ -230,7 +230,7 @@ fn tainted_rows_are_kept_and_left_out_of_answers() {
     sandbox.write("t.csv", "net,power,seconds\na,100,10\na,0,9\nb,5,-1\n");
     sandbox.write(
         "m.toml",
-        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"m\"\nnet = \"{net}\"\npower = \"{power}\"\n\
+        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"m\"\nnet = \"{net}\"\npower = \"{power}\"\nhardware.power_limit_w = \"{power}\"\n\
          [metrics]\npower_mean = \"{power}\"\nepoch_time = \"{seconds}\"\nenergy = { formula = \"power_mean * epoch_time\" }\n",
     );
     let imported = sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
@@ -248,6 +248,10 @@ fn tainted_rows_are_kept_and_left_out_of_answers() {
         assert_eq!(best["places"][0]["config"]["net"], "a");
     }
     assert_eq!(sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().len(), 3, "nothing is lost");
+    // There is nothing to trust, though a power limit is recorded.
+    let best = sandbox.json(&["best", "--model", "m", "--metric", "energy"], 0);
+    let said = sandbox.run(&["rerun", best["places"][0]["run"].as_str().unwrap()]).complaint(1);
+    assert!(said.contains("there is no program to execute again"), "{said}");
     sandbox.json(&["verify"], 0);
     // Hiding one and showing it again does not bring it into the ranking.
     let id = sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().iter().find_map(|attempt| {

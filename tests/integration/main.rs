@@ -31,4 +31,5 @@ mod telemetry;
 mod training;
 mod trust;
 mod tuning;
+mod units;
 mod validity;

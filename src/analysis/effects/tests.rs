@@ -93,6 +93,15 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
 }
 
 #[test]
+fn what_does_not_scatter_has_neither_test_nor_interval() {
+    let axis = Factor::new("p", &["a".into(), "a".into(), "b".into(), "b".into()]).unwrap();
+    let found = effects(&[axis], &[0.912, 0.912, 0.911, 0.911]).unwrap();
+    let main = &found.main[0];
+    assert_eq!((found.residual_degrees, main.share.p, main.half_width), (2, None, None));
+    near(main.difference.unwrap(), -0.001);
+}
+
+#[test]
 fn axes_that_go_together_are_known() {
     let of = |values: [i64; 4]| Factor::new("f", &values.map(Value::Int)).unwrap();
     assert!(of([1, 2, 1, 2]).is_like(&of([7, 5, 7, 5])));

@@ -203,7 +203,10 @@ pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String,
         Some(nearest) => format!("unknown name `{name}` (did you mean `{nearest}`?)"),
         None => {
             const MOST: usize = 40;
-            let mut known: Vec<_> = all.iter().take(MOST).map(|name| name.as_str()).collect();
+            // What is looked for first is told first.
+            let mut seen = BTreeSet::new();
+            let in_order = tiers.iter().copied().flatten().filter(|name| seen.insert(name.as_str()));
+            let mut known: Vec<_> = in_order.take(MOST).map(String::as_str).collect();
             if all.len() > MOST {
                 known.push("…");
             }

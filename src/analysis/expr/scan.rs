@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(super) enum Token {
     Word(String),
     Text(String),
-    Int(i64),
+    Int(i128),
     Real(f64),
     /// One of `== != < <= > >= ( ) [ ] ,`.
     Sign(&'static str),
@@ -86,7 +86,7 @@ fn number(text: &str, at: usize) -> Result<(Token, usize), ExprError> {
     });
     let len = end.map_or(rest.len(), |(place, _)| place);
     let digits = rest[..len].replace('_', "");
-    let token = match (digits.parse::<i64>(), digits.parse::<f64>()) {
+    let token = match (digits.parse::<i128>(), digits.parse::<f64>()) {
         (Ok(whole), _) => Token::Int(whole),
         (Err(_), Ok(real)) => Token::Real(real),
         _ => {

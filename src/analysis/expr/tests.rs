@@ -3,7 +3,8 @@ use crate::record::Table;
 use proptest::prelude::*;
 
 fn values() -> Table {
-    let entries: [(&str, Value); 10] = [
+    let entries: [(&str, Value); 11] = [
+        ("seed", u64::MAX.to_string().into()),
         ("model.name", "bert".into()),
         ("data.name", "digits".into()),
         ("hardware.gpus", Value::Int(2)),
@@ -49,6 +50,9 @@ fn comparisons_hold_as_they_read() {
         "accuracy > -inf",
         "loss == nan",
         "big == 9223372036854775807 and big != 9223372036854775806",
+        "seed == 18446744073709551615 and seed != 18446744073709551614 and seed > 9223372036854775807",
+        "seed > 1.0 and seed < 1e20 and seed in [18446744073709551615]",
+        "big < 9223372036854775808 and accuracy < 99999999999999999999",
         "not not gpus == 2",
         "gpus == 9 and gpus == 9 or gpus == 2",
     ] {

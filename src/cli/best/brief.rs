@@ -167,10 +167,13 @@ fn contender(
 
 /// The unit of the metric, as the attempts have it.
 fn unit(reader: &Reader<'_>, args: &Args, trials: &[BriefTrial]) -> Result<String, StoreError> {
+    if let Some(known) = known_metric(&args.metric) {
+        return Ok(known.unit.to_owned());
+    }
     let first = trials.iter().find(|trial| trial.has(&args.metric));
     let attempt = first.map(|trial| reader.attempt(trial.row.id)).transpose()?.flatten();
     let unit = attempt.and_then(|attempt| Some(attempt.metrics.get(&args.metric)?.unit.clone()));
-    Ok(unit.or_else(|| known_metric(&args.metric).map(|known| known.unit.to_owned())).unwrap_or_default())
+    Ok(unit.unwrap_or_default())
 }
 
 #[cfg(test)]

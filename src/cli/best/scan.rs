@@ -27,7 +27,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn of<T>(args: &Args, selected: &Selected<T>) -> Result<Self, Failure> {
-        let by = args.group_by.iter().map(|name| selected.full_name(name, "--group-by")).collect::<Result<_, _>>()?;
+        let by = selected.full_names(&args.group_by, "--group-by")?;
         let bounds = args.bounds.read(|name, option| selected.metric(name, option))?;
         Ok(Self { by, bounds })
     }

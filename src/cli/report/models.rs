@@ -5,7 +5,7 @@ use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
 use crate::cli::plot::{curved, energy_state};
-use crate::cli::selection::{Selected, direction_of};
+use crate::cli::selection::{Selected, metric_of};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
 use crate::report::{self, Coordinate, EnergyOf, Figure, Heat, ModelOf, Over, Ranking, Subject};
@@ -73,11 +73,8 @@ fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Re
         }
     };
     for text in stated {
-        let (name, way) = match text.rsplit_once(':') {
-            Some((name, way @ ("minimize" | "maximize"))) => (name, Some(way)),
-            _ => (text.as_str(), None),
-        };
-        add(name, direction_of(name, way)?);
+        let (name, direction) = metric_of(text, "--metrics")?;
+        add(&name, direction);
     }
     if stated.is_empty() {
         let measured =

@@ -2,8 +2,8 @@
 
 use super::Args;
 use crate::analysis::{
-    Configuration, FINALISTS, HALVING, Out, Standing, TimeBound, Trial, attempts_in, configurations, count_left_out,
-    halve, place, saving,
+    self, Configuration, FINALISTS, HALVING, Out, Standing, TimeBound, Trial, attempts_in, configurations,
+    count_left_out, halve, place, saving,
 };
 use crate::cli::best::TIMES;
 use crate::cli::bounds::Bound as Limit;
@@ -251,7 +251,8 @@ impl Search<'_> {
     fn seen(&self, arms: &[Arm]) -> Result<Seen, Failure> {
         let groups: BTreeSet<GroupId> = arms.iter().map(|arm| arm.bound.run.parts.group_id()).collect();
         let store = self.context.store_as_it_is();
-        let trials = store.read(|reader| trials_of(reader, Some(&self.args.model)))?;
+        let mut trials = store.read(|reader| trials_of(reader, Some(&self.args.model)))?;
+        analysis::unify_by_model(&mut trials);
         Ok(Seen { trials: trials.into_iter().filter(|trial| groups.contains(&trial.run.parts.group_id())).collect() })
     }
 

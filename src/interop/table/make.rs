@@ -7,9 +7,8 @@ use super::sheet::{Row, Sheet};
 use crate::analysis::expr::{Expr, Formula};
 use crate::interop::moment::unix_ns;
 use crate::interop::rows::{ImportError, RowFault, Source, file_name};
-use crate::interop::unit::Unit;
 use crate::manifest;
-use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Value};
+use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Unit, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a column of the joined table is called where the first table has one of that name.

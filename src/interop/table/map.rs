@@ -4,9 +4,8 @@
 
 use super::cell::{Kind, Template};
 use crate::interop::rows::ImportError;
-use crate::interop::unit::{self, Unit};
 use crate::manifest::{Content, Faults, Key, ManifestError, Node, parse_document};
-use crate::record::{Digest, known_metric};
+use crate::record::{Digest, Unit, known_metric, known_units};
 use std::path::{Path, PathBuf};
 
 /// What becomes of a table.
@@ -292,7 +291,7 @@ impl Reader<'_> {
         };
         let unit = Unit::named(name);
         if unit.is_none() {
-            self.fault(node.span.start, format!("unit `{name}` is unknown (known ones: {})", unit::known()));
+            self.fault(node.span.start, format!("unit `{name}` is unknown (known ones: {})", known_units()));
         }
         Some((unit?, name.clone()))
     }

@@ -195,7 +195,11 @@ fn state_text(state: Option<&str>) -> String {
 
 /// `mean 12.3 kJ ± 0.4, n = 3`.
 fn said(mean: &Mean, unit: &str, factor: f64) -> String {
-    let half = mean.half.map_or_else(String::new, |half| format!(" ± {}", significant(half * factor)));
+    let half = match mean.half {
+        None => String::new(),
+        Some(0.0) => " (no scatter)".to_owned(),
+        Some(half) => format!(" ± {}", significant(half * factor)),
+    };
     let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
     format!("{}{half}{unit}, n = {}", significant(mean.mean * factor), mean.n)
 }

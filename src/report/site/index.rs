@@ -1,7 +1,7 @@
 //! The first page: rankings and figures of each model, and every attempt.
 
 use super::super::figure::FigureError;
-use super::super::number::{count, duration, significant, when, within};
+use super::super::number::{count, duration, mean_within, significant, when};
 use super::super::ranking::{Ranking, best_lines, in_unit, likeness, probability, short_names, shown_fields};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, page_of};
@@ -111,7 +111,7 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
         .map(|(rank, (place, short))| {
             let run = place.contender.run.id;
             let mean = place.summary.mean;
-            let text = within(in_unit(mean, &ranking.unit), mean, place.half_width);
+            let text = mean_within(in_unit(mean, &ranking.unit), mean, place.half_width);
             let relative = place.against.and_then(|against| against.relative).filter(|share| share.is_finite());
             let p = place.against.and_then(|against| against.corrected);
             let blank = || Field::text("–");

@@ -1,6 +1,6 @@
 //! The report as Markdown, for a paper's appendix.
 
-use super::super::number::within;
+use super::super::number::mean_within;
 use super::super::ranking::Ranking;
 use super::super::ranking::{best_lines, field_of, in_unit, probability, short_names, shown_fields};
 use super::ReportOf;
@@ -58,7 +58,7 @@ fn ranked(ranking: &Ranking, all: usize) -> String {
         let mut cells = vec![
             rank.to_string(),
             format!("`{id}`"),
-            within(in_unit(mean, &ranking.unit), mean, place.half_width),
+            mean_within(in_unit(mean, &ranking.unit), mean, place.half_width),
             place.summary.n.to_string(),
             p.map_or_else(|| "–".to_owned(), probability),
         ];

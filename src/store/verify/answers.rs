@@ -5,10 +5,10 @@ use super::super::brief::Kept;
 use super::super::census::Census;
 use super::super::index::{member, ordered, pack, place};
 use super::super::query::Reader;
-use super::super::rank::{mean, ranked_metrics};
-use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNMEASURED, VALUES};
+use super::super::rank::ranked_metrics;
+use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
 use super::{Verification, compare};
-use crate::record::{Attempt, Digest, Run};
+use crate::record::{Attempt, Digest, Run, mean};
 use crate::wire::decode_shape;
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,7 @@ pub(super) struct Measured {
     counted: Vec<String>,
     unmeasured: Vec<(String, u8, String)>,
     ranked: Vec<(String, f64)>,
+    units: Vec<(String, String)>,
     shape: Id,
     brief: Digest,
 }
@@ -41,6 +42,7 @@ impl Measured {
             counted: census.counted.into_iter().map(str::to_owned).collect(),
             unmeasured: census.unmeasured.into_iter().map(owned).collect(),
             ranked: ranked_metrics(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            units: attempt.told_units().map(|(metric, unit)| (metric.to_owned(), unit.to_owned())).collect(),
             shape: brief.shape,
             brief: Digest::of(&brief.row),
         })
@@ -91,8 +93,8 @@ impl Expected {
     fn ranking(&self) -> Ranking {
         let mut ranking = BTreeMap::new();
         for ((model, metric, group), values) in &self.groups {
-            // Summed as they were: the bits of the mean are the key.
-            let Some((mean, n)) = mean(values.iter().copied()) else { continue };
+            // In the order in which they were: the bits of the mean are the key.
+            let (mean, n) = (mean(values), u32::try_from(values.len()).unwrap_or(u32::MAX));
             if mean.is_finite() {
                 ranking.insert(place(model, metric, ordered(mean), *group), n);
             }
@@ -147,6 +149,16 @@ pub(super) fn check(
         actual.insert((model.to_owned(), metric.to_owned()), count.value());
     }
     compare("totals", &actual, &expected.totals, found);
+    let mut actual = BTreeMap::new();
+    for item in txn.open_table(UNITS)?.iter()? {
+        let (key, _) = item?;
+        let (model, metric, unit) = key.value();
+        actual.insert((model.to_owned(), metric.to_owned(), unit.to_owned()), ());
+    }
+    let told = |one: &Measured| -> Vec<((String, String, String), ())> {
+        one.units.iter().map(|(metric, unit)| ((one.model.clone(), metric.clone(), unit.clone()), ())).collect()
+    };
+    compare("units", &actual, &measured.iter().flat_map(told).collect(), found);
     check_briefs(reader, measured, found)
 }
 

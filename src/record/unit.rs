@@ -1,8 +1,10 @@
-//! Units as other tables give them, and the numbers between them.
+//! Units as people and programs state them, and the numbers between them.
+
+use super::{Attempt, Metric, MetricInfo, known_metric};
 
 /// A unit: what it measures, and how many of the base unit one of it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Unit {
+pub struct Unit {
     measures: Measure,
     factor: f64,
     /// What is added after the multiplication; other than 0 only for temperatures.
@@ -69,19 +71,19 @@ const UNITS: &[(&[&str], Measure, f64)] = &[
 
 impl Unit {
     /// The unit of a name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         let (_, measures, factor) = UNITS.iter().find(|(names, ..)| names.contains(&name))?;
         let shift = if name == "K" { -273.15 } else { 0.0 };
         Some(Self { measures: *measures, factor: *factor, shift })
     }
 
     /// Whether both measure the same.
-    pub(super) fn fits(self, other: Self) -> bool {
+    pub fn fits(self, other: Self) -> bool {
         self.measures == other.measures
     }
 
     /// A number of this unit as one of another that measures the same.
-    pub(super) fn convert(self, value: f64, to: Self) -> f64 {
+    pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {
             return value;
         }
@@ -91,8 +93,44 @@ impl Unit {
     }
 }
 
+impl Metric {
+    /// The same in another unit, with what is known of its uncertainty; none where the two do not measure the same.
+    pub fn in_unit(&self, wanted: &str) -> Option<Self> {
+        if self.unit == wanted {
+            return Some(self.clone());
+        }
+        let (from, to) = (Unit::named(&self.unit)?, Unit::named(wanted)?);
+        from.fits(to).then(|| Self {
+            value: self.value.map(|value| from.convert(value, to)),
+            uncertainty: self.uncertainty.map(|half| from.convert(half, to) - from.convert(0.0, to)),
+            unit: wanted.to_owned(),
+            reason: self.reason.clone(),
+        })
+    }
+}
+
+impl MetricInfo {
+    /// A metric of this name as it was stated, in its own unit, which is meant where none is stated; none where the two do not measure the same.
+    pub fn standard(&self, stated: &Metric) -> Option<Metric> {
+        if stated.unit.is_empty() {
+            return Some(Metric { unit: self.unit.to_owned(), ..stated.clone() });
+        }
+        stated.in_unit(self.unit)
+    }
+}
+
+impl Attempt {
+    /// The metrics whose units do not follow from their names, with these: a program's own, and known ones that are in another unit than theirs.
+    pub fn told_units(&self) -> impl Iterator<Item = (&str, &str)> {
+        let told =
+            |name: &str, unit: &str| known_metric(name).is_none_or(|known| !unit.is_empty() && unit != known.unit);
+        let metrics = self.metrics.iter().filter(|(name, metric)| !name.is_empty() && metric.value.is_some());
+        metrics.map(|(name, metric)| (name.as_str(), metric.unit.as_str())).filter(move |(name, unit)| told(name, unit))
+    }
+}
+
 /// The names of all units, for messages.
-pub(super) fn known() -> String {
+pub fn known_units() -> String {
     UNITS
         .iter()
         .filter_map(|(names, ..)| names.first())
@@ -130,12 +168,24 @@ mod tests {
         }
         assert!(!Unit::named("W").unwrap().fits(Unit::named("J").unwrap()));
         assert_eq!(Unit::named("furlong"), None);
-        assert!(known().contains("kWh"));
+        assert!(known_units().contains("kWh"));
+    }
+
+    #[test]
+    fn a_metric_changes_its_unit_with_its_uncertainty() {
+        let known = known_metric("energy").unwrap();
+        assert_eq!(known.standard(&Metric::within(5.0, 0.25, "kJ")), Some(Metric::within(5000.0, 250.0, "J")));
+        assert_eq!(known.standard(&Metric::new(5.0, "")), Some(Metric::new(5.0, "J")));
+        assert_eq!(known.standard(&Metric::new(5.0, "s")), None);
+        let degrees = Metric::within(300.0, 2.0, "K").in_unit("degC").unwrap();
+        assert!((degrees.uncertainty.unwrap() - 2.0).abs() < 1e-9, "{degrees:?}");
+        assert_eq!(Metric::new(1.0, "furlong").in_unit("furlong"), Some(Metric::new(1.0, "furlong")));
+        assert_eq!(Metric::new(1.0, "furlong").in_unit("s"), None);
     }
 
     #[test]
     fn every_unit_of_our_metrics_is_known() {
-        for metric in crate::record::KNOWN_METRICS {
+        for metric in super::super::KNOWN_METRICS {
             assert!(Unit::named(metric.unit).is_some(), "{} in {}", metric.name, metric.unit);
         }
     }
