@@ -111,7 +111,7 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
                 curve.first_step.map_or_else(|| "-".to_owned(), |step| step.to_string()),
                 number(curve.values.0),
                 number(curve.values.1),
-                significant(curve.max_distance),
+                number(curve.max_distance),
             ]
         });
         let heads = ["  CURVE", ">PARTS AT STEP", &format!(">{a}"), &format!(">{b}"), ">MOST APART"];
@@ -250,13 +250,12 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
     let curves = difference.curves.iter().map(|curve| {
         let mut table = table_of([
             ("name", curve.name.as_str().into()),
-            ("max_distance", curve.max_distance.into()),
             ("common_steps", curve.common.into()),
         ]);
         if let Some(step) = curve.first_step {
             table.insert("first_step".to_owned(), step.into());
         }
-        optional(vec![("a", curve.values.0), ("b", curve.values.1)], table)
+        optional(vec![("a", curve.values.0), ("b", curve.values.1), ("max_distance", curve.max_distance)], table)
     });
     table_of([
         ("parts", parts_value(&difference.parts)),
