@@ -4,7 +4,7 @@ use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, files};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
-use crate::report::document;
+use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Context {
 
     /// Prints the answer: the document with `--json`, else the text.
     pub(super) fn answer(&self, text: impl FnOnce() -> String, members: impl FnOnce() -> Table) -> Result<(), Failure> {
-        let answer = if self.json { document(members()) } else { text() };
+        let answer = if self.json { document(members()) } else { report::plain_lines(&text()) };
         print(&answer)
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// Writes a line to standard error.
 pub(super) fn say(line: &str) {
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", report::plain_lines(line));
 }
 
 /// Finds what a text names.
