@@ -2,14 +2,14 @@
 
 use super::context::{Context, print};
 use super::failure::{Failure, exit};
-use crate::host::files;
+use crate::host::{files, terminal};
 use crate::record::{Table, Value};
 use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Characters of a line on a terminal.
+/// Characters of a line where no terminal says how many it has.
 const COLUMNS: usize = 100;
 /// What stands for the terminal where a file is asked for.
 const TERMINAL: &str = "term";
@@ -59,11 +59,16 @@ impl Output {
                 Ok(exit::YES)
             }
             None => {
-                print(&report::term(figure, COLUMNS))?;
+                print(&drawn(figure))?;
                 Ok(exit::YES)
             }
         }
     }
+}
+
+/// The figure in characters, as wide as the terminal.
+fn drawn(figure: &Figure) -> String {
+    report::term(figure, terminal::columns().unwrap_or(COLUMNS))
 }
 
 /// What a figure says, and its numbers.
@@ -100,7 +105,7 @@ pub(super) fn put(
         return Ok(exit::YES);
     }
     if path.as_os_str() == TERMINAL {
-        print(&report::term(figure, COLUMNS))?;
+        print(&drawn(figure))?;
         return Ok(exit::YES);
     }
     let size = save(figure, path, width, force)?;
