@@ -1,8 +1,9 @@
 //! What every command needs: the ledger, and a way to answer.
 
+use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::{environment, files};
+use crate::host::environment;
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
@@ -173,11 +174,12 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
         Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
     };
-    let mut file = files::handed_on().create_new(true).open(path).map_err(failed)?;
-    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
-        // Half a file is worth nothing.
-        let _ = std::fs::remove_file(path);
-        return Err(failed(error));
-    }
-    Ok(())
+    let write = || {
+        let draft = Draft::file(path)?;
+        let mut file = draft.held();
+        file.write_all(content)?;
+        file.sync_all()?;
+        draft.finish()
+    };
+    write().map_err(failed)
 }
