@@ -90,8 +90,8 @@ pub struct CurveDifference {
     pub first_step: Option<u64>,
     /// The two values there; none where one has no value at that step.
     pub values: (Option<f64>, Option<f64>),
-    /// The greatest distance over the steps that both have.
-    pub max_distance: f64,
+    /// The greatest distance over the steps that both have, infinite where only one of the two is a number; none where no step is common.
+    pub max_distance: Option<f64>,
     /// How many steps both have.
     pub common: usize,
 }
@@ -100,7 +100,7 @@ impl CurveDifference {
     /// Compares two curves step by step, bit by bit.
     pub fn between(a: &Series, b: &Series) -> Self {
         let mut difference =
-            Self { name: a.name.clone(), first_step: None, values: (None, None), max_distance: 0.0, common: 0 };
+            Self { name: a.name.clone(), first_step: None, values: (None, None), max_distance: None, common: 0 };
         let mut a_points = a.positions.iter().copied().zip(a.values.iter().copied()).peekable();
         let mut b_points = b.positions.iter().copied().zip(b.values.iter().copied()).peekable();
         loop {
@@ -114,13 +114,23 @@ impl CurveDifference {
             let b = b_points.next_if(|(at, _)| *at == step).map(|(_, value)| value);
             if let (Some(a), Some(b)) = (a, b) {
                 difference.common += 1;
-                difference.max_distance = difference.max_distance.max((a - b).abs());
+                let apart = distance(a, b);
+                difference.max_distance = Some(difference.max_distance.map_or(apart, |far| far.max(apart)));
             }
             if difference.first_step.is_none() && a.map(f64::to_bits) != b.map(f64::to_bits) {
                 difference.first_step = Some(step);
                 difference.values = (a, b);
             }
         }
+    }
+}
+
+/// How far two values are apart. NaN is no number, and so is as far from each number as can be.
+fn distance(a: f64, b: f64) -> f64 {
+    match (a - b).abs() {
+        apart if !apart.is_nan() => apart,
+        _ if a == b || a.is_nan() && b.is_nan() => 0.0,
+        _ => f64::INFINITY,
     }
 }
 
@@ -233,13 +243,23 @@ mod tests {
         let b = series(&[(1, 0.5), (2, 0.75), (3, f64::NAN)]);
         let difference = CurveDifference::between(&a, &b);
         assert_eq!((difference.first_step, difference.values), (Some(2), (Some(0.25), Some(0.75))));
-        assert_eq!((difference.max_distance, difference.common), (0.5, 3));
+        assert_eq!((difference.max_distance, difference.common), (Some(0.5), 3));
     }
 
     #[test]
     fn a_curve_that_ends_early_parts_where_it_ends() {
         let difference = CurveDifference::between(&series(&[(1, 0.5), (2, 0.25)]), &series(&[(1, 0.5)]));
         assert_eq!((difference.first_step, difference.values), (Some(2), (Some(0.25), None)));
+    }
+
+    #[test]
+    fn what_is_no_number_is_far_from_every_number_and_what_has_no_common_step_has_no_distance() {
+        let apart = |a: &[(u64, f64)], b: &[(u64, f64)]| CurveDifference::between(&series(a), &series(b)).max_distance;
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        assert_eq!(apart(&[(1, 2.0), (3, 3.0)], &[(1, 2.0), (3, nan)]), Some(inf));
+        assert_eq!(apart(&[(1, inf), (2, nan)], &[(1, inf), (2, nan)]), Some(0.0));
+        assert_eq!(apart(&[(1, inf)], &[(1, -inf)]), Some(inf));
+        assert_eq!(apart(&[(1, 2.0)], &[(2, 2.0)]), None);
     }
 
     proptest! {

@@ -119,6 +119,8 @@ pub struct EventsRow {
     pub means: [QuantityMeans; EVENT_QUANTITIES.len()],
     /// The energy of one, in joules, of readings that are held until the next: of all GPUs beside it together, or of the one that the group is.
     pub energy_j: Mean,
+    /// Of how many events the energy rests on a reading that was held for more than ten usual intervals.
+    pub held_long: u64,
     /// How far the nearer readings are from start and stop, the farther of the two, in seconds.
     pub nearest_off_s: Mean,
 }
@@ -192,7 +194,7 @@ pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events,
                     let host = machines.host(machine.host).to_owned();
                     EventsRow { gpu: Some((host, machine.uuid.clone())), ..EventsRow::new(machine.serial.clone()) }
                 });
-                row.take(length_ns, std::slice::from_ref(joined));
+                row.take(length_ns, std::slice::from_ref(joined), machine.holds_old_power(phase.start_ns, stop_ns));
             }
             continue;
         }
@@ -201,7 +203,8 @@ pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events,
             By::Level => machines.level(phase.index).to_owned(),
             By::Host | By::Gpu => machines.host(phase.rank).to_owned(),
         };
-        groups.entry((key.clone(), None)).or_insert_with(|| EventsRow::new(key)).take(length_ns, &joined);
+        let holds_old = gpus.iter().any(|gpu| machines.gpu(*gpu).holds_old_power(phase.start_ns, stop_ns));
+        groups.entry((key.clone(), None)).or_insert_with(|| EventsRow::new(key)).take(length_ns, &joined, holds_old);
     }
     let mut rows: Vec<EventsRow> = groups.into_values().collect();
     match by {
@@ -249,12 +252,13 @@ impl EventsRow {
             time_s: Mean::default(),
             means: Default::default(),
             energy_j: Mean::default(),
+            held_long: 0,
             nearest_off_s: Mean::default(),
         }
     }
 
     /// Takes an event with what was read of each GPU beside it.
-    fn take(&mut self, length_ns: u64, gpus: &[Joined]) {
+    fn take(&mut self, length_ns: u64, gpus: &[Joined], holds_old: bool) {
         self.events += 1;
         self.time_s.add(Some(seconds(length_ns)));
         self.sampled += u64::from(gpus.iter().flatten().flatten().any(|around| around.sample.is_some()));
@@ -271,7 +275,9 @@ impl EventsRow {
         }
         // Without one of its GPUs it would be too small.
         let power: Option<f64> = gpus.iter().map(|joined| Some(joined[0].as_ref()?.held)).sum();
-        self.energy_j.add(power.filter(|_| !gpus.is_empty()).map(|power| power * seconds(length_ns)));
+        let power = power.filter(|_| !gpus.is_empty());
+        self.energy_j.add(power.map(|power| power * seconds(length_ns)));
+        self.held_long += u64::from(holds_old && power.is_some());
     }
 }
 

@@ -372,6 +372,18 @@ fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
     found.map(|phase| format!("{} {}", phase.name, phase.index))
 }
 
+impl CurveDifference {
+    /// How far the two are apart, and over how many steps, in words.
+    fn extent(&self) -> String {
+        let steps = if self.common == 1 { "1 step".to_owned() } else { format!("{} steps", self.common) };
+        match self.max_distance {
+            None => "they have no step in common".to_owned(),
+            Some(apart) if apart.is_infinite() => format!("infinitely far apart, over {steps}"),
+            Some(apart) => format!("at most {apart:.1e} apart over {steps}"),
+        }
+    }
+}
+
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |value: Option<f64>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
@@ -382,7 +394,7 @@ impl fmt::Display for Divergence {
                     write!(f, ", in {phase}")?;
                 }
                 let (a, b) = (number(first.values.0), number(first.values.1));
-                write!(f, ": {a} against {b} (at most {:.1e} apart over {} steps)", first.max_distance, first.common)?;
+                write!(f, ": {a} against {b} ({})", first.extent())?;
             }
             None => write!(f, "no recorded curve parts")?,
         }

@@ -219,10 +219,13 @@ fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Sta
 }
 
 impl Stated {
-    /// What is said if it cannot be held against: only one that was asked for is missed.
+    /// What is said if it cannot be held against: one that was asked for is missed, for the tag's the fastest stands in.
     fn unusable(&self, why: &str) -> Result<(), Failure> {
-        let failure = || Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what));
-        if self.is_asked { Err(failure()) } else { Ok(()) }
+        if self.is_asked {
+            return Err(Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what)));
+        }
+        say(&format!("note: the run with the tag `{DEFAULT}` {why}; the answer is held against the fastest"));
+        Ok(())
     }
 }
 

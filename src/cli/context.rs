@@ -1,10 +1,11 @@
 //! What every command needs: the ledger, and a way to answer.
 
+use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::{environment, files};
+use crate::host::environment;
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
-use crate::report::document;
+use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl Context {
 
     /// Prints the answer: the document with `--json`, else the text.
     pub(super) fn answer(&self, text: impl FnOnce() -> String, members: impl FnOnce() -> Table) -> Result<(), Failure> {
-        let answer = if self.json { document(members()) } else { text() };
+        let answer = if self.json { document(members()) } else { report::plain_lines(&text()) };
         print(&answer)
     }
 }
@@ -114,7 +115,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// Writes a line to standard error.
 pub(super) fn say(line: &str) {
     // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", report::plain_lines(line));
 }
 
 /// Finds what a text names.
@@ -173,11 +174,12 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
         Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
     };
-    let mut file = files::handed_on().create_new(true).open(path).map_err(failed)?;
-    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
-        // Half a file is worth nothing.
-        let _ = std::fs::remove_file(path);
-        return Err(failed(error));
-    }
-    Ok(())
+    let write = || {
+        let draft = Draft::file(path)?;
+        let mut file = draft.held();
+        file.write_all(content)?;
+        file.sync_all()?;
+        draft.finish()
+    };
+    write().map_err(failed)
 }

@@ -3,6 +3,7 @@
 use crate::cluster::ClusterError;
 use crate::engine::{BindError, CalibrateError, CalibrationError, EngineError, KernelCacheError};
 use crate::manifest::ManifestError;
+use crate::report::plain_lines;
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
 use std::io::Write;
@@ -60,7 +61,7 @@ impl Failure {
         }
         let head = if text.starts_with("manifest") || text.contains(".toml:") { "" } else { "error: " };
         // Nobody is left to tell if standard error is closed.
-        let _ = write!(std::io::stderr(), "{head}{text}");
+        let _ = write!(std::io::stderr(), "{head}{}", plain_lines(&text));
         ExitCode::from(self.code)
     }
 }

@@ -16,6 +16,7 @@ mod context;
 mod correlate;
 mod diff;
 mod doctor;
+mod draft;
 mod effects;
 mod events;
 mod export;

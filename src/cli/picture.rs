@@ -1,15 +1,16 @@
 //! Where a picture goes: a file of the form that its name ends in, or the terminal.
 
 use super::context::{Context, print};
+use super::draft::Draft;
 use super::failure::{Failure, exit};
-use crate::host::files;
+use crate::host::{files, terminal};
 use crate::record::{Table, Value};
 use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Characters of a line on a terminal.
+/// Characters of a line where no terminal says how many it has.
 const COLUMNS: usize = 100;
 /// What stands for the terminal where a file is asked for.
 const TERMINAL: &str = "term";
@@ -59,11 +60,16 @@ impl Output {
                 Ok(exit::YES)
             }
             None => {
-                print(&report::term(figure, COLUMNS))?;
+                print(&drawn(figure))?;
                 Ok(exit::YES)
             }
         }
     }
+}
+
+/// The figure in characters, as wide as the terminal.
+fn drawn(figure: &Figure) -> String {
+    report::term(figure, terminal::columns().unwrap_or(COLUMNS))
 }
 
 /// What a figure says, and its numbers.
@@ -100,7 +106,7 @@ pub(super) fn put(
         return Ok(exit::YES);
     }
     if path.as_os_str() == TERMINAL {
-        print(&report::term(figure, COLUMNS))?;
+        print(&drawn(figure))?;
         return Ok(exit::YES);
     }
     let size = save(figure, path, width, force)?;
@@ -137,30 +143,20 @@ fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
         let hint = if error.kind() == ErrorKind::AlreadyExists { " (--force replaces it)" } else { "" };
         Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
     };
-    // What is replaced stays whole until the new file is: only plain files, so that a device is written to as it is.
-    let replaces = force && fs::metadata(path).is_ok_and(|found| found.is_file());
-    let path = if replaces { fs::canonicalize(path).map_err(failed)? } else { path.to_owned() };
-    let new = if replaces { beside(&path) } else { path.clone() };
-    let mut options = files::handed_on();
-    if force && !replaces {
-        options.create(true).truncate(true)
-    } else {
-        options.create_new(true)
-    };
-    let mut file = options.open(&new).map_err(failed)?;
-    let written = file.write_all(content).and_then(|()| if replaces { fs::rename(&new, &path) } else { Ok(()) });
-    written.map_err(|error| {
-        // Half a picture is worth nothing.
-        if fs::metadata(&new).is_ok_and(|found| found.is_file()) {
-            let _ = fs::remove_file(&new);
+    let write = || match fs::metadata(path) {
+        // What is replaced stays whole until the new file is.
+        Ok(found) if force && found.is_file() => {
+            let draft = Draft::replacing(&fs::canonicalize(path)?)?;
+            draft.held().write_all(content)?;
+            draft.finish_by(|from, to| fs::rename(from, to))
         }
-        failed(error)
-    })
-}
-
-/// A name beside that of a file which nobody else uses.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    path.with_file_name(name)
+        // A device is written to as it is.
+        Ok(_) if force => files::hand_on(path, content),
+        _ => {
+            let draft = Draft::file(path)?;
+            draft.held().write_all(content)?;
+            draft.finish()
+        }
+    };
+    write().map_err(failed)
 }

@@ -9,7 +9,7 @@ use crate::analysis::{FieldDifference, PartDifference, environment_changes, why}
 use crate::engine::{Bound, Launch, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
-use crate::report::{document, environment_value, fields_text, plain, table_of, why_text, why_value};
+use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
 use std::path::PathBuf;
 
 /// Say what this machine would make of a packed run, and execute it with --trust
@@ -138,7 +138,7 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
         }
         let flags = if same { "--trust" } else { "--trust --on-current" };
         text.push_str(&format!("{flags} would execute {command}\n"));
-        print(&text)?;
+        print(&plain_lines(&text))?;
     }
     Ok(if same { exit::YES } else { exit::NO })
 }

@@ -3,7 +3,7 @@
 use super::HostError;
 use crate::record::{Digest, DigestWriter, Nonce};
 use flate2::bufread::MultiGzDecoder;
-use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -182,6 +182,29 @@ pub fn fifo(path: &Path) -> Result<(), HostError> {
         remedy: "its directory must be writable, on a file system that has named pipes, and hold nothing of that name",
         source: source.into(),
     })
+}
+
+/// Refuses a name that something has, though it be a link to nothing.
+///
+/// # Errors
+/// If something has it.
+pub fn unused(path: &Path) -> std::io::Result<()> {
+    if path.symlink_metadata().is_ok() { Err(rustix::io::Errno::EXIST.into()) } else { Ok(()) }
+}
+
+/// Renames a file or folder to a name that nothing has.
+///
+/// # Errors
+/// If something has it, or the system refuses.
+pub fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that cannot do both at once.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
+            unused(to)?;
+            std::fs::rename(from, to)
+        }
+        renamed => renamed.map_err(Into::into),
+    }
 }
 
 /// Waits until the names in a directory are on the disk: what was made, renamed or removed in it survives a crash.
@@ -382,6 +405,22 @@ mod tests {
         assert!(error.to_string().starts_with("cannot write `"), "{error}");
         let names = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 2, "no draft is left");
+    }
+
+    #[test]
+    fn nothing_is_replaced_by_a_new_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        for name in ["a", "b"] {
+            fs::write(place(name), name).unwrap();
+        }
+        fs::create_dir(place("empty")).unwrap();
+        fs::create_dir(place("folder")).unwrap();
+        for (from, to) in [("a", "b"), ("folder", "empty")] {
+            assert_eq!(rename_new(&place(from), &place(to)).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        }
+        rename_new(&place("a"), &place("c")).unwrap();
+        assert_eq!((fs::read(place("b")).unwrap(), fs::read(place("c")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod sif;
 pub mod signals;
 pub mod slurm;
 pub mod sums;
+pub mod terminal;
 
 pub use checks::checks;
 pub use clock::Clock;

@@ -139,6 +139,31 @@ impl Forewarning {
     }
 }
 
+/// Calls `last` when `SIGINT` or `SIGTERM` comes, on a thread of its own, and then lets the process end by that signal, as it would have.
+///
+/// For as long as the process lives. Another signal meanwhile changes nothing.
+///
+/// # Errors
+/// If the system has no more file descriptors or threads, or refuses the handlers.
+pub fn before_end(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let (mut arrivals, sender) = UnixStream::pair()?;
+    let terminated = Arc::new(AtomicBool::new(false));
+    // Before the byte that wakes the thread.
+    flag::register(SIGTERM, Arc::clone(&terminated))?;
+    for signal in SIGNALS {
+        low_level::pipe::register(signal, sender.try_clone()?)?;
+    }
+    let wait = move || {
+        if arrivals.read_exact(&mut [0]).is_ok() {
+            last();
+            let signal = if terminated.load(Ordering::SeqCst) { SIGTERM } else { SIGINT };
+            // It ends the process; there is nobody to tell if it cannot.
+            let _ = low_level::emulate_default_handler(signal);
+        }
+    };
+    std::thread::Builder::new().name("last".to_owned()).spawn(wait).map(drop)
+}
+
 /// Lets this process live on when it is told to end, hung up on, or warned, from here to its end: for one that is needed most when
 /// everything around it is ended.
 ///
@@ -203,6 +228,21 @@ mod tests {
         drop(interrupts);
         low_level::raise(SIGINT).unwrap();
         assert_eq!((second.count(), second.terminated()), (2, false));
+    }
+
+    #[test]
+    fn the_last_is_done_before_the_end() {
+        let output = alone("ending").output().unwrap();
+        assert_eq!(exit_of(output.status), Exit::Signal(SIGTERM));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("the last word"));
+    }
+
+    #[test]
+    #[ignore = "the body of `the_last_is_done_before_the_end`"]
+    fn ending() {
+        before_end(|| io::stderr().write_all(b"the last word").unwrap()).unwrap();
+        low_level::raise(SIGTERM).unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(60));
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub use tables::{long, phases, points, wide};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};
 
-use crate::record::{Attempt, AttemptId, Phase, Sealed, Value};
-use std::collections::BTreeMap;
+use crate::record::{Attempt, AttemptId, Digest, Phase, Sealed, Value};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -65,10 +65,17 @@ impl Entry {
         format!("{} {}", self.sealed.run.model(), self.id.0.prefix(8))
     }
 
-    /// Every field of the run and every setting by its name, as text.
-    fn fields(&self) -> BTreeMap<&str, String> {
-        let fields = self.sealed.run.config().iter().chain(&self.attempt().settings);
-        fields.map(|(name, value)| (name.as_str(), value.to_string())).collect()
+    /// Every field of the run and every setting by its name, as text. A setting that is called as a field says what it is.
+    fn fields(&self) -> BTreeMap<String, String> {
+        let config = self.sealed.run.config();
+        let settings = self.attempt().settings.iter().map(|(name, value)| {
+            let mut name = name.clone();
+            while config.contains_key(&name) {
+                name = format!("setting.{name}");
+            }
+            (name, value.to_string())
+        });
+        settings.chain(config.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
     /// When it ended, in milliseconds since the Unix epoch.
@@ -99,6 +106,37 @@ impl StepTimes {
 
 /// A file that is to be written: its path below the folder that was named, and its bytes.
 pub type File = (PathBuf, Vec<u8>);
+
+/// Names in the form that a tool takes. Where several become one, or one that is taken, a short digest behind them tells them apart;
+/// `form` also says whether a name stayed as it was, which then keeps it.
+fn distinct(
+    names: impl IntoIterator<Item = String>,
+    taken: &[&str],
+    form: impl Fn(&str) -> (String, bool),
+) -> BTreeMap<String, String> {
+    let mut alike: BTreeMap<String, BTreeSet<(bool, String)>> = BTreeMap::new();
+    for name in names {
+        let (formed, is_same) = form(&name);
+        alike.entry(formed).or_default().insert((!is_same, name));
+    }
+    let mut found = BTreeMap::new();
+    for (formed, names) in alike {
+        let mut is_free = !taken.contains(&formed.as_str());
+        for (_, name) in names {
+            let apart = if std::mem::replace(&mut is_free, false) {
+                formed.clone()
+            } else {
+                let start: String = formed.chars().take(LONGEST_START).collect();
+                format!("{start}_{}", Digest::of(name.as_bytes()).prefix(8))
+            };
+            found.insert(name, apart);
+        }
+    }
+    found
+}
+
+/// Of a name that gets a digest, at most so much stays, so that it is no longer than any tool takes.
+const LONGEST_START: usize = 200;
 
 /// A name that is safe as one component of a path on every system: other characters become `_`.
 fn path_name(name: &str) -> String {

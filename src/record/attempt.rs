@@ -85,7 +85,7 @@ pub struct Attempt {
     pub nonce: Nonce,
     /// Milliseconds since the Unix epoch, by the host's clock, which may jump; durations do not come from it.
     pub started_unix_ms: i64,
-    /// From the worker's start to its end, by the monotonic clock.
+    /// From the worker's start to its end, by the monotonic clock; 0 where nobody measured it.
     pub wall_ns: u64,
     /// How it ended.
     pub outcome: Outcome,

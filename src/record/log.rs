@@ -166,7 +166,7 @@ pub struct Row {
     pub run: RunId,
     /// Milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
-    /// From the worker's start to its end.
+    /// From the worker's start to its end; 0 where nobody measured it.
     pub wall_ns: u64,
     /// `finished`, `failed` or `interrupted`.
     pub outcome: String,

@@ -26,8 +26,19 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         return text;
     }
     text.push_str(&columns(&heads(events.by, nearest), events.rows.iter().map(|row| cells(row, nearest))));
-    text.push_str("TIME, readings and energy are means over events, of the readings from start to stop of each");
+    text.push_str("TIME, readings and energy are means over events, readings of those from start to stop of each");
     text.push_str(if nearest { "; NEAREST of the two readings nearest to start and stop\n" } else { "\n" });
+    text.push_str("ENERGY is that of the power over the time, each reading held until the next\n");
+    let (held_long, of) = events
+        .rows
+        .iter()
+        .filter(|row| row.sampled == row.events)
+        .fold((0, 0), |(held, of), row| (held + row.held_long, of + row.energy_j.n));
+    if held_long > 0 {
+        text.push_str(&format!(
+            "in {held_long} of {of} events a reading is held for more than ten times the usual interval, and the energy is no better than that\n"
+        ));
+    }
     if gpus > hosts && events.by != By::Gpu {
         text.push_str("readings are of a GPU, energy is of all GPUs beside an event together\n");
     }
@@ -142,6 +153,7 @@ fn row_value(row: &EventsRow, by: By) -> Table {
     };
     put(&mut table, "time_s", row.time_s);
     put(&mut table, "energy_j", row.energy_j);
+    table.insert("held_long".to_owned(), row.held_long.into());
     put(&mut table, "nearest_off_s", row.nearest_off_s);
     for (quantity, means) in EVENT_QUANTITIES.iter().zip(&row.means) {
         let mut of_one = table_of([("unit", quantity.unit().into()), ("sample_events", means.sample.n.into())]);
@@ -180,6 +192,7 @@ mod tests {
                 means(None, 0.03),
             ],
             energy_j: Mean::of([5597.7]),
+            held_long: 0,
             nearest_off_s: Mean::of([1.355_18]),
         }
     }
@@ -199,12 +212,18 @@ mod tests {
         EVENT          EVENTS  SAMPLED    TIME ms  POWER W  NEAREST  TEMP °C  NEAREST  BUSY %  NEAREST  MEM %  NEAREST  ENERGY J  OFF BY ms
         TotalRender       831      831  56695.221   99.657   36.557   39.800   37.100  70.900    0.050      -    0.030  5597.700   1355.180
         Saving Config     831        0  56695.221        -   36.557   39.800   37.100  70.900    0.050      -    0.030         -   1355.180
-        TIME, readings and energy are means over events, of the readings from start to stop of each; NEAREST of the two readings nearest to start and stop
+        TIME, readings and energy are means over events, readings of those from start to stop of each; NEAREST of the two readings nearest to start and stop
+        ENERGY is that of the power over the time, each reading held until the next
         energy is not told where events have no reading in them (SAMPLED is less than EVENTS)
         ");
         let mut gpus = events(
             By::Gpu,
-            vec![EventsRow { gpu: Some(("host-1".to_owned(), "GPU-1".to_owned())), ..row("0323", 6, 6) }],
+            vec![EventsRow {
+                gpu: Some(("host-1".to_owned(), "GPU-1".to_owned())),
+                held_long: 2,
+                energy_j: Mean::of([5597.7; 6]),
+                ..row("0323", 6, 6)
+            }],
         );
         gpus.event = Some("TotalRender".to_owned());
         gpus.unstopped = 2;
@@ -216,7 +235,9 @@ mod tests {
         events   TotalRender, which take the most time (--event names others)
         GPU   HOST    EVENTS  SAMPLED    TIME ms  POWER W  TEMP °C  BUSY %  MEM %  ENERGY J
         0323  host-1       6        6  56695.221   99.657   39.800  70.900      -  5597.700
-        TIME, readings and energy are means over events, of the readings from start to stop of each
+        TIME, readings and energy are means over events, readings of those from start to stop of each
+        ENERGY is that of the power over the time, each reading held until the next
+        in 2 of 6 events a reading is held for more than ten times the usual interval, and the energy is no better than that
         2 events were never stopped, and are in no mean
         time and temperature: Pearson -, Spearman +0.500 over 1 GPUs
         ");

@@ -1,8 +1,7 @@
 //! Lists: attempts, planned runs, checks, and what a sweep has done.
 
-use super::difference::plain;
 use super::document::table_of;
-use super::number::{count, duration, significant, when};
+use super::number::{count, duration, significant, wall_seconds, when};
 use super::table::columns;
 use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Origin, Row, Table, Value};
 
@@ -29,7 +28,7 @@ impl Line {
     /// How the attempt ended, whether its numbers are to be believed, what it showed as a rerun, and whether it came from another ledger.
     fn outcome(&self) -> String {
         let verdict = self.origin.as_rerun(self.row.attempt);
-        let verdict = verdict.map_or("no verdict".to_owned(), |repeated| plain(&repeated.verdict));
+        let verdict = verdict.map_or("no verdict".to_owned(), |repeated| repeated.verdict.clone());
         let rerun = self.rerun_of.map(|of| format!("rerun of {}: {verdict}", of.0.prefix(8)));
         let hidden = self.is_hidden.then(|| "hidden".to_owned());
         let imported = self.origin.is_imported.then(|| "imported".to_owned());
@@ -59,7 +58,7 @@ pub fn ls_text(lines: &[Line], total: u64) -> String {
             label,
             row.seed.to_string(),
             line.outcome(),
-            duration(seconds(row.wall_ns)),
+            wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
             metric(row.accuracy),
             metric(row.loss),
         ]
@@ -86,10 +85,10 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
             ("with", row.label.as_str().into()),
             ("seed", row.seed.to_string().into()),
             ("outcome", row.outcome.as_str().into()),
-            ("wall_time_s", seconds(row.wall_ns).into()),
             ("tags", line.tags.clone().into()),
             ("imported", line.origin.is_imported.into()),
         ]);
+        table.extend(wall_seconds(row.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
         table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
         table.extend(line.is_hidden.then(|| ("hidden".to_owned(), true.into())));
         table.extend(line.rerun_of.map(|of| ("rerun_of".to_owned(), of.to_string().into())));
@@ -104,11 +103,6 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
         Value::Table(table)
     });
     table_of([("attempts", Value::List(attempts.collect())), ("total", total.into())])
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
 }
 
 /// The runs of a manifest before they are executed: id, cell, finished and missing attempts.

@@ -18,6 +18,7 @@ mod listing;
 mod number;
 mod panels;
 mod pictures;
+mod plain;
 mod progress;
 mod ranking;
 mod record;
@@ -37,7 +38,7 @@ pub use cluster::{
 };
 pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
-pub use difference::{diff_text, diff_value, environment_value, fields_text, plain, why_text, why_value};
+pub use difference::{diff_text, diff_value, environment_value, fields_text, why_text, why_value};
 pub use document::{document, table_of};
 pub use effects::{Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
@@ -53,6 +54,7 @@ pub use pictures::{
     Curved, EnergyOf, Heat, Over, Subject, curves, distribution, effects_figure, energy_figure, front_figure, heat,
     readings_figure, scaling,
 };
+pub use plain::{plain, plain_lines};
 pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};

@@ -51,6 +51,17 @@ pub fn duration(seconds: f64) -> String {
     format!("{} h {:02} min", (minutes / 60.0).floor(), minutes % 60.0)
 }
 
+/// How long an attempt took, in seconds; none where nobody measured it, as of a row of a table, and the record has 0.
+#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
+pub fn wall_seconds(wall_ns: u64) -> Option<f64> {
+    (wall_ns > 0).then(|| wall_ns as f64 / 1e9)
+}
+
+/// The same in words, for a sentence about the attempt.
+pub fn took(wall_ns: u64) -> String {
+    wall_seconds(wall_ns).map_or_else(|| "its time is not known".to_owned(), |wall| format!("took {}", duration(wall)))
+}
+
 /// A physical quantity with three significant digits and the prefix that fits its unit: `12.4 kJ`, `0.31 J`.
 pub fn quantity(value: f64, unit: &str) -> String {
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")];
@@ -147,6 +158,12 @@ mod tests {
         let shown = [0.000_001_5, 0.0123, 1.0, 59.96, 99.96, 306.0, 3599.9, 25_700.0].map(duration);
         let expected = ["1.5 µs", "12.3 ms", "1.0 s", "60.0 s", "1 min 40 s", "5 min 06 s", "1 h 00 min", "7 h 08 min"];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_time_that_nobody_measured_is_no_zero() {
+        assert_eq!([took(0), took(1_500_000_000)], ["its time is not known", "took 1.5 s"]);
+        assert_eq!((wall_seconds(0), wall_seconds(1_500_000_000)), (None, Some(1.5)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! One run with its attempts, in full.
 
-use super::difference::plain;
 use super::document::table_of;
-use super::number::{duration, significant, when, within};
+use super::number::{significant, took, when, within};
+use super::plain::plain;
 use super::table::columns;
 use crate::record::{Attempt, AttemptId, Axis, Origin, Part, Run, Table, Value};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub fn show_text(described: &Described) -> String {
         text.push_str(&format!("tags     {}\n", tags.join(" ")));
     }
     for note in notes {
-        text.push_str(&format!("note     {note}\n"));
+        text.push_str(&format!("note     {}\n", within_lines(note)));
     }
     text.push_str("identity\n");
     let parts = Part::ALL.into_iter().map(|part| {
@@ -49,6 +49,11 @@ pub fn show_text(described: &Described) -> String {
         text.push_str(&attempt_text(*id, short, attempt, origins.get(id).unwrap_or(&Origin::default())));
     }
     text
+}
+
+/// A text whose further lines stand beneath its first one: none of them looks like a line of ours.
+fn within_lines(text: &str) -> String {
+    text.trim_end().replace('\n', "\n         ")
 }
 
 /// What the log says of an attempt, a line each.
@@ -74,11 +79,9 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     let mut text = format!("attempt  {id}\n");
     text.push_str(&format!("outcome  {}", attempt.outcome.name()));
     if let Some(reason) = attempt.outcome.reason() {
-        text.push_str(&format!(": {reason}"));
+        text.push_str(&format!(": {}", within_lines(reason)));
     }
-    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
-    let wall = duration(attempt.wall_ns as f64 / 1e9);
-    text.push_str(&format!("\nstarted  {} UTC, took {wall}\n", when(attempt.started_unix_ms)));
+    text.push_str(&format!("\nstarted  {} UTC, {}\n", when(attempt.started_unix_ms), took(attempt.wall_ns)));
     text.push_str(&origin_text(id, origin));
     if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
         let reasons = attempt.disturbances().join("; ");
@@ -86,7 +89,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
         text.push_str(&format!("measured {stamp}{because}\n"));
     }
     for warning in &attempt.warnings {
-        text.push_str(&format!("warning  {warning}\n"));
+        text.push_str(&format!("warning  {}\n", within_lines(warning)));
     }
     let metrics = attempt.metrics.iter().map(|(name, metric)| {
         let value = match (metric.value, &metric.reason) {
@@ -98,7 +101,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     });
     text.push_str(&columns(&["  METRIC", ">VALUE", "UNIT"], metrics));
     for (name, digest) in &attempt.digests {
-        text.push_str(&format!("digest   {name} {digest}\n"));
+        text.push_str(&format!("digest   {} {digest}\n", plain(name)));
     }
     let (steps, readings): (Vec<_>, Vec<_>) = attempt.series.iter().partition(|series| series.axis == Axis::Step);
     let series = steps.iter().map(|series| {

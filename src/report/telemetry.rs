@@ -1,7 +1,7 @@
 //! What was read of the hardware during an attempt: a table with sparklines, CSV, and a document.
 
 use super::document::table_of;
-use super::number::{duration, significant};
+use super::number::{duration, significant, took, wall_seconds};
 use super::sparkline::sparkline;
 use super::table::columns;
 use super::units::shown;
@@ -65,8 +65,8 @@ pub(super) fn throttle_reason(bit: i32) -> String {
 /// The table, and below it what could not be read and what else is known of the reading.
 pub fn telemetry_text(telemetry: &Telemetry) -> String {
     let Telemetry { run, model, attempt, series, unread, facts, .. } = telemetry;
-    let took = duration(seconds(telemetry.wall_ns));
-    let mut text = format!("attempt {} of run {} ({model}), took {took}\n", attempt.0.prefix(8), run.0.prefix(8));
+    let took = took(telemetry.wall_ns);
+    let mut text = format!("attempt {} of run {} ({model}), {took}\n", attempt.0.prefix(8), run.0.prefix(8));
     if series.is_empty() {
         text.push_str("nothing was read of the hardware (`--series` shows series over steps by their names)\n");
     }
@@ -164,15 +164,16 @@ fn csv_field(text: &str) -> String {
 /// The readings as a document's members.
 pub fn telemetry_value(telemetry: &Telemetry) -> Table {
     let unread = telemetry.unread.iter().map(|(name, reason)| (name.clone(), reason.as_str().into()));
-    table_of([
+    let mut members = table_of([
         ("run", telemetry.run.to_string().into()),
         ("attempt", telemetry.attempt.to_string().into()),
         ("model", telemetry.model.as_str().into()),
-        ("wall_time_s", seconds(telemetry.wall_ns).into()),
         ("series", Value::List(telemetry.series.iter().map(series_value).collect())),
         ("unread", Value::Table(unread.collect())),
         ("facts", telemetry.facts.clone().into()),
-    ])
+    ]);
+    members.extend(wall_seconds(telemetry.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
+    members
 }
 
 fn series_value(series: &Series) -> Value {

@@ -196,6 +196,18 @@ fn a_saving_is_told_against_the_default() {
         assert_eq!(against["run"].as_str(), Some(second.as_str()), "{more:?}");
         near(&against["metric"], -1000.0 / 2020.0);
     }
+    // A hidden one gives way to the fastest, and that is said.
+    let rows = sandbox.run(&["export", "--to", "jsonl", "--where", "x == 2"]).expect(0);
+    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let repetitions: Vec<&str> = rows.iter().map(|row| row["run"].as_str().unwrap()).collect();
+    repetitions.iter().for_each(|run| drop(sandbox.run(&["hide", run]).expect(0)));
+    for more in [[].as_slice(), &["--where", "x <= 3"]] {
+        let said = sandbox.run(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat());
+        let note =
+            "note: the run with the tag `default` has no `energy` that counts; the answer is held against the fastest";
+        assert_eq!((said.code, said.err.trim_end()), (Some(0), note));
+    }
+    repetitions.iter().for_each(|run| drop(sandbox.run(&["hide", "--undo", run]).expect(0)));
     // A run without the metric cannot be: as the default it gives way to the fastest, by name it is missed.
     sandbox.sweep_manifest("exit 3", "4", "1");
     sandbox.run(&["run", "m.toml"]);

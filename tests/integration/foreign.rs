@@ -303,6 +303,48 @@ fn text_goes_to_standard_output_and_says_what_is_tainted() {
 }
 
 #[test]
+fn what_a_table_says_moves_no_cursor_and_what_it_does_not_say_is_no_zero() {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.csv", "net,power,word\na,100,\"x\u{1b}[2K\u{1b}[1Gbest: fake\"\na,50,\"y\nz\"\n");
+    sandbox.write(
+        "m.toml",
+        "date = 2024-05-31\n[fields]\nmodel.name = \"{net}\"\nword = \"{word}\"\n[metrics]\npower_mean = \"{power}\"\n\"loss\\u001B[2K\" = \"{power}\"\n",
+    );
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    for arguments in [
+        &["best", "--model", "a", "--metric", "power_mean"][..],
+        &["pareto", "--model", "a", "--metrics", "power_mean,loss\u{1b}[2K:minimize", "--dominated"],
+        &["plot", "pareto", "--model", "a", "--metrics", "power_mean,loss\u{1b}[2K:minimize"],
+        &["plot", "distribution", "--model", "a", "--metric", "power_mean"],
+        &["compare", "latest", "latest~1", "--all"],
+        &["show", "latest~1"],
+        &["show", "latest"],
+        &["diff", "latest", "latest~1"],
+    ] {
+        let said = sandbox.run(arguments);
+        assert!(
+            !said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'),
+            "{arguments:?}: {}{}",
+            said.out,
+            said.err
+        );
+        assert!(
+            matches!(said.code, Some(0 | 1)) && !said.out.lines().any(|line| line.starts_with('z')),
+            "{arguments:?}: {said:?}"
+        );
+    }
+    // Nobody measured how long a row took.
+    let listed = sandbox.run(&["ls"]).expect(0);
+    assert!(listed.contains("finished (imported)     -  ") && !listed.contains("µs"), "{listed}");
+    assert!(sandbox.json(&["ls"], 0)["attempts"][0].get("wall_time_s").is_none());
+    assert!(sandbox.run(&["show", "latest"]).expect(0).contains("UTC, its time is not known\n"));
+    assert!(sandbox.run(&["telemetry", "latest"]).out.contains(", its time is not known\n"));
+    sandbox.run(&["report", "--all", "-o", "site"]).expect(0);
+    let page = fs::read_dir(sandbox.path("site/runs")).unwrap().next().unwrap().unwrap().path();
+    assert!(fs::read_to_string(page).unwrap().contains("UTC, its time is not known."));
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_an_export_quietly() {
     let Some(sandbox) = terascope() else { return };
     let mut child = sandbox.start(&["export", "--to", "csv", "--table", "points"]);

@@ -50,6 +50,34 @@ pub(super) fn around(positions: &[u64], values: &[f64], start_ns: u64, stop_ns: 
     })
 }
 
+/// A reading that is held for so many usual intervals between readings says little of the moment.
+const OLD_AFTER: u64 = 10;
+
+/// The usual time between two readings, by the median; none of fewer than two.
+pub(super) fn usual_interval_ns(positions: &[u64]) -> Option<u64> {
+    let mut intervals: Vec<u64> = positions.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    let middle = intervals.len() / 2;
+    (!intervals.is_empty()).then(|| *intervals.select_nth_unstable(middle).1)
+}
+
+/// Whether at any time of the event the reading that is held there is old, by the usual interval. Before the first reading, that one is held.
+pub(super) fn holds_old(positions: &[u64], interval_ns: u64, start_ns: u64, stop_ns: u64) -> bool {
+    let fresh_ns = interval_ns.saturating_mul(OLD_AFTER);
+    let after = positions.partition_point(|position| *position <= start_ns);
+    let Some(first) = after.checked_sub(1) else {
+        return positions.first().is_some_and(|first| first - start_ns > fresh_ns);
+    };
+    let within = positions[after..].iter().copied().take_while(|position| *position < stop_ns);
+    let mut held = positions[first];
+    for next in within.chain([stop_ns]) {
+        if next.saturating_sub(held) > fresh_ns {
+            return true;
+        }
+        held = next;
+    }
+    false
+}
+
 /// Readings of which there is at least one.
 struct Readings<'a> {
     positions: &'a [u64],
@@ -120,6 +148,21 @@ mod tests {
         let moment = at(15, 15);
         assert_eq!((moment.held, moment.linear, moment.nearest), (1.0, 2.0, 1.0));
         assert_eq!(around(&[], &[], 0, 1), None);
+    }
+
+    #[test]
+    fn a_reading_is_old_after_ten_usual_intervals() {
+        let mut positions: Vec<u64> = (0..20).map(|at| at * 10).collect();
+        positions.extend([1000, 1010]);
+        assert_eq!(
+            (usual_interval_ns(&positions), usual_interval_ns(&[7]), usual_interval_ns(&[])),
+            (Some(10), None, None)
+        );
+        let old = |start_ns, stop_ns| holds_old(&positions, 10, start_ns, stop_ns);
+        assert!(!old(15, 180) && !old(180, 290) && !old(1000, 1110));
+        assert!(old(180, 291), "the last reading before the gap is of 190");
+        assert!(old(900, 1005) && old(1000, 1111));
+        assert!(holds_old(&positions[20..], 10, 800, 1005) && !holds_old(&positions[20..], 10, 900, 1005));
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Which GPUs stand beside the phases of a rank, and what hosts, GPUs and tasks are called.
 
 use super::EVENT_QUANTITIES;
+use super::around::{holds_old, usual_interval_ns};
 use crate::record::{Quantity, Sealed, Series, Source, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,8 @@ pub(super) struct Gpu<'a> {
     pub(super) serial: String,
     pub(super) uuid: String,
     pub(super) series: [Option<&'a Series>; EVENT_QUANTITIES.len()],
+    /// The usual time between two readings of its power.
+    interval_ns: Option<u64>,
 }
 
 /// Hosts, GPUs and tasks of an attempt.
@@ -106,7 +109,14 @@ impl<'a> Gpu<'a> {
     fn new(number: u32, host: u32, serial: String, uuid: String, series: &BTreeMap<&str, &'a Series>) -> Self {
         let called = [serial, uuid.clone(), format!("gpu.{number}")].into_iter().find(|name| !name.is_empty());
         let series = EVENT_QUANTITIES.map(|quantity| find(series, number, quantity));
-        Self { host, serial: called.unwrap_or_default(), uuid, series }
+        let interval_ns = series[0].and_then(|power| usual_interval_ns(&power.positions));
+        Self { host, serial: called.unwrap_or_default(), uuid, series, interval_ns }
+    }
+
+    /// Whether an event's energy rests on an old reading of the power. None is old of a single one, which has no interval.
+    pub(super) fn holds_old_power(&self, start_ns: u64, stop_ns: u64) -> bool {
+        let power = self.series[0].zip(self.interval_ns);
+        power.is_some_and(|(power, interval_ns)| holds_old(&power.positions, interval_ns, start_ns, stop_ns))
     }
 }
 

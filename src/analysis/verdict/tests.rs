@@ -93,6 +93,10 @@ fn where_it_parts_is_named_with_its_phase() {
     let original = made(&[2.0, 1.0, 0.5, 0.25]);
     let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.8, 0.25])], None);
     assert_eq!(found.detail, "`loss` parts at step 3, in epoch 2: 0.5 against 0.8 (at most 3.0e-1 apart over 4 steps)");
+    let lost = verdict(&original, &[], &[&made(&[2.0, 1.0, f64::NAN, 0.25])], None).detail;
+    assert!(lost.ends_with("0.5 against NaN (infinitely far apart, over 4 steps)"), "{lost}");
+    let none = verdict(&original, &[], &[&made(&[])], None).detail;
+    assert!(none.ends_with("2.0 against no value (they have no step in common)"), "{none}");
     assert_eq!(phase_of(&original.phases, "eval_loss", 2), Some("eval 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 1), Some("epoch 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 9), None);

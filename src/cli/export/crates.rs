@@ -3,13 +3,13 @@
 use super::Args;
 use super::foreign::{Fault, chosen, each, failed_with};
 use crate::cli::context::Context;
+use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, files};
 use crate::interop::{CrateOf, ResearchObject, Sourced};
 use crate::record::{AttemptId, SourceText};
 use crate::report::{bytes, count, table_of};
 use crate::store::Store;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -20,22 +20,14 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
         return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
     }
     let refused = |fault| failed_with(folder, fault, "--ro-crate with another name makes another one");
-    if folder.symlink_metadata().is_ok() {
-        return Err(refused(Fault::Io(io::ErrorKind::AlreadyExists.into())));
-    }
-    // Beside its place until it is whole.
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let draft = folder.with_file_name(format!(".{name}.new-{}", std::process::id()));
-    fs::create_dir(&draft).map_err(|error| refused(Fault::Io(error)))?;
-    let written = write(store, &ids, args, &draft).and_then(|size| {
-        fs::rename(&draft, folder).map_err(Fault::Io)?;
-        Ok(size)
-    });
-    if written.is_err() {
-        // What is left of it is of no use.
-        let _ = fs::remove_dir_all(&draft);
-    }
-    let (number, size) = written.map_err(refused)?;
+    let make = || {
+        files::unused(folder).map_err(Fault::Io)?;
+        let draft = Draft::folder(folder).map_err(Fault::Io)?;
+        let written = write(store, &ids, args, &draft)?;
+        draft.finish().map_err(Fault::Io)?;
+        Ok(written)
+    };
+    let (number, size) = make().map_err(refused)?;
     let shown = folder.display().to_string();
     context.answer(
         || {
@@ -48,15 +40,13 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
 }
 
 /// Writes the files of each attempt as it is read, and their description at the end. Returns how many files and bytes there are.
-fn write(store: &Store, ids: &[AttemptId], args: &Args, folder: &Path) -> Result<(usize, u64), Fault> {
+fn write(store: &Store, ids: &[AttemptId], args: &Args, draft: &Draft) -> Result<(usize, u64), Fault> {
     let about = CrateOf { author: args.author.clone(), license: args.license.clone(), unix_ms: clock::unix_ms() };
     let mut made = ResearchObject::new(about);
     let mut size = 0;
     let mut put = |path: &Path, content: &[u8]| {
-        let path = folder.join(path);
-        let parent = path.parent().unwrap_or(folder);
         size += content.len() as u64;
-        fs::create_dir_all(parent).and_then(|()| files::hand_on(&path, content)).map_err(Fault::Io)
+        draft.put(path, content).map_err(Fault::Io)
     };
     each(store, ids, &mut |entry| {
         let attempt = &entry.sealed.attempt;

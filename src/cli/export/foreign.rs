@@ -3,6 +3,7 @@
 use super::{Args, Form, Rows};
 use crate::analysis::names;
 use crate::cli::context::{self, Context};
+use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
 use crate::host::files;
@@ -13,7 +14,7 @@ use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Failure> {
     let table = match form {
@@ -180,36 +181,41 @@ fn to_file(
             written => written.map_err(|fault| failed(Path::new("standard output"), fault)),
         };
     };
-    let file = files::handed_on().create_new(true).open(path);
-    let mut out = io::BufWriter::new(file.map_err(|error| failed(path, Fault::Io(error)))?);
-    let written = content(&mut out).and_then(|()| out.flush().map_err(Fault::Io));
-    written.and_then(|()| out.get_ref().sync_all().map_err(Fault::Io)).map_err(|fault| {
-        // Half a file is worth nothing.
-        let _ = fs::remove_file(path);
-        failed(path, fault)
-    })
+    let mut write = || {
+        let draft = Draft::file(path).map_err(Fault::Io)?;
+        let mut out = io::BufWriter::new(draft.held());
+        content(&mut out)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(Fault::Io)?;
+        drop(out);
+        draft.finish().map_err(Fault::Io)
+    };
+    write().map_err(|fault| failed(path, fault))
 }
 
-/// Writes files below a folder that must not exist yet.
+/// Writes files below a folder that must not exist yet: all, or none.
 fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> Result<(), Failure> {
-    let refused = |path: &Path, error| failed(path, Fault::Io(error));
-    fs::create_dir(folder).map_err(|error| refused(folder, error))?;
-    let root = fs::canonicalize(folder).map_err(|error| refused(folder, error))?;
-    let written = each(store, ids, &mut |entry| {
-        let (folders, files) = match form {
-            Form::Mlflow => interop::mlflow_files(&entry, &root),
-            Form::Mllog => (Vec::new(), vec![interop::mllog_lines(&entry)]),
-            _ => (Vec::new(), vec![interop::tensorboard_file(&entry)]),
-        };
-        folders.iter().try_for_each(|path| fs::create_dir_all(root.join(path))).map_err(Fault::Io)?;
-        for (path, bytes) in files {
-            let path = root.join(path);
-            let parent = path.parent().unwrap_or(&root);
-            fs::create_dir_all(parent).and_then(|()| files::hand_on(&path, &bytes)).map_err(Fault::Io)?;
-        }
-        Ok(())
-    });
-    written.map_err(|fault| failed(folder, fault))
+    let begin = || {
+        files::unused(folder)?;
+        let draft = Draft::folder(folder)?;
+        // What is written names where it will be.
+        let parent = draft.place().parent().map_or_else(|| Ok(PathBuf::new()), fs::canonicalize)?;
+        let root = parent.join(draft.place().file_name().unwrap_or_default());
+        Ok((draft, root))
+    };
+    let write = || {
+        let (draft, root) = begin().map_err(Fault::Io)?;
+        each(store, ids, &mut |entry| {
+            let (folders, files) = match form {
+                Form::Mlflow => interop::mlflow_files(&entry, &root),
+                Form::Mllog => (Vec::new(), vec![interop::mllog_lines(&entry)]),
+                _ => (Vec::new(), vec![interop::tensorboard_file(&entry)]),
+            };
+            folders.iter().try_for_each(|path| draft.make_folder(path)).map_err(Fault::Io)?;
+            files.iter().try_for_each(|(path, bytes)| draft.put(path, bytes)).map_err(Fault::Io)
+        })?;
+        draft.finish().map_err(Fault::Io)
+    };
+    write().map_err(|fault| failed(folder, fault))
 }
 
 pub(super) fn failed(path: &Path, fault: Fault) -> Failure {

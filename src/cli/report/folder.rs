@@ -1,5 +1,6 @@
 //! A folder that appears when it is whole, and takes nobody's files away.
 
+use crate::cli::draft::{Draft, beside, sweep, used_up};
 use crate::cli::failure::{Failure, exit};
 use crate::host::files;
 use crate::record::Digest;
@@ -13,15 +14,13 @@ use std::path::{Path, PathBuf};
 const HEAD: &str = "A report by `ledger report`, which replaces these files (BLAKE3) and no others:";
 /// Strangers that are named, at most.
 const NAMED: usize = 3;
-/// Names that are tried beside a place.
-const TRIES: u32 = 1000;
+/// What a report that is being replaced is called beside its place.
+const OLD: &str = "old";
 
 /// A folder beside its place; gone again if it is not finished.
 pub(super) struct Folder {
-    place: PathBuf,
-    new: PathBuf,
+    draft: Draft,
     written: BTreeMap<String, Digest>,
-    is_finished: bool,
 }
 
 fn refused(path: &Path, error: &Error) -> Failure {
@@ -32,30 +31,16 @@ fn usage(text: String) -> Failure {
     Failure::new(exit::USAGE, text)
 }
 
-/// Names beside that of a folder, hidden ones: a process of the same number may have left one behind.
-fn beside(place: &Path, what: &str) -> impl Iterator<Item = PathBuf> {
-    let name = place.file_name().unwrap_or_default().to_owned();
-    (0..TRIES).map(move |at| {
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(&name);
-        hidden.push(format!(".{what}-{}-{at}", std::process::id()));
-        place.with_file_name(hidden)
-    })
-}
-
-/// Does it at the first of these places where nothing is.
-fn first_free(
-    places: impl Iterator<Item = PathBuf>,
-    make: impl Fn(&Path) -> Result<(), Error>,
-) -> Result<PathBuf, Error> {
-    for place in places {
-        match make(&place) {
+/// Moves what has a place beside it, to the first name that nothing has.
+fn move_aside(place: &Path) -> Result<PathBuf, Error> {
+    for path in beside(place, OLD) {
+        match files::rename_new(place, &path) {
             Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => {}
             Err(error) => return Err(error),
-            Ok(()) => return Ok(place),
+            Ok(()) => return Ok(path),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "every name beside it is in use"))
+    Err(used_up())
 }
 
 impl Folder {
@@ -71,47 +56,44 @@ impl Folder {
                 return Err(usage(format!("`{}` is no folder (-o names another one)", place.display())));
             }
             replaceable(&place, force, ledger)?;
+            // The one that is there came after those that were moved aside.
+            sweep(&place, OLD);
         }
-        let new =
-            first_free(beside(&place, "new"), |path| fs::create_dir(path)).map_err(|error| refused(&place, &error))?;
-        let folder = Self { place, new, written: BTreeMap::new(), is_finished: false };
-        let made = ["runs", "figures", "data"].iter().try_for_each(|name| fs::create_dir(folder.new.join(name)));
-        made.map_err(|error| refused(&folder.place, &error))?;
-        Ok(folder)
+        let make = || {
+            let draft = Draft::folder(&place)?;
+            ["runs", "figures", "data"].iter().try_for_each(|name| draft.make_folder(Path::new(name)))?;
+            Ok(Self { draft, written: BTreeMap::new() })
+        };
+        make().map_err(|error| refused(&place, &error))
     }
 
     /// Writes a file of it.
     pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        files::hand_on(&self.new.join(path), content).map_err(|error| refused(&self.place.join(path), &error))?;
+        let put = self.draft.put(Path::new(path), content);
+        put.map_err(|error| refused(&self.draft.place().join(path), &error))?;
         self.written.insert(path.to_owned(), Digest::of(content));
         Ok(())
     }
 
     /// Moves it to its place; what is there goes only when the new one is there.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    pub(super) fn finish(self) -> Result<(), Failure> {
         let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
         let marker = format!("{HEAD}\n{}", lines.collect::<String>());
-        let failed = |error: Error| refused(&self.place, &error);
-        files::hand_on(&self.new.join(MARKER), marker.as_bytes()).map_err(failed)?;
-        let move_to = |path: &Path| {
-            // Renaming would replace an empty folder.
-            if path.symlink_metadata().is_ok() {
-                Err(ErrorKind::AlreadyExists.into())
-            } else {
-                fs::rename(&self.place, path)
+        let place = self.draft.place().to_owned();
+        let failed = |error: Error| refused(&place, &error);
+        self.draft.put(Path::new(MARKER), marker.as_bytes()).map_err(failed)?;
+        let moved = self.draft.finish_by(|new, place| {
+            let old = if place.exists() { Some(move_aside(place)?) } else { None };
+            if let Err(error) = files::rename_new(new, place) {
+                if let Some(old) = &old {
+                    // Nothing better can be done than to tell of the first failure.
+                    let _ = fs::rename(old, place);
+                }
+                return Err(error);
             }
-        };
-        let is_there = self.place.exists();
-        let old = if is_there { Some(first_free(beside(&self.place, "old"), move_to).map_err(failed)?) } else { None };
-        if let Err(error) = fs::rename(&self.new, &self.place) {
-            if let Some(old) = &old {
-                // Nothing better can be done than to tell of the first failure.
-                let _ = fs::rename(old, &self.place);
-            }
-            return Err(failed(error));
-        }
-        self.is_finished = true;
-        match &old {
+            Ok(old)
+        });
+        match &moved.map_err(failed)? {
             Some(old) => fs::remove_dir_all(old).map_err(|error| refused(old, &error)),
             None => Ok(()),
         }
@@ -196,15 +178,6 @@ fn gather(
         }
     }
     Ok(())
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            // Half a report is worth nothing; if it cannot be removed, its name says what it is.
-            let _ = fs::remove_dir_all(&self.new);
-        }
-    }
 }
 
 #[cfg(test)]

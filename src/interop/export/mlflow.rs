@@ -1,6 +1,6 @@
 //! A file store as MLflow keeps it: a folder an experiment, in it a folder a run, in it files of metrics, parameters and tags.
 
-use super::{Entry, File, StepTimes, path_name, percent};
+use super::{Entry, File, StepTimes, distinct, path_name, percent};
 use crate::record::{Axis, Digest, Outcome};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -25,8 +25,11 @@ pub fn mlflow_files(entry: &Entry, root: &Path) -> (Vec<PathBuf>, Vec<File>) {
         (folder.join("meta.yaml"), run_meta(entry, &experiment, &run, root).into_bytes()),
     ];
     files.extend(metrics(entry).into_iter().map(|(name, text)| (folder.join("metrics").join(name), text.into_bytes())));
-    for (name, value) in entry.fields() {
-        files.push((folder.join("params").join(key(name)), shortened(&value).into_bytes()));
+    let fields = entry.fields();
+    let params = distinct(fields.keys().cloned(), &[], formed);
+    for (name, param) in &params {
+        let value = fields.get(name).map_or("", String::as_str);
+        files.push((folder.join("params").join(param), shortened(value).into_bytes()));
     }
     for (name, value) in tags(entry) {
         files.push((folder.join("tags").join(name), shortened(&value).into_bytes()));
@@ -71,9 +74,15 @@ fn run_meta(entry: &Entry, experiment: &str, run: &str, root: &Path) -> String {
 fn metrics(entry: &Entry) -> BTreeMap<PathBuf, String> {
     let mut lines: BTreeMap<PathBuf, String> = BTreeMap::new();
     let times = StepTimes::new(&entry.sealed.phases);
+    let of_axis = |axis| {
+        let series = entry.sealed.series.iter().filter(move |series| series.axis == axis);
+        distinct(series.map(|series| series.name.clone()), &[], formed)
+    };
+    let (over_steps, over_time) = (of_axis(Axis::Step), of_axis(Axis::TimeNs));
     for series in &entry.sealed.series {
-        let folder = if series.axis == Axis::Step { "series" } else { "system" };
-        let text = lines.entry(Path::new(folder).join(key(&series.name))).or_default();
+        let (folder, names) = if series.axis == Axis::Step { ("series", &over_steps) } else { ("system", &over_time) };
+        let Some(name) = names.get(&series.name) else { continue };
+        let text = lines.entry(Path::new(folder).join(name)).or_default();
         for (index, (position, value)) in series.positions.iter().zip(&series.values).enumerate() {
             let (at, step) = match series.axis {
                 Axis::Step => (entry.unix_ms(times.at(*position)), position.to_string()),
@@ -82,19 +91,20 @@ fn metrics(entry: &Entry) -> BTreeMap<PathBuf, String> {
             line(text, at, *value, &step);
         }
     }
-    for (name, metric) in &entry.attempt().metrics {
-        if let Some(value) = metric.value {
-            line(lines.entry(metric_path(name)).or_default(), entry.ended_unix_ms(), value, "0");
+    let metrics = &entry.attempt().metrics;
+    // A name cannot be that of a file and of a folder.
+    let files = distinct(metrics.keys().cloned(), &["series", "system"], |name| {
+        let (formed, _) = formed(&name.replace('@', "_at_"));
+        let is_same = formed == name;
+        (formed, is_same)
+    });
+    for (name, file) in &files {
+        if let Some(value) = metrics.get(name).and_then(|metric| metric.value) {
+            line(lines.entry(file.into()).or_default(), entry.ended_unix_ms(), value, "0");
         }
     }
     lines.retain(|_, text| !text.is_empty());
     lines
-}
-
-/// Where a metric lies: a file beside the others, since a name cannot be that of a file and of a folder.
-fn metric_path(name: &str) -> PathBuf {
-    let name = key(&name.replace('@', "_at_"));
-    PathBuf::from(if ["series", "system"].contains(&name.as_str()) { format!("_{name}") } else { name })
 }
 
 fn line(text: &mut String, at: i64, value: f64, step: &str) {
@@ -123,9 +133,11 @@ fn tags(entry: &Entry) -> Vec<(&'static str, String)> {
     tags
 }
 
-/// A name as MLflow takes it: letters, digits, `_`, `-`, `.` and blanks, and no more than 250.
-fn key(name: &str) -> String {
-    path_name(name).chars().take(250).collect()
+/// A name as MLflow takes it, and whether that is how it was: letters, digits, `_`, `-`, `.` and blanks, and no more than 250.
+fn formed(name: &str) -> (String, bool) {
+    let formed: String = path_name(name).chars().take(250).collect();
+    let is_same = formed == name;
+    (formed, is_same)
 }
 
 fn shortened(value: &str) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Names follow its conventions: base units as suffixes, shares from 0 to 1, and what is not a measurement as labels.
 
-use super::Entry;
+use super::{Entry, distinct};
 use crate::record::known_metric;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,33 +12,41 @@ use std::fmt::Write;
 /// A metric at a size, `inference_time@32`, is the metric with the label `at`. Non-finite values are `NaN`, `+Inf` and `-Inf`.
 pub fn prometheus_text(entries: &[Entry]) -> String {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let metrics = entries.iter().flat_map(|entry| &entry.attempt().metrics);
+    let sources = metrics.map(|(name, metric)| source(parted(name).0, suffix(&metric.unit).0));
+    let names = distinct(sources, &[INFO, STARTED], |source| {
+        let (plain, suffix) = source.split_once(BETWEEN).unwrap_or((source, ""));
+        let name = identifier(&format!("ledger_{plain}{suffix}"));
+        (name, identifier(plain) == plain)
+    });
     for entry in entries {
         for (name, metric) in &entry.attempt().metrics {
             let Some(value) = metric.value else { continue };
-            let (plain, at) = name.split_once('@').map_or((name.as_str(), None), |(plain, at)| (plain, Some(at)));
+            let (plain, at) = parted(name);
             let (suffix, factor) = suffix(&metric.unit);
+            let Some(family) = names.get(&source(plain, suffix)) else { continue };
             let mut labels = ids(entry);
             labels.extend(at.map(|at| ("at".to_owned(), at.to_owned())));
-            let help = known_metric(name).map_or("a metric of the program's own", |known| known.meaning);
-            let family = families.entry(identifier(&format!("ledger_{plain}{suffix}"))).or_default();
-            family.help = help;
+            let own = || match identifier(plain) == plain {
+                true => "a metric of the program's own".to_owned(),
+                false => format!("a metric of the program's own, `{plain}`"),
+            };
+            let family = families.entry(family.clone()).or_default();
+            family.help = known_metric(name).map_or_else(own, |known| known.meaning.to_owned());
             family.samples.push(sample(&labels, value * factor));
         }
         let mut labels = ids(entry);
         labels.push(("outcome".to_owned(), entry.attempt().outcome.name().to_owned()));
         labels.push(("tainted".to_owned(), (!entry.attempt().all_taints().is_empty()).to_string()));
-        let taken: Vec<String> = labels.iter().map(|(name, _)| name.clone()).collect();
-        for (name, value) in entry.fields() {
-            let name = identifier(name);
-            if !taken.contains(&name) && !labels.iter().any(|(other, _)| *other == name) {
-                labels.push((name, value));
-            }
-        }
-        let family = families.entry("ledger_attempt_info".to_owned()).or_default();
-        family.help = "what an attempt is, its fields as labels";
+        let mut fields = entry.fields();
+        let taken: Vec<&str> = labels.iter().map(|(name, _)| name.as_str()).collect();
+        let names = distinct(fields.keys().cloned(), &taken, |name| (identifier(name), identifier(name) == name));
+        labels.extend(names.into_iter().filter_map(|(name, label)| Some((label, fields.remove(&name)?))));
+        let family = families.entry(INFO.to_owned()).or_default();
+        family.help = "what an attempt is, its fields as labels".to_owned();
         family.samples.push(sample(&labels, 1.0));
-        let family = families.entry("ledger_attempt_start_timestamp_seconds".to_owned()).or_default();
-        family.help = "when an attempt started, since the Unix epoch";
+        let family = families.entry(STARTED.to_owned()).or_default();
+        family.help = "when an attempt started, since the Unix epoch".to_owned();
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of this age are far below 2^53")]
         let started_s = entry.attempt().started_unix_ms as f64 / 1e3;
         family.samples.push(sample(&ids(entry), started_s));
@@ -54,9 +62,25 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
     })
 }
 
+/// The families that are no metrics.
+const INFO: &str = "ledger_attempt_info";
+const STARTED: &str = "ledger_attempt_start_timestamp_seconds";
+/// What parts a name from its suffix in [`source`], and is in neither.
+const BETWEEN: char = '\u{0}';
+
+/// Name and size of a metric at a size.
+fn parted(name: &str) -> (&str, Option<&str>) {
+    name.split_once('@').map_or((name, None), |(plain, at)| (plain, Some(at)))
+}
+
+/// What a family of samples is made of.
+fn source(plain: &str, suffix: &str) -> String {
+    format!("{plain}{BETWEEN}{suffix}")
+}
+
 #[derive(Default)]
 struct Family {
-    help: &'static str,
+    help: String,
     samples: Vec<String>,
 }
 

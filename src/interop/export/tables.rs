@@ -3,34 +3,41 @@
 use super::frame::{Column, Frame, Kind};
 use super::{Entry, StepTimes};
 use crate::record::{Axis, Phase, Series, Table, Value};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts of these names are long lists for the commands that made them, and are left out.
 const LEFT_OUT: [&str; 1] = ["cluster"];
 
 type Cells = Vec<Option<Value>>;
 
-/// Cells by the names of columns, filled row by row.
+/// What a column is called, what it is of, and the metric in it, which its unit may make look like another one.
+type Head<'a> = (Cow<'a, str>, &'static str, &'a str);
+
+/// Cells by the heads of columns, filled row by row.
 #[derive(Default)]
-struct Section {
-    columns: BTreeMap<String, Cells>,
+struct Section<'a> {
+    columns: BTreeMap<Head<'a>, Cells>,
 }
 
-impl Section {
-    fn put(&mut self, row: usize, name: &str, value: Value) {
-        let cells = match self.columns.get_mut(name) {
-            Some(cells) => cells,
-            None => self.columns.entry(name.to_owned()).or_default(),
-        };
+impl<'a> Section<'a> {
+    fn put(&mut self, row: usize, head: Head<'a>, value: Value) {
+        let cells = self.columns.entry(head).or_default();
         cells.resize(row, None);
         cells.push(Some(value));
     }
 
-    fn into_columns(self, rows: usize) -> impl Iterator<Item = Column> {
-        self.columns.into_iter().map(move |(name, mut cells)| {
+    /// Its columns behind others. A name that is taken says what its column is of: `field.run`.
+    fn append_to(self, columns: &mut Vec<Column>, rows: usize) {
+        let mut taken: BTreeSet<String> = columns.iter().map(|column| column.name.clone()).collect();
+        for ((name, of, _), mut cells) in self.columns {
+            let mut name = name.into_owned();
+            while !taken.insert(name.clone()) {
+                name = format!("{of}.{name}");
+            }
             cells.resize(rows, None);
-            Column::inferred(name, cells)
-        })
+            columns.push(Column::inferred(name, cells));
+        }
     }
 }
 
@@ -39,24 +46,29 @@ pub fn wide(entries: &[Entry]) -> Frame {
     let (mut fields, mut parts, mut metrics) = (Section::default(), Section::default(), Section::default());
     for (row, entry) in entries.iter().enumerate() {
         let (run, attempt) = (&entry.sealed.run, entry.attempt());
-        for (name, value) in run.config().iter().chain(&attempt.settings) {
-            fields.put(row, name, value.clone());
+        for (name, value) in run.config() {
+            fields.put(row, (name.into(), "field", ""), value.clone());
+        }
+        for (name, value) in &attempt.settings {
+            fields.put(row, (name.into(), "setting", ""), value.clone());
         }
         for (name, value) in part_fields(entry) {
-            parts.put(row, &name, value);
+            parts.put(row, (name.into(), "part", ""), value);
         }
         for (name, metric) in &attempt.metrics {
             if let Some(value) = metric.value {
-                metrics.put(row, &headed(name, &metric.unit), value.into());
+                metrics.put(row, (headed(name, &metric.unit).into(), "metric", name), value.into());
             }
             if let Some(uncertainty) = metric.uncertainty {
-                metrics.put(row, &headed(&format!("{name}.uncertainty"), &metric.unit), uncertainty.into());
+                let head = headed(&format!("{name}.uncertainty"), &metric.unit);
+                metrics.put(row, (head.into(), "uncertainty", name), uncertainty.into());
             }
         }
     }
     let rows = entries.len();
-    let columns = base(entries).into_iter().chain(fields.into_columns(rows)).chain(parts.into_columns(rows));
-    Frame { columns: columns.chain(metrics.into_columns(rows)).collect(), rows }
+    let mut columns = base(entries);
+    [fields, parts, metrics].into_iter().for_each(|section| section.append_to(&mut columns, rows));
+    Frame { columns, rows }
 }
 
 /// What every attempt has.

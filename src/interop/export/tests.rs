@@ -95,6 +95,89 @@ fn a_row_an_attempt() {
     insta::assert_snapshot!(text(written(Encoding::JsonLines, [wide(&both()[..1])])), @r#"{"attempt":"HASH","container":"host","cuda":"none","device":"V100","driver":"none","energy [J]":599874.5,"energy.uncertainty [J]":0.25,"experiment.name":"it's, \"mine\"","gpu_util [%]":71.5,"group":"HASH","inference_time@32 [s]":0.125,"model":"toy/net","model.name":"toy/net","outcome":"finished","perplexity":"Infinity","program.argv":["a","b"],"run":"HASH","seed":"1","started":"2018-11-08T08:18:55.510Z","training.batch_size":32,"training.learning_rate":0.5}"#);
 }
 
+/// Of a program that calls its own fields and metrics as our columns and each other are called.
+fn named_alike() -> Entry {
+    let mut entry = entry(Outcome::Finished, 1);
+    let mut parts = entry.sealed.run.parts.clone();
+    let mut config = entry.sealed.run.config().clone();
+    for name in ["run", "accuracy", "device", "experiment.name", "a$b", "a b"] {
+        config.insert(name.to_owned(), format!("field {name}").into());
+    }
+    parts.config = config.into();
+    entry.sealed.run = Run::new(parts);
+    let metric = |(name, value, unit): (&str, f64, &str)| (name.to_owned(), Metric::new(value, unit));
+    let own = [("outcome", 1.0, ""), ("accuracy", 2.0, ""), ("a$b", 3.0, ""), ("a_b", 4.0, ""), ("e [J]", 5.0, "")];
+    let more =
+        [("e", 6.0, "J"), ("x@32", 7.0, ""), ("x_at_32", 8.0, ""), ("series", 9.0, ""), ("attempt_info", 10.0, "")];
+    entry.sealed.attempt.metrics = own.into_iter().chain(more).map(metric).collect();
+    entry
+}
+
+#[test]
+fn names_that_meet_stay_apart_in_tables() {
+    let entry = named_alike();
+    let frame = wide(std::slice::from_ref(&entry));
+    let names: BTreeSet<&str> = frame.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names.len(), frame.columns.len(), "{names:?}");
+    let cell = |name: &str| frame.columns.iter().find(|column| column.name == name).and_then(|column| column.text(0));
+    assert_eq!(cell("run"), Some(entry.sealed.run.id.to_string().into()));
+    for (name, text) in [
+        ("field.run", "field run"),
+        ("outcome", "finished"),
+        ("metric.outcome", "1.0"),
+        ("accuracy", "field accuracy"),
+        ("metric.accuracy", "2.0"),
+        ("part.device", "V100"),
+        ("setting.experiment.name", "it's, \"mine\""),
+        ("e [J]", "6.0"),
+        ("metric.e [J]", "5.0"),
+    ] {
+        assert_eq!(cell(name).as_deref(), Some(text), "{name}");
+    }
+}
+
+#[test]
+fn names_that_meet_stay_apart_in_other_tools() {
+    let entry = named_alike();
+    let digest = |name: &str| Digest::of(name.as_bytes()).prefix(8);
+    let text = prometheus_text(std::slice::from_ref(&entry));
+    let sample = |name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}{{")))
+            .unwrap_or_else(|| panic!("{name}: {text}"));
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(
+        (sample("ledger_a_b"), sample(&format!("ledger_a_b_{}", digest("a$b\0")))),
+        ("4.0".to_owned(), "3.0".to_owned())
+    );
+    assert_eq!(sample(&format!("ledger_attempt_info_{}", digest("attempt_info\0"))), "10.0");
+    let info = text.lines().find(|line| line.starts_with("ledger_attempt_info{")).unwrap();
+    for label in [format!("run_{}=\"field run\"", digest("run")), format!("a_b_{}=\"field a$b\"", digest("a$b"))] {
+        assert!(info.contains(&label), "{label}: {info}");
+    }
+    assert!(info.contains(",a_b=\"field a b\""), "{info}");
+    let (_, files) = mlflow_files(&entry, Path::new("/tmp"));
+    let paths: BTreeSet<&PathBuf> = files.iter().map(|(path, _)| path).collect();
+    assert_eq!(paths.len(), files.len());
+    let of = |end: String| {
+        let file = files.iter().find(|(path, _)| path.ends_with(&end)).unwrap_or_else(|| panic!("{end}: {paths:?}"));
+        String::from_utf8(file.1.clone()).unwrap()
+    };
+    for (name, value) in [
+        ("a_b".to_owned(), "4.0"),
+        (format!("a_b_{}", digest("a$b")), "3.0"),
+        ("x_at_32".to_owned(), "8.0"),
+        (format!("x_at_32_{}", digest("x@32")), "7.0"),
+        (format!("series_{}", digest("series")), "9.0"),
+    ] {
+        assert_eq!(of(format!("metrics/{name}")), format!("1541665139510 {value} 0\n"), "{name}");
+    }
+    assert_eq!(of("params/experiment.name".to_owned()), "field experiment.name");
+    assert_eq!(of("params/setting.experiment.name".to_owned()), "it's, \"mine\"");
+}
+
 #[test]
 fn a_row_a_value() {
     insta::assert_snapshot!(text(written(Encoding::Csv, [long(&both()[..1])])), @r#"
@@ -345,7 +428,7 @@ fn a_research_object_describes_all_that_it_refers_to() {
     let Value::List(graph) = &document["@graph"] else { panic!("no graph") };
     let graph: Vec<&Table> = graph.iter().filter_map(Value::as_table).collect();
     let described: Vec<String> = graph.iter().map(|entity| entity["@id"].to_string()).collect();
-    assert_eq!(described.iter().collect::<std::collections::BTreeSet<_>>().len(), described.len(), "each once");
+    assert_eq!(described.iter().collect::<BTreeSet<_>>().len(), described.len(), "each once");
     let mut referred = Vec::new();
     graph.iter().for_each(|entity| entity.values().for_each(|value| references(value, &mut referred)));
     assert!(referred.len() > 20);

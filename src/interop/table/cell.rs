@@ -36,7 +36,7 @@ impl Kind {
             Self::Bool
         } else if is_plain(text) && text.parse::<i64>().is_ok() {
             Self::Int
-        } else if is_plain(text) && text.parse::<f64>().is_ok() {
+        } else if is_plain(text) && number(text).is_some() {
             Self::Real
         } else {
             Self::Text
@@ -58,9 +58,16 @@ impl Kind {
             Self::Text => (!trimmed.is_empty()).then(|| trimmed.into()),
             Self::Bool => trimmed.to_lowercase().parse().ok().map(Value::Bool),
             Self::Int => trimmed.parse().ok().map(Value::Int),
-            Self::Real => trimmed.parse().ok().map(Value::Float),
+            Self::Real => number(trimmed).map(Value::Float),
         }
     }
+}
+
+/// The number that a text is; none of one with so many digits before the point that it would be read as infinite.
+pub(super) fn number(text: &str) -> Option<f64> {
+    let number = text.parse::<f64>().ok()?;
+    // `inf` and `nan` have no digits.
+    (number.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
 /// Whether a number is missing here.
@@ -200,6 +207,8 @@ mod tests {
         assert_eq!(Kind::Real.value("n/a"), None);
         assert_eq!(Kind::Real.value(" 1 "), Some(Value::Float(1.0)));
         assert_eq!(Kind::Text.value("None"), Some("None".into()), "an optimizer may be called so");
+        assert_eq!((kind(&["1", "1e400"]), Kind::Real.value("1e400")), (Kind::Text, None), "it is not infinite");
+        assert_eq!((number("-inf"), number("1e-400")), (Some(f64::NEG_INFINITY), Some(0.0)));
         assert_eq!(Kind::Bool.value("True"), Some(Value::Bool(true)));
     }
 

@@ -1,6 +1,6 @@
 //! One row as one sealed attempt.
 
-use super::cell::{Kind, Piece, Template, is_missing};
+use super::cell::{self, Kind, Piece, Template, is_missing};
 use super::map::{FieldRule, Map, MetricRule, Origin};
 use super::right;
 use super::sheet::{Row, Sheet};
@@ -186,7 +186,7 @@ impl<'a> Maker<'a> {
             let metric = match found {
                 Ok(value) => Metric::new(converted(rule, value), rule.unit.as_str()),
                 Err(reason) => {
-                    if reason.ends_with(NO_NUMBER) {
+                    if reason.ends_with(NO_NUMBER) || reason.ends_with(TOO_LARGE) {
                         taints.push(format!("`{}`: {reason}", rule.name));
                     }
                     Metric::missing(rule.unit.as_str(), reason)
@@ -236,6 +236,9 @@ impl<'a> Maker<'a> {
 
 /// What a reason ends with where a cell holds something else than a number.
 const NO_NUMBER: &str = "is no number";
+
+/// And where it holds one that would become infinite.
+const TOO_LARGE: &str = "is too large for a number";
 
 fn converted(rule: &MetricRule, value: f64) -> f64 {
     rule.units.map_or(value, |(from, to): (Unit, Unit)| from.convert(value, to))
@@ -314,7 +317,7 @@ impl<'a> Cells<'a> {
 
     /// The number in a cell, whatever its column's other cells hold.
     fn float(&self, column: &str) -> Option<f64> {
-        self.value(column)?.as_float().or_else(|| self.cell(column)?.trim().parse().ok())
+        self.value(column)?.as_float().or_else(|| cell::number(self.cell(column)?.trim()))
     }
 
     /// What a template makes of the row; none where a cell alone is missing.
@@ -349,10 +352,11 @@ impl<'a> Cells<'a> {
             Template::Constant(value) => return value.as_float().ok_or_else(|| format!("`{value}` {NO_NUMBER}")),
             _ => self.text(template).unwrap_or_default(),
         };
-        match text.parse::<f64>() {
-            Ok(number) => Ok(number),
-            Err(_) if is_missing(&text) => Err("the table has no value".to_owned()),
-            Err(_) => Err(format!("`{text}` {NO_NUMBER}")),
+        match cell::number(&text) {
+            Some(number) => Ok(number),
+            None if is_missing(&text) => Err("the table has no value".to_owned()),
+            None if text.parse::<f64>().is_ok() => Err(format!("`{text}` {TOO_LARGE}")),
+            None => Err(format!("`{text}` {NO_NUMBER}")),
         }
     }
 

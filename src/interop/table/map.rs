@@ -105,6 +105,14 @@ struct Reader<'a> {
     faults: Faults,
 }
 
+/// Which of what every map has is named in one, rightly or not.
+#[derive(Default)]
+struct Named {
+    model: bool,
+    metric: bool,
+    date: bool,
+}
+
 /// What is done with a named value of a map.
 type Each<'a, Reader> = dyn FnMut(&mut Reader, (String, &Key), &Node) + 'a;
 
@@ -134,21 +142,30 @@ impl Reader<'_> {
             taints: Vec::new(),
         };
         let Content::Table(entries) = &root.content else { return None };
+        let mut named = Named::default();
         for (key, node) in entries {
             match key.text.as_str() {
                 "name" => map.name = self.word(key, node)?,
                 "description" => map.description = self.word(key, node),
-                "date" => map.date_ms = self.date(node),
-                "started" => map.started = self.template(key, node),
+                "date" => {
+                    named.date = true;
+                    map.date_ms = self.date(node);
+                }
+                "started" => {
+                    named.date = true;
+                    map.started = self.template(key, node);
+                }
                 "device" => map.device = self.template(key, node),
                 "seed" => map.seed = self.template(key, node),
                 "separator" => map.separator = self.separator(node)?,
                 "where" => map.condition = self.word(key, node),
                 "fields" => self.leaves("", node, &mut |reader, name, node| {
+                    named.model |= name.0 == "model.name";
                     let rule = reader.field(name, node);
                     map.fields.extend(rule);
                 }),
                 "metrics" => self.leaves("", node, &mut |reader, name, node| {
+                    named.metric = true;
                     let rule = reader.metric(name, node);
                     map.metrics.extend(rule);
                 }),
@@ -157,19 +174,19 @@ impl Reader<'_> {
                 other => self.fault(key.span.start, format!("unknown key `{other}` (known keys: {KEYS})")),
             }
         }
-        self.whole(&map);
+        self.whole(&named);
         Some(map)
     }
 
-    /// What every map has.
-    fn whole(&mut self, map: &Map) {
-        if !map.fields.iter().any(|rule| rule.name == "model.name") {
+    /// What every map has. What is there and faulty has a fault of its own.
+    fn whole(&mut self, named: &Named) {
+        if !named.model {
             self.fault(0, "fields.model.name is missing (give it a name, or a column as \"{column}\")");
         }
-        if map.metrics.is_empty() {
+        if !named.metric {
             self.fault(0, "[metrics] is missing (name at least one metric)");
         }
-        if map.date_ms.is_none() && map.started.is_none() {
+        if !named.date {
             self.fault(
                 0,
                 "date is missing (the day on which the results were made, as 2024-05-31; or started = \"{column}\")",

@@ -116,6 +116,9 @@ fn rows_that_cannot_be_right_are_tainted_with_the_reason() {
     let reason = |at: usize, name: &str| results.sealed[at].attempt.metrics[name].reason.clone().unwrap();
     assert_eq!(reason(3, "power_mean"), "the table has no value");
     assert_eq!(reason(3, "energy"), "`power_mean` has no value");
+    let huge = Files::new(&TABLE.replace("much", "1e400"), MAP).read().unwrap();
+    assert_eq!(huge.sealed[4].attempt.taints(), ["`power_mean`: `1e400` is too large for a number"]);
+    assert_eq!(huge.sealed[4].attempt.metric("power_mean"), None);
     assert_eq!(results.taints["batch 16 was a mistake"], 1);
     assert!(results.sealed[4].attempt.warnings[0].starts_with("tainted: "));
 }
@@ -213,13 +216,16 @@ fn tables_that_cannot_be_read_are_refused_with_the_place() {
 fn faults_of_a_map_have_places() {
     let fault = |map: &str| Files::new(TABLE, map).read().unwrap_err();
     insta::assert_snapshot!(fault("nme = 1\n[fields]\nmodel.name = \"{net\"\n[metrics]\nenergy = { value = \"{power}\", unit = \"W\" }\nx = { formula = \"\" }\n"), @r#"
-    m.toml:1:1: [metrics] is missing (name at least one metric)
     m.toml:1:1: date is missing (the day on which the results were made, as 2024-05-31; or started = "{column}")
-    m.toml:1:1: fields.model.name is missing (give it a name, or a column as "{column}")
     m.toml:1:1: unknown key `nme` (known keys: name, description, date, started, device, seed, separator, where, [fields], [metrics], [join], [[taint]])
     m.toml:3:14: `name`: `{` begins a column's name, as in "{batch_size}" (write {{ for a brace)
     m.toml:5:10: `energy` is kept in `J`, but is given in `W`
     m.toml:6:17: `formula` must be text
+    "#);
+    insta::assert_snapshot!(fault("date = \"soon\"\n[fields]\n[metrics]\n"), @r#"
+    m.toml:1:1: [metrics] is missing (name at least one metric)
+    m.toml:1:1: fields.model.name is missing (give it a name, or a column as "{column}")
+    m.toml:1:8: date is no day and no moment (write it as 2024-05-31 or 2024-05-31T12:00:00Z)
     "#);
     insta::assert_snapshot!(fault(&MAP.replace("{net}", "{nett}")), @r"`t.csv` has no column `nett` (there are: net, batch, limit_mw, minutes, power, note)");
     insta::assert_snapshot!(fault(&MAP.replace("power_mean * epoch_time", "power_mean * epoch_tim")), @r"

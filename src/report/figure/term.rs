@@ -2,6 +2,7 @@
 
 mod grid;
 
+use super::super::plain::plain_lines;
 use super::super::table::columns;
 use super::scale::{Scale, number, whole};
 use super::text::plain;
@@ -14,10 +15,10 @@ const MARKERS: [char; 8] = ['●', '■', '▲', '◆', '▼', '×', '+', '○']
 const FILLS: [char; 8] = ['█', '▒', '▓', '░', '▞', '▌', '╬', '#'];
 /// Rows of a panel.
 const ROWS: usize = 14;
-/// Labels of rows beyond are cut.
+/// Labels of rows beyond are cut; in short lines earlier, so that 20 characters are left for what is drawn.
 const LABEL: usize = 28;
 
-/// The figure in lines of at most so many characters.
+/// The figure in lines of at most so many characters, 40 at least; notes below it and tables are as long as they are.
 pub fn term(figure: &Figure, columns: usize) -> String {
     let columns = columns.clamp(40, 200);
     let mut text = format!("{}\n", plain(&figure.title, columns));
@@ -35,7 +36,7 @@ pub fn term(figure: &Figure, columns: usize) -> String {
             (None, Scale::Names(names)) => text.push_str(&rows(panel, names, columns)),
             _ => text.push_str(&plane(panel, columns)),
         }
-        text.push_str(&legend(panel));
+        text.push_str(&legend(panel, columns));
     }
     if figure.below_characters().next().is_some() {
         text.push('\n');
@@ -43,7 +44,7 @@ pub fn term(figure: &Figure, columns: usize) -> String {
     for note in figure.below_characters() {
         text.push_str(&format!("{}\n", plain(note, usize::MAX)));
     }
-    text
+    plain_lines(&text)
 }
 
 fn character(style: Style, of: &[char; 8]) -> char {
@@ -53,24 +54,35 @@ fn character(style: Style, of: &[char; 8]) -> char {
     }
 }
 
-fn legend(panel: &Panel) -> String {
+/// What the characters stand for, in lines that end between two of them.
+fn legend(panel: &Panel, columns: usize) -> String {
     let mut keys: Vec<String> = Vec::new();
     for Mark { label, style, shape } in panel.marks.iter().filter(|mark| !mark.label.is_empty()) {
         let of = if matches!(shape, Shape::Bars(_)) { &FILLS } else { &MARKERS };
-        let key = format!("{} {}", character(*style, of), plain(label, 60));
+        let key = format!("{} {}", character(*style, of), plain(label, 60.min(columns - 2)));
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
-    if keys.is_empty() { String::new() } else { format!("{}\n", keys.join("   ")) }
+    let mut lines: Vec<String> = Vec::new();
+    for key in keys {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 3 + key.chars().count() <= columns => {
+                line.push_str(&format!("   {key}"));
+            }
+            _ => lines.push(key),
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// The smallest and the largest value under an axis, and what it counts between them.
 fn under(panel: &Panel, gutter: usize, wide: usize) -> String {
     let ticks = panel.x.scale.ticks((wide / 14).max(2));
-    let mut line: Vec<char> = vec![' '; gutter + wide + 8];
+    let mut line: Vec<char> = vec![' '; gutter + wide + 4];
     let mut free = 0;
     for (value, text) in &ticks {
+        let text = plain(text, LABEL);
         let middle = gutter + whole((panel.x.scale.place(*value) * number(wide)).max(0.0));
         let from = middle.saturating_sub(text.chars().count() / 2);
         if from < free || from + text.chars().count() > line.len() {
@@ -81,7 +93,7 @@ fn under(panel: &Panel, gutter: usize, wide: usize) -> String {
     }
     let line: String = line.into_iter().collect();
     let blank = " ".repeat(gutter);
-    format!("{}\n{blank}{}\n", line.trim_end(), plain(&panel.x.label, wide.max(30)))
+    format!("{}\n{blank}{}\n", line.trim_end(), plain(&panel.x.label, wide))
 }
 
 /// Lines and points over two axes.
@@ -121,12 +133,10 @@ fn plane(panel: &Panel, columns: usize) -> String {
         }
     }
     let mut text = format!("{}\n", plain(&panel.y.label, columns));
+    // Each tick has one row; one that lies between two would else stand at both.
+    let row_of = |value: f64| whole(((1.0 - panel.y.scale.place(value)) * number(ROWS - 1)).round().max(0.0));
     for (row, line) in grid.lines().into_iter().enumerate() {
-        let near = |value: f64| {
-            let from_top = (1.0 - panel.y.scale.place(value)) * number(ROWS - 1);
-            (from_top - number(row)).abs() <= 0.5
-        };
-        let tick = ticks.iter().find(|(value, _)| near(*value)).map_or("", |(_, text)| text.as_str());
+        let tick = ticks.iter().find(|(value, _)| row_of(*value) == row).map_or("", |(_, text)| text.as_str());
         let edge = if tick.is_empty() { '│' } else { '┤' };
         text.push_str(&format!("{tick:>width$} {edge}{}\n", line.trim_end(), width = gutter - 2));
     }
@@ -136,7 +146,8 @@ fn plane(panel: &Panel, columns: usize) -> String {
 
 /// Bars, boxes and points in named rows.
 fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
-    let gutter = names.iter().map(|name| name.chars().count().min(LABEL)).max().unwrap_or(0) + 2;
+    let label = LABEL.min(columns - 26);
+    let gutter = names.iter().map(|name| name.chars().count().min(label)).max().unwrap_or(0) + 2;
     let wide = columns.saturating_sub(gutter + 4).max(20);
     let mut text =
         if panel.y.label.is_empty() { String::new() } else { format!("{}\n", plain(&panel.y.label, columns)) };
@@ -183,7 +194,7 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
             grid.line(&[(across(end - half), 0.5), (across(end + half), 0.5)], '─');
         }
         let line = grid.lines().pop().unwrap_or_default();
-        text.push_str(&format!("{:>width$} │{}\n", plain(name, LABEL), line.trim_end(), width = gutter - 2));
+        text.push_str(&format!("{:>width$} │{}\n", plain(name, label), line.trim_end(), width = gutter - 2));
     }
     text.push_str(&format!("{:>width$}└{}\n", "", "─".repeat(wide), width = gutter - 1));
     text + &under(panel, gutter, wide)

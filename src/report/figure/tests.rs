@@ -110,6 +110,28 @@ fn characters_show_rows_grids_and_planes() {
 }
 
 #[test]
+fn characters_keep_to_the_width_of_a_terminal() {
+    let mut figure = Figure { notes: Vec::new(), key: Vec::new(), ..everything() };
+    // A table is as wide as its cells.
+    figure.panels.truncate(2);
+    for columns in [40, 50, 100] {
+        let text = term(&figure, columns);
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(widest.chars().count() <= columns, "{columns}: {widest:?} in\n{text}");
+    }
+}
+
+#[test]
+fn each_tick_stands_at_one_row() {
+    // Its middle lies between two rows.
+    let mut plane = panel("", axis("x", "", Scale::Linear(0.0, 1.0)), axis("", "", Scale::At(0.0, 0.2, vec![0.1])));
+    let point = Point { at: (0.5, 0.1), ..Point::default() };
+    plane.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Points(vec![point]) }];
+    let text = term(&Figure { panels: vec![plane], notes: Vec::new(), key: Vec::new(), ..everything() }, 60);
+    assert_eq!(text.lines().filter(|line| line.starts_with("0.1 ┤")).count(), 1, "{text}");
+}
+
+#[test]
 fn csv_is_quoted_where_it_has_to_be() {
     assert_eq!(everything().sheet.csv(), "\"a,b\"\n\"say \"\"no\"\"\"\n2\n");
 }

@@ -25,19 +25,25 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         let point = |at: usize, of: &FrontPoint| {
             let metric = |m: usize| (of.means[m].0 * scales[m].1, of.means[m].1.map(|half| half * scales[m].1));
             let (across, up) = (metric(*x), metric(*y));
-            let on_front = of.dominated_by.is_none();
             Point {
                 at: (across.0, up.0),
                 half: (across.1, up.1),
                 name: name(front, at, of),
-                tag: if on_front { (at + 1).to_string() } else { String::new() },
+                tag: String::new(),
                 run: Some(of.run.id),
             }
         };
-        let (mut best, mut beaten) = (Vec::new(), Vec::new());
+        let (mut best, mut numbers, mut beaten) = (Vec::new(), Vec::new(), Vec::new());
         for (at, of) in front.points.iter().enumerate() {
-            if of.dominated_by.is_none() { best.push(point(at, of)) } else { beaten.push(point(at, of)) }
+            if of.dominated_by.is_none() {
+                best.push(point(at, of));
+                numbers.push(at + 1);
+            } else {
+                beaten.push(point(at, of));
+            }
         }
+        let span = (extent(best.iter().chain(&beaten), |at| at.0), extent(best.iter().chain(&beaten), |at| at.1));
+        label(&mut best, &numbers, span);
         let mark = |label: &str, style, shape| Mark { label: label.to_owned(), style, shape };
         let every = thinning(beaten.len());
         let beaten: Vec<Point> = beaten.into_iter().step_by(every).collect();
@@ -80,6 +86,55 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         across: 2,
         sheet: sheet(front),
     })
+}
+
+/// Points that are nearer to each other than this share of the picture cover each other.
+const COVERED: f64 = 0.005;
+/// Stretches of numbers in one label, at most.
+const STRETCHES: usize = 3;
+
+/// How far points lie apart along an axis.
+fn extent<'a>(points: impl Iterator<Item = &'a Point>, along: impl Fn((f64, f64)) -> f64) -> f64 {
+    let ends = points.map(|point| along(point.at)).fold(None, |ends: Option<(f64, f64)>, value| {
+        Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    });
+    ends.map_or(0.0, |(low, high)| high - low)
+}
+
+/// Writes their numbers at points; those that cover each other have one label, at the first of them.
+fn label(points: &mut [Point], numbers: &[usize], span: (f64, f64)) {
+    let mut groups: Vec<((f64, f64), usize, Vec<usize>)> = Vec::new();
+    for (index, (point, number)) in points.iter().zip(numbers).enumerate() {
+        let covers = |at: (f64, f64)| {
+            (at.0 - point.at.0).abs() <= COVERED * span.0 && (at.1 - point.at.1).abs() <= COVERED * span.1
+        };
+        match groups.iter_mut().find(|(at, ..)| covers(*at)) {
+            Some((_, _, numbers)) => numbers.push(*number),
+            None => groups.push((point.at, index, vec![*number])),
+        }
+    }
+    for (_, first, numbers) in groups {
+        points[first].tag = stretches(&numbers);
+    }
+}
+
+/// Ascending numbers, as `1–4, 7`.
+fn stretches(numbers: &[usize]) -> String {
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    for number in numbers {
+        match found.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => found.push((*number, *number)),
+        }
+    }
+    let text = |(first, last): &(usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    };
+    let shown: Vec<String> = found.iter().take(STRETCHES).map(text).collect();
+    let more = if found.len() > STRETCHES { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// What is not beaten lies beyond steps, not beyond a line from point to point.
@@ -142,4 +197,22 @@ fn sheet(front: &Front) -> Sheet {
         row
     });
     Sheet { heads, rows: rows.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_that_cover_each_other_have_one_label() {
+        let at = [(1.0, 1.0), (1.0, 1.0), (1.001, 1.0), (1.0, 1.0), (3.0, 0.5), (1.0, 1.0), (2.0, 0.7)];
+        let mut points: Vec<Point> = at.iter().map(|at| Point { at: *at, ..Point::default() }).collect();
+        label(&mut points, &[1, 2, 3, 4, 5, 7, 8], (2.0, 0.5));
+        let tags: Vec<&str> = points.iter().map(|point| point.tag.as_str()).collect();
+        assert_eq!(tags, ["1–4, 7", "", "", "", "5", "", "8"]);
+        assert_eq!(stretches(&[1, 2, 4, 6, 8]), "1, 2, 4, 6, …");
+        let mut equal = vec![Point::default(); 2];
+        label(&mut equal, &[1, 2], (0.0, 0.0));
+        assert_eq!((equal[0].tag.as_str(), equal[1].tag.as_str()), ("1, 2", ""), "a picture without extent");
+    }
 }

@@ -1,7 +1,7 @@
 //! The first page: rankings and figures of each model, and every attempt.
 
 use super::super::figure::FigureError;
-use super::super::number::{count, duration, mean_within, significant, when};
+use super::super::number::{count, duration, mean_within, significant, wall_seconds, when};
 use super::super::ranking::{Ranking, best_lines, in_unit, likeness, probability, short_names, shown_fields};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, page_of};
@@ -196,14 +196,13 @@ fn row(report: &ReportOf, trial: &Trial, metrics: &[&str], fields: &[String]) ->
         (Ok(()), _) => trial.attempt.standing(),
         (Err(left), _) => left.why.name().to_owned(),
     };
-    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
-    let seconds = trial.attempt.wall_ns as f64 / 1e9;
+    let wall = wall_seconds(trial.attempt.wall_ns);
     let page = format!("{}#a-{}", page_of(&run), trial.id.0.prefix(8));
     let mut row = vec![
         Field { target: Some(page.clone()), ..Field::text(run.0.prefix(8)) },
         Field::text(when(trial.attempt.started_unix_ms)),
         Field::text(outcome),
-        Field::number(duration(seconds), seconds),
+        wall.map_or_else(|| Field::text("–"), |wall| Field::number(duration(wall), wall)),
     ];
     row.extend(metrics.iter().map(|name| match trial.attempt.metrics.get(*name).and_then(|metric| metric.value) {
         Some(value) => Field { target: Some(page.clone()), ..Field::number(significant(value), value) },

@@ -77,8 +77,19 @@ impl ReportOf {
         let fields: BTreeSet<&String> = self.trials.iter().flat_map(|trial| trial.run.config().keys()).collect();
         let mut heads: Vec<String> =
             ["run", "attempt", "model", "seed", "outcome", "tainted"].map(str::to_owned).to_vec();
-        heads.extend(fields.iter().map(|name| (*name).clone()));
-        heads.extend(metrics.iter().flat_map(|name| [(*name).clone(), format!("{name}.half_width_95")]));
+        // A name that is taken says what its column is of.
+        let mut head = |name: &str, of: &str| {
+            let mut name = name.to_owned();
+            while heads.contains(&name) {
+                name = format!("{of}.{name}");
+            }
+            heads.push(name);
+        };
+        fields.iter().for_each(|name| head(name, "field"));
+        for name in &metrics {
+            head(name, "metric");
+            head(&format!("{name}.half_width_95"), "metric");
+        }
         let row = |trial: &Trial| {
             let mut row = vec![
                 trial.run.id.to_string(),

@@ -1,7 +1,7 @@
 //! The page of a run: what it is, what its attempts did, and its repetitions.
 
 use super::super::figure::{Figure, FigureError};
-use super::super::number::{duration, significant, when, within};
+use super::super::number::{significant, took, when, within};
 use super::html::{Field, Frame, escaped, figure, pairs, table};
 use super::page_of;
 use crate::record::{Attempt, AttemptId, Part, Run, RunId, Value, known_metric};
@@ -85,13 +85,12 @@ pub fn run_page(of: &RunOf<'_>) -> Result<String, FigureError> {
 fn attempt(of: &AttemptOf) -> Result<String, FigureError> {
     let AttemptOf { id, attempt, figures } = of;
     let short = id.0.prefix(8);
-    #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days")]
-    let took = duration(attempt.wall_ns as f64 / 1e9);
     let mut html = format!(
         "<section id=\"a-{short}\" aria-labelledby=\"h-{short}\">\n<h2 id=\"h-{short}\">Attempt {short}</h2>\n\
-         <p>{}, started {} UTC, took {took}. <span class=\"id\">{id}</span></p>\n",
+         <p>{}, started {} UTC, {}. <span class=\"id\">{id}</span></p>\n",
         escaped(attempt.outcome.name()),
         when(attempt.started_unix_ms),
+        took(attempt.wall_ns),
     );
     let faults = attempt.outcome.reason().into_iter().map(|reason| format!("Why: {reason}"));
     let taints = attempt.taints();
