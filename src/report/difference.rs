@@ -40,6 +40,11 @@ pub fn plain(text: &str) -> String {
     clean
 }
 
+/// As [`plain`], of a line that a worker printed: tabs stay.
+pub(super) fn plain_output(line: &str) -> String {
+    line.split('\t').map(plain).collect::<Vec<_>>().join("\t")
+}
+
 /// Why two runs have different ids.
 pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     if parts.is_empty() {

@@ -1,6 +1,6 @@
 //! One run with its attempts, in full.
 
-use super::difference::plain;
+use super::difference::{plain, plain_output};
 use super::document::table_of;
 use super::number::{duration, significant, when, within};
 use super::table::columns;
@@ -123,7 +123,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
         if !tail.trim().is_empty() {
             text.push_str(&format!("end of the worker's {title} ({short})\n"));
-            tail.lines().for_each(|line| text.push_str(&format!("  | {line}\n")));
+            tail.lines().for_each(|line| text.push_str(&format!("  | {}\n", plain_output(line))));
         }
     }
     text
