@@ -2,7 +2,10 @@
 
 use super::context::{Context, say};
 use super::failure::Failure;
-use crate::cluster::{ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, stand};
+use crate::cluster::{
+    ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, find_jobs, handovers, stand,
+};
+use crate::host::clock;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +35,7 @@ impl Asked {
 
 /// Asks Slurm of the tasks of submissions; what cannot be asked is said.
 pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
+    find_unanswered(folders)?;
     let (mut jobs, mut elsewhere) = (Vec::new(), Vec::new());
     let here = OnceCell::new();
     for folder in folders {
@@ -63,6 +67,42 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
     }
 }
 
+/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer.
+fn find_unanswered(folders: &[Folder]) -> Result<(), Failure> {
+    let mut known = None;
+    for folder in folders {
+        let waiting = handovers(folder)?;
+        if waiting.is_empty() {
+            continue;
+        }
+        // Where Slurm cannot be asked, that is said of the jobs whose numbers are known.
+        let known = known.get_or_insert_with(|| Slurm.scripts().unwrap_or_default());
+        for found in find_jobs(folder, &waiting, known)? {
+            let name = folder.name();
+            say(&format!("found job {} of {name}, whose `submit` had ended before Slurm's answer", found.job));
+        }
+    }
+    Ok(())
+}
+
+/// Those of the submissions that can be read, and how many others there are: one that cannot does not keep back what the others have done.
+pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
+    let all = folders.len();
+    let is_readable = |folder: &Folder| {
+        let read = folder.submission().and_then(|_| folder.jobs()).and_then(|_| handovers(folder));
+        if let Err(error) = &read {
+            say(&format!(
+                "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
+                folder.dir().display()
+            ));
+        }
+        read.is_ok()
+    };
+    let folders: Vec<Folder> = folders.into_iter().filter(is_readable).collect();
+    let unreadable = all - folders.len();
+    (folders, unreadable)
+}
+
 /// Brings home what there is of a submission, and says how far its cells are then.
 pub(super) fn bring(
     context: &Context,
@@ -72,10 +112,10 @@ pub(super) fn bring(
 ) -> Result<(Collected, Standing), Failure> {
     let collected = collect(context.store_as_it_is(), folder, tasks, patience)?;
     for (path, fault) in &collected.faults {
-        say(&format!("warning: `{}` is left where it is: {fault}", path.display()));
+        say(&format!("warning: `{}` stays where it is: {fault}", path.display()));
     }
     let standing = stand(folder, tasks)?;
-    let over = standing.is_submitted() && standing.is_over();
+    let over = standing.is_submitted(clock::unix_ms()) && standing.is_over();
     let done = over && collected.waiting == 0 && collected.faults.is_empty();
     if done && folder.packs()?.is_empty() {
         folder.close(true)?;

@@ -1,6 +1,6 @@
 //! `ledger collect`
 
-use super::cluster::{PATIENCE, ask, bring, meant, spool};
+use super::cluster::{PATIENCE, ask, bring, meant, readable, spool};
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use crate::cluster::Brought;
@@ -26,10 +26,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let folders = meant(&spool(context, None), args.job.as_deref())?;
+    let (folders, unreadable) = readable(meant(&spool(context, None), args.job.as_deref())?);
     let tasks = ask(&folders)?;
     let mut all: Vec<(String, Brought)> = Vec::new();
-    let (mut waiting, mut faults) = (0, 0);
+    let (mut waiting, mut faults) = (0, unreadable);
     for folder in &folders {
         let (collected, _) = bring(context, folder, tasks.of(folder), Duration::from_secs(args.patience))?;
         all.extend(collected.brought.into_iter().map(|brought| (folder.name(), brought)));
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         },
     )?;
     if waiting > 0 {
-        say(&format!("{} stay until their tasks are over", count(waiting, "journal")));
+        say(&format!("left until its task is over, and its files rest: {}", count(waiting, "file")));
     }
     Ok(if faults == 0 { exit::YES } else { exit::NO })
 }

@@ -23,7 +23,7 @@ pub mod exit {
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;
-    /// Slurm refused, or cannot be asked.
+    /// Slurm refused, cannot be asked, or lost a task that was waited for.
     pub const SCHEDULER: u8 = 7;
     /// Another process keeps the ledger busy, or a GPU whose settings were to be changed; try again.
     pub const BUSY: u8 = 75;
@@ -128,6 +128,7 @@ impl From<ClusterError> for Failure {
             ClusterError::Store(error) => return error.into(),
             ClusterError::Request(_) => exit::USAGE,
             ClusterError::Unknown { .. } => exit::NO,
+            ClusterError::Busy => exit::BUSY,
             ClusterError::Command(_) | ClusterError::Refused { .. } => exit::SCHEDULER,
             _ => exit::LEDGER,
         };

@@ -71,7 +71,16 @@ fn other(path: &Path, own: &Store) -> Result<Store, Failure> {
     let dir = if is_file { path.parent().unwrap_or(path) } else { path };
     let other = Store::at(if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     if !other.file().is_file() {
-        return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`", path.display())));
+        let left = journal::list(&other.journals()).map_or(0, |found| found.len());
+        let hint = if left == 0 {
+            String::new()
+        } else {
+            let (attempts, dir) = (count(left, "attempt"), other.dir().display());
+            format!(
+                ", but {attempts} that nobody has sealed (`ledger --ledger {dir} ls` seals them, on the host where they were)"
+            )
+        };
+        return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`{hint}", path.display())));
     }
     let same = |store: &Store| store.file().canonicalize().ok();
     if same(&other) == same(own) {

@@ -146,6 +146,10 @@ pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, 
     let site = flags.get("site").or_else(|| own.get("site")).and_then(Value::as_str);
     let profile = match site {
         None => Table::new(),
+        Some(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+            let said = format!("`{name}` is no name of a site (`~/.config/ledger/sites/NAME.toml` is what it names)");
+            return Err(Failure::new(exit::USAGE, said));
+        }
         Some(name) => {
             let path = environment::site_profile(name)
                 .ok_or_else(|| Failure::new(exit::USAGE, "there is no HOME to look for the site's profile in"))?;

@@ -1,6 +1,6 @@
 //! `ledger status`
 
-use super::cluster::{ask, spool};
+use super::cluster::{ask, readable, spool};
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::cluster::{Folder, Stand, Standing, State, stand};
@@ -43,25 +43,18 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if folders.is_empty() {
         return Err(Failure::new(exit::NO, "nothing was submitted from this ledger (`ledger submit` does)"));
     }
+    let (folders, unreadable) = readable(folders);
     let tasks = ask(&folders)?;
     let mut views = Vec::new();
     for folder in &folders {
         views.push(view(context.store_as_it_is(), folder, &stand(folder, tasks.of(folder))?));
     }
-    answer(context, &views)
+    context.answer(|| report::status_text(&views), || report::status_value(&views))?;
+    Ok(if unreadable == 0 { exit::YES } else { exit::NO })
 }
 
-/// Shows one submission.
-pub(super) fn answer_one(context: &Context, folder: &Folder, standing: &Standing) -> Result<u8, Failure> {
-    answer(context, &[view(context.store_as_it_is(), folder, standing)])
-}
-
-fn answer(context: &Context, views: &[StatusView]) -> Result<u8, Failure> {
-    context.answer(|| report::status_text(views), || report::status_value(views))?;
-    Ok(exit::YES)
-}
-
-fn view(store: &Store, folder: &Folder, standing: &Standing) -> StatusView {
+/// How one submission is shown.
+pub(super) fn view(store: &Store, folder: &Folder, standing: &Standing) -> StatusView {
     let shows_tail = |stand: &&Stand| !matches!(stand.state, State::Finished) && !stand.state.is_under_way();
     let mut tails =
         if standing.cells.iter().any(|stand| shows_tail(&stand)) { tails(store, folder) } else { BTreeMap::new() };

@@ -1,29 +1,33 @@
 //! `ledger submit`
 
 mod resume;
+mod wait;
 
 use self::resume::resume_one;
-use super::cluster::{PATIENCE, ask, bring, spool};
+use self::wait::{Awaited, answer_and_wait};
+use super::cluster::{PATIENCE, ask, bring, readable, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use super::only::only;
 use super::provenance::{Provenance, refuse_secrets};
 use super::run::shim;
 use super::slurm::{SlurmArgs, request};
-use super::status;
 use super::trainer::trainer;
-use super::watch::Interruption;
 use crate::cluster::{
-    Draft, Drafted, Folder, Limits, Member, ProgramText, Request, Slurm, Spool, Standing, State, Submitted, cover,
-    draft, place, under_way,
+    ClusterError, Draft, Drafted, Folder, Limits, Member, Placed, ProgramText, Request, Slurm, Spool, Standing,
+    Submitted, Turn, cover, draft, place, under_way,
 };
-use crate::engine::{Cause, Expected, KeptCalibration, Machine, Stop, anchor};
+use crate::engine::{Cause, Expected, KeptCalibration, Machine, anchor};
 use crate::host::clock;
 use crate::manifest::{self, Manifest};
+use crate::record::{Digest, Table};
 use crate::report::{self, count, table_of, when};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// How long another `submit` may be at it: each of its arrays may take sbatch a minute and a half.
+const TURN: Duration = Duration::from_secs(120);
 
 /// Hand the combinations of a manifest that are missing to Slurm, as job arrays
 ///
@@ -33,6 +37,7 @@ use std::time::Duration;
 ///
 /// Example: ledger submit manifests/bert.toml --partition gpu --time 4:00:00 --array-limit 8
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "ledger submit [OPTIONS] <MANIFEST>\n       ledger submit --resume [<JOB>]")]
 pub(super) struct Args {
     /// The manifest
     #[arg(value_name = "MANIFEST", required_unless_present = "resume", conflicts_with = "resume")]
@@ -46,7 +51,7 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Wait until all is over and in the ledger
+    /// Wait until all is over and in the ledger, also what earlier submissions are to execute
     #[arg(long)]
     wait: bool,
 
@@ -74,7 +79,6 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let manifest = manifest::load(path)?;
     refuse_secrets(path, &manifest)?;
     let request = request(&args.slurm, &manifest)?;
-    let spool = spool(context, request.spool.as_deref());
     let limits = match Slurm.limits() {
         Err(error) if args.dry_run => {
             say(&format!("note: {error}; the scripts are for a cluster with the usual limits"));
@@ -82,12 +86,21 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         }
         limits => limits?,
     };
+    let turn = if args.dry_run { None } else { Some(take_turn(context)?) };
+    let spool = spool(context, request.spool.as_deref());
     let busy = if args.dry_run { Vec::new() } else { catch_up(context, &spool)? };
     let cells = cells(args, &manifest, &request, &limits)?;
-    let chosen = choose(args, context, &spool, &cells, &under_way(&busy))?;
+    let chosen = choose(args, context, &spool, &cells, &under_way(busy.iter().map(|(_, standing)| standing)))?;
+    let mut awaited = if args.wait { awaited(&busy, &chosen.under_way) } else { Vec::new() };
     if chosen.members.is_empty() {
-        answer(context, &chosen, None, &[])?;
-        return Ok(exit::YES);
+        drop(turn);
+        let (text, members) = told(&chosen, None, &[]);
+        tell_left_out(chosen.sealed, chosen.under_way.len(), "an earlier");
+        if awaited.is_empty() {
+            context.answer(|| text, || members)?;
+            return Ok(exit::YES);
+        }
+        return answer_and_wait(context, text, members, &awaited);
     }
     let now_ms = clock::unix_ms();
     let moment = when(now_ms);
@@ -126,20 +139,56 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         }
         Failure::new(exit::USAGE, error)
     })?;
-    let jobs = if args.dry_run {
-        Vec::new()
+    let placed = if args.dry_run {
+        Placed { jobs: Vec::new(), refused: None }
     } else {
         hand_on_calibrations(context, &folder);
-        place(&drafted, &read_file(path)?, &folder, Slurm)?
+        place(&drafted, &read_file(path)?, &folder, Slurm).map_err(|error| match folder.dir().exists() {
+            true => Failure::from(error).with_hint("Slurm may have taken it all the same: `ledger status` says so"),
+            false => error.into(),
+        })?
     };
-    answer(context, &chosen, Some((&drafted, &folder)), &jobs)?;
-    if args.wait && !args.dry_run { wait(context, &folder) } else { Ok(exit::YES) }
+    drop(turn);
+    let (text, members) = told(&chosen, Some((&drafted, &folder)), &placed.jobs);
+    tell_left_out(chosen.sealed, chosen.under_way.len(), "an earlier");
+    if args.wait && !args.dry_run && placed.refused.is_none() {
+        awaited.push(Awaited { folder, cells: None });
+        return answer_and_wait(context, text, members, &awaited);
+    }
+    context.answer(|| text, || members)?;
+    not_refused(placed.refused, &folder)
+}
+
+/// Says how the rest of what Slurm refused in part is submitted.
+fn not_refused(refused: Option<ClusterError>, folder: &Folder) -> Result<u8, Failure> {
+    let Some(error) = refused else { return Ok(exit::YES) };
+    Err(Failure::from(error).with_hint(&format!("`ledger submit --resume {}` submits the rest", folder.name())))
+}
+
+/// Waits until no other command hands cells of the ledger over.
+fn take_turn(context: &Context) -> Result<Turn, Failure> {
+    let waits = || say("another `submit` of this ledger is at it; waiting");
+    let turn = Turn::take(context.store_as_it_is().dir(), TURN, waits)?;
+    if !turn.is_sure() {
+        say("note: the ledger's file system has no locks: submit from one place at a time");
+    }
+    Ok(turn)
+}
+
+/// The submissions that are to execute those cells.
+fn awaited(busy: &[(Folder, Standing)], cells: &BTreeSet<Digest>) -> Vec<Awaited> {
+    let wanted = |standing: &Standing| {
+        let of = standing.cells.iter().filter(|stand| stand.state.is_under_way()).map(|stand| stand.cell.id);
+        of.filter(|id| cells.contains(id)).collect::<BTreeSet<Digest>>()
+    };
+    let all = busy.iter().map(|(folder, standing)| Awaited { folder: folder.clone(), cells: Some(wanted(standing)) });
+    all.filter(|awaited| awaited.cells.as_ref().is_some_and(|cells| !cells.is_empty())).collect()
 }
 
 /// Brings home what there is, and says how far the submissions are of which more is to come.
-fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<Standing>, Failure> {
+fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
     context.store();
-    let folders = spool.open()?;
+    let (folders, _) = readable(spool.open()?);
     let tasks = ask(&folders)?;
     let mut standings = Vec::new();
     for folder in &folders {
@@ -147,7 +196,7 @@ fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<Standing>, Failure> 
         if !collected.brought.is_empty() {
             say(&format!("{} of {} came home", count(collected.brought.len(), "attempt"), folder.name()));
         }
-        standings.push(standing);
+        standings.push((folder.clone(), standing));
     }
     Ok(standings)
 }
@@ -187,7 +236,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
 struct Chosen {
     members: Vec<Member>,
     sealed: usize,
-    under_way: usize,
+    under_way: BTreeSet<Digest>,
 }
 
 fn choose(
@@ -195,17 +244,17 @@ fn choose(
     context: &Context,
     spool: &Spool,
     cells: &[Wanted],
-    busy: &BTreeSet<(crate::record::Digest, String)>,
+    busy: &BTreeSet<(Digest, String)>,
 ) -> Result<Chosen, Failure> {
     let asked: Vec<_> = cells.iter().map(|wanted| (&wanted.expected, wanted.cause, wanted.kind.clone())).collect();
     let covered = cover(context.store_as_it_is(), spool, &asked)?;
-    let mut chosen = Chosen { members: Vec::new(), sealed: 0, under_way: 0 };
+    let mut chosen = Chosen { members: Vec::new(), sealed: 0, under_way: BTreeSet::new() };
     for (wanted, covered) in cells.iter().zip(covered) {
         let id = wanted.expected.id();
         if covered.missing == 0 {
             chosen.sealed += 1;
         } else if args.repeat.is_none() && busy.contains(&(id, wanted.kind.clone())) {
-            chosen.under_way += 1;
+            chosen.under_way.insert(id);
         } else {
             let (label, expected) = (wanted.label.clone(), wanted.expected.clone());
             let member = Member { id, label, expected, cause: wanted.cause, sealed: covered.sealed };
@@ -228,12 +277,8 @@ fn slug(name: &str) -> String {
     if slug.is_empty() { "experiment".to_owned() } else { slug.to_owned() }
 }
 
-fn answer(
-    context: &Context,
-    chosen: &Chosen,
-    made: Option<(&Drafted, &Folder)>,
-    jobs: &[Submitted],
-) -> Result<(), Failure> {
+/// What was submitted, or would be, as text and as a document's members.
+fn told(chosen: &Chosen, made: Option<(&Drafted, &Folder)>, jobs: &[Submitted]) -> (String, Table) {
     let arrays: Vec<report::SubmittedArray> = made
         .iter()
         .flat_map(|(drafted, folder)| {
@@ -251,17 +296,10 @@ fn answer(
         })
         .collect();
     let name = made.map(|(drafted, _)| drafted.submission.name.clone());
-    context.answer(
-        || report::submit_text(name.as_deref(), &arrays),
-        || {
-            let mut members = report::submit_value(&arrays);
-            members.extend(table_of([("sealed", chosen.sealed.into()), ("under_way", chosen.under_way.into())]));
-            members.extend(name.as_deref().map(|name| ("submission".to_owned(), name.into())));
-            members
-        },
-    )?;
-    tell_left_out(chosen.sealed, chosen.under_way, "an earlier");
-    Ok(())
+    let mut members = report::submit_value(&arrays);
+    members.extend(table_of([("sealed", chosen.sealed.into()), ("under_way", chosen.under_way.len().into())]));
+    members.extend(name.as_deref().map(|name| ("submission".to_owned(), name.into())));
+    (report::submit_text(name.as_deref(), &arrays), members)
 }
 
 fn tell_left_out(sealed: usize, under_way: usize, which: &str) {
@@ -278,51 +316,6 @@ fn hand_on_calibrations(context: &Context, folder: &Folder) {
     if let Err(error) = KeptCalibration::hand_on(context.store_as_it_is().dir(), folder.dir()) {
         say(&format!("warning: the tasks find no calibration, and tell energies with wider intervals: {error}"));
     }
-}
-
-/// Brings home what comes until nothing more is to come. Ctrl-C ends the waiting, and nothing else.
-fn wait(context: &Context, folder: &Folder) -> Result<u8, Failure> {
-    const SHORTEST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(30);
-    let interruption = Interruption::install()?;
-    let folders = std::slice::from_ref(folder);
-    let mut pause = SHORTEST;
-    let mut was_over = false;
-    let standing = loop {
-        let tasks = ask(folders)?;
-        let (collected, standing) = bring(context, folder, tasks.of(folder), PATIENCE)?;
-        for brought in &collected.brought {
-            let (run, done) = (brought.run.0.prefix(8), standing.cells.iter());
-            let done = done.filter(|stand| !stand.state.is_under_way()).count();
-            say(&format!("{run} {} ({done} of {})", brought.outcome, count(standing.cells.len(), "cell")));
-        }
-        if standing.is_over() && collected.waiting == 0 {
-            // What came between the bringing and the looking is brought by one more round.
-            if std::mem::replace(&mut was_over, true) {
-                break standing;
-            }
-            continue;
-        }
-        was_over = false;
-        let until = clock::monotonic_ns() + u64::try_from(pause.as_nanos()).unwrap_or(0);
-        while clock::monotonic_ns() < until {
-            if interruption.asked() > 0 {
-                say("no longer waited for; the tasks go on, and `ledger collect` brings them home");
-                return Ok(exit::INTERRUPTED);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        pause = if collected.brought.is_empty() { (pause * 2).min(LONGEST) } else { SHORTEST };
-    };
-    status::answer_one(context, folder, &standing)?;
-    let is = |state: State| standing.cells.iter().any(|stand| stand.state == state);
-    Ok(if standing.cells.iter().all(|stand| stand.state == State::Finished) {
-        exit::YES
-    } else if is(State::Failed) || is(State::Refused) {
-        exit::FAILED
-    } else {
-        exit::INTERRUPTED
-    })
 }
 
 #[cfg(test)]

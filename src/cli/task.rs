@@ -10,17 +10,19 @@ use super::context::{self, say};
 use super::failure::{Failure, exit};
 use super::run::{facts, shim};
 use super::trainer::trainer;
-use super::watch::{Interruption, Watcher};
+use super::watch::{AFTER_TERM, Interruption, Watcher};
 use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
 use crate::engine::{self, Bound, Cause, EngineError, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
 use crate::host::signals::Forewarning;
 use crate::host::{clock, secrets, slurm};
 use crate::manifest::Program;
 use crate::record::{Digest, EventKind, RunId, Table, Value};
+use crate::report::count;
 use crate::store::Store;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The code with which a task asks its script to have it started again.
 const AGAIN: u8 = exit::BUSY;
@@ -86,9 +88,10 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 struct Stopping {
     signals: Interruption,
     forewarning: Forewarning,
-    /// `CLOCK_MONOTONIC` nanoseconds at which the forewarning was seen first.
-    since_ns: AtomicI64,
-    grace_s: AtomicI64,
+    /// When the forewarning and the other signals were seen first.
+    forewarned: OnceLock<Instant>,
+    ended: OnceLock<Instant>,
+    grace_s: AtomicU32,
 }
 
 impl Stopping {
@@ -96,15 +99,12 @@ impl Stopping {
         let forewarning = Forewarning::install()
             .map_err(|error| Failure::new(exit::FAILED, format!("cannot listen for SIGUSR1: {error}")))?;
         let signals = Interruption::install()?;
-        Ok(Self { signals, forewarning, since_ns: AtomicI64::new(0), grace_s: AtomicI64::new(0) })
+        let (forewarned, ended) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { signals, forewarning, forewarned, ended, grace_s: AtomicU32::new(0) })
     }
 
     fn know(&self, grace_s: u32) {
-        self.grace_s.store(i64::from(grace_s), Ordering::SeqCst);
-    }
-
-    fn now_ns() -> i64 {
-        i64::try_from(clock::monotonic_ns()).unwrap_or(i64::MAX)
+        self.grace_s.store(grace_s, Ordering::SeqCst);
     }
 
     /// Whether the time of the task is nearly over, and nobody has cancelled it.
@@ -117,16 +117,17 @@ impl Stop for Stopping {
     /// Slurm signals each process of a job, and some of them more than once: that is no reason to hurry.
     fn asked(&self) -> u32 {
         if self.forewarning.came() {
-            let _ = self.since_ns.compare_exchange(0, Self::now_ns(), Ordering::SeqCst, Ordering::SeqCst);
+            self.forewarned.get_or_init(Instant::now);
         }
-        u32::from(self.forewarning.came() || self.signals.asked() > 0)
+        if self.signals.asked() > 0 {
+            self.ended.get_or_init(Instant::now);
+        }
+        u32::from(self.forewarned.get().or(self.ended.get()).is_some())
     }
 
-    /// A worker that does not stop is ended while there is time to bring home what it did.
-    fn urgent(&self) -> bool {
-        let since_ns = self.since_ns.load(Ordering::SeqCst);
-        let half_ns = self.grace_s.load(Ordering::SeqCst).saturating_mul(500_000_000);
-        self.signals.asked() > 0 || since_ns > 0 && Self::now_ns() - since_ns > half_ns
+    fn time_left(&self) -> Option<Duration> {
+        let since = |first: &OnceLock<Instant>| first.get().map(Instant::elapsed);
+        time_left(since(&self.forewarned), since(&self.ended), self.grace_s.load(Ordering::SeqCst))
     }
 
     fn by(&self) -> String {
@@ -136,6 +137,14 @@ impl Stop for Stopping {
             "by Slurm's forewarning: its time was nearly over".to_owned()
         }
     }
+}
+
+/// How much longer a worker may take to stop so long after the forewarning and after the signal to end: it is ended while there is time to
+/// bring home what it did.
+fn time_left(forewarned: Option<Duration>, ended: Option<Duration>, grace_s: u32) -> Option<Duration> {
+    let half = Duration::from_secs(u64::from(grace_s)) / 2;
+    let left = |whole: Duration, since: Option<Duration>| since.map(|since| whole.saturating_sub(since));
+    [left(half, forewarned), left(AFTER_TERM, ended)].into_iter().flatten().min()
 }
 
 /// One start of a task.
@@ -181,7 +190,7 @@ impl Run<'_> {
         Ok(if troubled {
             exit::LEDGER
         } else if open > 0 && self.task.requeue && self.executed > 0 && self.stop.is_forewarned() {
-            say(&format!("{open} cells are left for another start"));
+            say(&format!("left for another start: {}", count(open, "cell")));
             AGAIN
         } else if open > 0 {
             exit::INTERRUPTED
@@ -361,6 +370,18 @@ impl Watch for TaskWatch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_has_half_of_the_grace_to_stop_however_short_that_is() {
+        let s = |seconds: u64| Some(Duration::from_secs(seconds));
+        assert_eq!(time_left(None, None, 15), None);
+        assert_eq!(time_left(s(0), None, 15), Some(Duration::from_millis(7_500)));
+        assert_eq!(time_left(s(8), None, 15), s(0), "its time would be over before 20 s are");
+        assert_eq!(time_left(s(30), None, 120), s(30));
+        assert_eq!((time_left(None, s(5), 120), time_left(None, s(21), 120)), (s(15), s(0)));
+        assert_eq!(time_left(s(30), s(5), 120), s(15), "who forewarned ends it now");
+        assert_eq!(time_left(s(59), s(5), 120), s(1));
+    }
 
     #[test]
     fn energy_is_told_only_between_two_known_readings() {

@@ -7,7 +7,8 @@ use crate::record::{EventKind, Outcome, RunId};
 use crate::report::{self, Bar, Progress};
 use std::collections::HashMap;
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Turns what an engine sees into progress bars and lines.
 pub(super) struct Watcher {
@@ -120,16 +121,21 @@ impl Watch for Watcher {
     }
 }
 
+/// How long a worker may take to stop after SIGTERM: whoever sends that kills soon, Slurm after 30 s where a site says nothing else.
+pub(super) const AFTER_TERM: Duration = Duration::from_secs(20);
+
 /// Ctrl-C and SIGTERM.
 pub(super) struct Interruption {
     signals: Mutex<Interrupts>,
+    /// When SIGTERM was seen first.
+    terminated: OnceLock<Instant>,
 }
 
 impl Interruption {
     pub(super) fn install() -> Result<Self, Failure> {
         let signals = Interrupts::install()
             .map_err(|error| Failure::new(exit::FAILED, format!("cannot listen for Ctrl-C: {error}")))?;
-        Ok(Self { signals: Mutex::new(signals) })
+        Ok(Self { signals: Mutex::new(signals), terminated: OnceLock::new() })
     }
 }
 
@@ -138,7 +144,8 @@ impl Stop for Interruption {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).count()
     }
 
-    fn urgent(&self) -> bool {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner).terminated()
+    fn time_left(&self) -> Option<Duration> {
+        let terminated = self.signals.lock().unwrap_or_else(PoisonError::into_inner).terminated();
+        terminated.then(|| AFTER_TERM.saturating_sub(self.terminated.get_or_init(Instant::now).elapsed()))
     }
 }

@@ -1,6 +1,6 @@
 //! Brings what tasks left behind into the ledger: attempts that are over, and journals of those whose task is gone.
 
-use super::folder::Submitted;
+use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
 use super::{ClusterError, Fate, Folder, Note, Seen, TaskId};
 use crate::engine::fold;
@@ -8,8 +8,8 @@ use crate::host::clock;
 use crate::journal::{self, Contents};
 use crate::record::{AttemptId, Digest, Entry, RunId, Sealed};
 use crate::store::{Added, Store};
-use crate::wire::decode_pack;
-use std::collections::BTreeMap;
+use crate::wire::{PackError, decode_pack};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -34,8 +34,10 @@ pub struct Brought {
 pub struct Collected {
     /// The attempts.
     pub brought: Vec<Brought>,
-    /// Journals that stay where they are: their task lives, or may have left more than is visible from here.
+    /// Files that stay where they are: their task lives, or may have left more than is visible from here.
     pub waiting: usize,
+    /// The cells of the journals among them.
+    pub waiting_for: BTreeSet<Digest>,
     /// Files that cannot be believed, and why.
     pub faults: Vec<(PathBuf, String)>,
 }
@@ -55,7 +57,7 @@ pub fn collect(
 ) -> Result<Collected, ClusterError> {
     let mut collected = Collected::default();
     for paths in folder.packs()?.chunks(AT_ONCE) {
-        bring_packs(store, folder, paths, &mut collected)?;
+        bring_packs(store, folder, paths, patience, &mut collected)?;
     }
     let journals = journal::list(&folder.journals())?;
     if !journals.is_empty() {
@@ -72,6 +74,7 @@ fn bring_packs(
     store: &Store,
     folder: &Folder,
     paths: &[PathBuf],
+    patience: Duration,
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
     let mut packs: Vec<(&PathBuf, Sealed)> = Vec::new();
@@ -79,7 +82,15 @@ fn bring_packs(
         match std::fs::read(path) {
             Ok(bytes) => match decode_pack(&bytes) {
                 Ok(sealed) => packs.push((path, sealed)),
-                Err(error) => collected.faults.push((path.clone(), error.to_string())),
+                Err(error @ PackError::Newer(_)) => collected.faults.push((path.clone(), error.to_string())),
+                // What a node wrote last may be seen from here a little later.
+                Err(_) if !rests(path, patience) => collected.waiting += 1,
+                Err(error) => {
+                    let kept = folder.set_aside(path, DAMAGED)?;
+                    let name = folder.name();
+                    let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
+                    collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
+                }
             },
             // Another `collect` was faster.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -100,10 +111,15 @@ fn bring_packs(
             // Its node was believed dead, and was not.
             let fault =
                 format!("its execution was sealed as {} when its task seemed to be gone", added.id().0.prefix(8));
-            collected.faults.push((folder.set_aside(path)?, fault));
+            collected.faults.push((folder.set_aside(path, "superseded")?, fault));
         }
     }
     Ok(())
+}
+
+/// A message without what it says in parentheses: there is nothing to be fetched again.
+fn without_remedy(said: &str) -> &str {
+    said.split_once(" (").map_or(said, |(said, _)| said)
 }
 
 fn brought(sealed: &Sealed, added: Added) -> Brought {
@@ -171,6 +187,7 @@ fn bring_journal(
         Some(lost) if ended || rests(path, patience) => lost,
         _ => {
             collected.waiting += 1;
+            collected.waiting_for.insert(cell);
             return Ok(());
         }
     };
@@ -343,13 +360,40 @@ mod tests {
         let sealed = fold(&entries("e", 5, true), "", 0).unwrap();
         place.folder.put(Digest::of(b"e"), &sealed).unwrap();
         let pack = place.folder.packs().unwrap().remove(0);
-        let mut bytes = std::fs::read(&pack).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
-        std::fs::write(&pack, bytes).unwrap();
+        std::fs::remove_file(&pack).unwrap();
+        // A folder cannot be read as a file.
+        std::fs::create_dir(&pack).unwrap();
         let torn = place.folder.journals().join(format!("{}0-0.journal", prefix("7", 0, 0)));
         std::fs::write(&torn, "led").unwrap();
         let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
         assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
         assert!(pack.exists() && !torn.exists());
+    }
+
+    #[test]
+    fn a_damaged_result_is_none() {
+        let place = place();
+        let sealed = fold(&entries("g", 8, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"g"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let mut bytes = std::fs::read(&pack).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&pack, &bytes).unwrap();
+        let young = place.collect(None, 3600);
+        assert_eq!((young.waiting, young.faults.len()), (1, 0), "its last bytes may be seen later");
+        let collected = place.collect(None, 0);
+        let (kept, fault) = &collected.faults[0];
+        assert!(kept.to_string_lossy().ends_with(".finished.damaged") && kept.exists(), "{}", kept.display());
+        let expected =
+            "its content does not match its digest (it counts as lost: `ledger submit --resume s` executes it again)";
+        assert_eq!(fault, expected);
+        let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"g"))];
+        assert_eq!((tally.finished, tally.damaged, tally.settled()), (0, 1, 0));
+        assert_eq!(place.collect(None, 0), Collected::default(), "it is told once");
+        place.copy("g", 8, 0, true);
+        assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought.len(), 1, "its journal is as good");
+        std::fs::write(&pack, b"ledger\0\x63").unwrap();
+        let newer = place.collect(None, 0);
+        assert!(newer.faults[0].1.contains("use a newer ledger") && pack.exists(), "{:?}", newer.faults);
     }
 }

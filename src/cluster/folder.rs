@@ -5,6 +5,7 @@
 //! manifest.toml              the manifest as it was then
 //! array-N.sh                 the script of each array
 //! tasks/ARRAY-TASK.json      the cells of each task, in full
+//! handover-ARRAY-MOMENT.json   an array that is being handed to Slurm, until its job is known
 //! jobs/JOB.json              what Slurm called it, a file for each time that something was submitted
 //! calibrations/              what the ledger knows of GPUs' sensors, for the tasks' ledgers
 //! logs/JOB_TASK.log          what a task printed
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 
 /// How many digits of a name stand in the names of files.
 pub(super) const DIGITS: usize = 16;
+/// How the name of a result ends that cannot be read.
+pub(super) const DAMAGED: &str = "damaged";
 /// The file that says that nothing more is to come.
 const CLOSED: &str = "closed";
 
@@ -66,6 +69,8 @@ pub struct Tally {
     pub interrupted: usize,
     /// Those that the ledger held before, as the node found.
     pub sealed: usize,
+    /// Those whose file cannot be read: nothing has come back of them.
+    pub damaged: usize,
 }
 
 impl Tally {
@@ -271,12 +276,13 @@ impl Folder {
         }
     }
 
-    /// Puts a file away that the ledger cannot take: it holds the same execution with another end. Returns where it is kept.
+    /// Puts a file away that the ledger cannot take, `superseded` if it holds an execution with another end than the ledger does, `damaged`
+    /// if it cannot be read. Returns where it is kept.
     ///
     /// # Errors
     /// If the file system refuses.
-    pub fn set_aside(&self, pack: &Path) -> Result<PathBuf, ClusterError> {
-        let kept = pack.with_extension("superseded");
+    pub fn set_aside(&self, pack: &Path, why: &str) -> Result<PathBuf, ClusterError> {
+        let kept = pack.with_extension(why);
         match std::fs::rename(pack, &kept) {
             // Another `collect` was faster.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("rename", pack)(error)),
@@ -330,6 +336,7 @@ impl Folder {
                 ("ledger" | "collected", "finished") => tally.finished += 1,
                 ("ledger" | "collected", "failed") => tally.failed += 1,
                 ("ledger" | "collected", "interrupted") => tally.interrupted += 1,
+                (DAMAGED, _) => tally.damaged += 1,
                 _ => {}
             }
         }
@@ -342,7 +349,8 @@ impl Folder {
     /// If it cannot be listed.
     pub fn has_come_back(&self, nonce: Nonce) -> Result<bool, ClusterError> {
         let nonce = nonce.to_string();
-        Ok(names(&self.dir.join("out"))?.iter().any(|name| name.contains(&nonce)))
+        let has_come = |name: &String| name.contains(&nonce) && !name.ends_with(&format!(".{DAMAGED}"));
+        Ok(names(&self.dir.join("out"))?.iter().any(has_come))
     }
 
     /// By what a cell is known in the names of files.

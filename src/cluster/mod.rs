@@ -7,6 +7,7 @@
 mod collect;
 mod fields;
 mod folder;
+mod handover;
 mod mirror;
 mod note;
 mod request;
@@ -18,9 +19,11 @@ mod state;
 mod submission;
 mod submit;
 mod task;
+mod turn;
 
 pub use collect::{Brought, Collected, collect};
 pub use folder::{Folder, Submitted, Tally};
+pub use handover::{Handover, find_jobs, handovers};
 pub use mirror::Mirror;
 pub use note::{CellNote, CellState, Note};
 pub use request::{Request, RequestError};
@@ -30,8 +33,9 @@ pub use slurm::{Fate, Job, Limits, Seen, Slurm, TaskId};
 pub use spool::Spool;
 pub use state::{Stand, Standing, State, stand};
 pub use submission::{Array, Listed, Member, ProgramText, Submission, TaskFile};
-pub use submit::{Covered, Draft, Drafted, cover, draft, place, under_way};
+pub use submit::{Covered, Draft, Drafted, Placed, cover, draft, place, under_way};
 pub use task::{Left, Spooler, left};
+pub use turn::Turn;
 
 use crate::host::HostError;
 use crate::host::command::CommandError;
@@ -94,6 +98,9 @@ pub enum ClusterError {
         /// What there is instead.
         hint: String,
     },
+    /// Another command hands cells of the ledger to Slurm.
+    #[error("another `submit` of this ledger is at it (try again when it is done)")]
+    Busy,
     /// The ledger cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),

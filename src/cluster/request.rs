@@ -164,12 +164,8 @@ impl Request {
             if !option.starts_with('-') || option.contains(char::is_control) {
                 return refuse("options", option, "each is one option of sbatch and begins with `-`");
             }
-            if names_clusters(option) {
-                return refuse(
-                    "options",
-                    option,
-                    "submit on the cluster itself: no other is asked what becomes of its jobs",
-                );
+            if let Some(remedy) = counted_on(option) {
+                return refuse("options", option, remedy);
             }
         }
         if let Some(line) = self.setup.iter().find(|line| line.contains('\0')) {
@@ -255,10 +251,31 @@ fn seconds(time: &str) -> Option<u64> {
         .filter(|sum| *sum > 0)
 }
 
-/// Whether an option of sbatch is `--clusters`, also as short as sbatch still knows it.
-fn names_clusters(option: &str) -> bool {
+/// Options of sbatch that would change what is counted on, short and long, and what a person can do instead.
+const COUNTED_ON: [(&str, &str, &str); 8] = [
+    ("-M", "--clusters", "submit on the cluster itself: no other is asked what becomes of its jobs"),
+    (
+        "-a",
+        "--array",
+        "which tasks there are follows from the cells; --array-limit and --cells-per-task change how many",
+    ),
+    ("-o", "--output", "what a task prints goes to its log, where `ledger status` finds it"),
+    ("-e", "--error", "what a task prints goes to its log, where `ledger status` finds it"),
+    ("", "--open-mode", "each start of a task adds to its log"),
+    ("", "--signal", "slurm.grace_s says how long before its end a task is told to stop"),
+    ("-W", "--wait", "`ledger submit --wait` waits"),
+    ("", "--test-only", "`ledger submit --dry-run` submits nothing"),
+];
+
+/// What to do instead of an option that would change what is counted on, also as short as sbatch still knows it.
+fn counted_on(option: &str) -> Option<&'static str> {
     let name = option.split(['=', ' ']).next().unwrap_or_default();
-    option.starts_with("-M") || name.starts_with("--cl") && "--clusters".starts_with(name)
+    let is = |(short, long, _): &&(&str, &str, &str)| {
+        let is_short = !short.is_empty() && option.starts_with(short);
+        // With one letter sbatch takes none of them: others begin so, too.
+        is_short || name.len() > "--x".len() && long.starts_with(name)
+    };
+    COUNTED_ON.iter().find(is).map(|(.., remedy)| *remedy)
 }
 
 #[cfg(test)]
@@ -294,6 +311,13 @@ mod tests {
             ("options", vec!["-Mother"].into()),
             ("options", vec!["--clusters=other"].into()),
             ("options", vec!["--cluster other"].into()),
+            ("options", vec!["--array=0-1"].into()),
+            ("options", vec!["--sig=B:USR1@5"].into()),
+            ("options", vec!["-o/dev/null"].into()),
+            ("options", vec!["--error=/dev/null"].into()),
+            ("options", vec!["--open-mode=truncate"].into()),
+            ("options", vec!["--wait"].into()),
+            ("options", vec!["--test-only"].into()),
             ("scratch", "$(rm -r x)".into()),
             ("scratch", "here".into()),
         ] {
@@ -303,7 +327,9 @@ mod tests {
         for (key, value) in [("scratch", "${SLURM_TMPDIR}/$USER"), ("constraint", "[a|b]&c*2")] {
             request(&table_of([(key, value.into())])).unwrap();
         }
-        request(&table_of([("options", vec!["--cluster-constraint=a"].into())])).unwrap();
+        for option in ["--cluster-constraint=a", "--wait-all-nodes=1", "--hold", "--exclude=n1", "--overcommit"] {
+            request(&table_of([("options", vec![option].into())])).unwrap();
+        }
     }
 
     #[test]

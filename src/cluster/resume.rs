@@ -1,9 +1,9 @@
 //! Submitting again what did not come to an end of its own: which tasks, and what the ledger holds of their cells by now.
 
+use super::handover::hand_over;
 use super::slurm::ranges;
-use super::{ClusterError, Folder, Request, Slurm, Spool, Standing, Submitted, TaskFile, cover};
+use super::{ClusterError, Folder, Placed, Request, Slurm, Spool, Standing, TaskFile, cover};
 use crate::engine::Cause;
-use crate::host::clock;
 use crate::record::{Digest, Outcome, RunId};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub struct Again {
 pub fn again(
     standing: &Standing,
     folder: &Folder,
-    store: &Store,
+    (store, spool): (&Store, &Spool),
     busy: &BTreeSet<(Digest, String)>,
 ) -> Result<Again, ClusterError> {
     let mut open: BTreeMap<(usize, u32), BTreeSet<Digest>> = BTreeMap::new();
@@ -41,8 +41,7 @@ pub fn again(
     let mut files = open.keys().map(|(array, task)| folder.task(*array, *task)).collect::<Result<Vec<_>, _>>()?;
     let members = files.iter().flat_map(|file| file.members.iter().map(|member| (member, file.kind.clone())));
     let asked: Vec<_> = members.map(|(member, kind)| (&member.expected, member.cause, kind)).collect();
-    // What its nodes were is remembered beside it.
-    let mut covered = cover(store, &Spool::around(folder), &asked)?.into_iter();
+    let mut covered = cover(store, spool, &asked)?.into_iter();
     let own = finished_here(store, folder)?;
     for (((array, task), cells), file) in open.into_iter().zip(&mut files) {
         let mut needed = false;
@@ -89,16 +88,11 @@ fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, Run
     }
 }
 
-/// Submits tasks of a submission again. Returns what Slurm calls their arrays.
+/// Submits tasks of a submission again.
 ///
 /// # Errors
-/// If Slurm refuses.
-pub fn resume(
-    standing: &Standing,
-    again: &Again,
-    folder: &Folder,
-    slurm: Slurm,
-) -> Result<Vec<Submitted>, ClusterError> {
+/// If a file cannot be written, or Slurm refuses the first array.
+pub fn resume(standing: &Standing, again: &Again, folder: &Folder, slurm: Slurm) -> Result<Placed, ClusterError> {
     let limit = Request::merged(&[&standing.submission.request])?.array_limit;
     for (name, file) in &again.files {
         folder.write(name, file.text().as_bytes())?;
@@ -106,10 +100,12 @@ pub fn resume(
     let mut jobs = Vec::new();
     for (array, tasks) in &again.tasks {
         let limit = limit.map_or_else(String::new, |limit| format!("%{limit}"));
-        let job = slurm.submit(&folder.script(*array), Some(&format!("{}{limit}", ranges(tasks))))?;
-        let submitted = Submitted { job, array: *array, tasks: tasks.clone(), unix_ms: clock::unix_ms() };
-        folder.add_job(&submitted)?;
-        jobs.push(submitted);
+        let range = format!("{}{limit}", ranges(tasks));
+        match hand_over(folder, (*array, tasks.clone()), Some(&range), slurm) {
+            Ok(submitted) => jobs.push(submitted),
+            Err(error) if jobs.is_empty() => return Err(error),
+            Err(error) => return Ok(Placed { jobs, refused: Some(error) }),
+        }
     }
-    Ok(jobs)
+    Ok(Placed { jobs, refused: None })
 }

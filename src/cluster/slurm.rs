@@ -4,6 +4,7 @@
 
 use super::ClusterError;
 use crate::host::command::{self, CommandError, Said};
+use crate::host::owner;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -21,6 +22,8 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("--job-name", "SBATCH_JOB_NAME"),
     ("--open-mode", "SBATCH_OPEN_MODE"),
     ("--output", "SBATCH_OUTPUT"),
+    // All that a task says would go elsewhere than to its log.
+    ("--output", "SBATCH_ERROR"),
     ("--signal", "SBATCH_SIGNAL"),
     ("--requeue", "SBATCH_NO_REQUEUE"),
     ("--no-requeue", "SBATCH_REQUEUE"),
@@ -31,8 +34,11 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("--time", "SBATCH_TIMELIMIT"),
     ("--mem", "SBATCH_MEM_PER_NODE"),
     ("--mem", "SBATCH_MEM_PER_CPU"),
+    ("--mem", "SBATCH_MEM_PER_GPU"),
     ("--gres", "SBATCH_GRES"),
     ("--gres", "SBATCH_GPUS"),
+    ("--gres", "SBATCH_GPUS_PER_NODE"),
+    ("--gres", "SBATCH_GPUS_PER_TASK"),
 ];
 /// Would keep sbatch from ending at once, or take the job to a cluster that nobody asks.
 const NEVER: [&str; 2] = ["SBATCH_WAIT", "SBATCH_CLUSTERS"];
@@ -133,7 +139,7 @@ impl Slurm {
         let arguments: Vec<&str> = ["--parsable"].into_iter().chain(array.as_deref()).chain([text.as_str()]).collect();
         let folder = script.parent().unwrap_or(Path::new("/"));
         let without = overriding(&std::fs::read_to_string(script).map_err(super::io_error("read", script))?);
-        let said = command::ask("sbatch", &arguments, folder, &without, PATIENCE)?;
+        let said = command::instruct("sbatch", &arguments, folder, &without, PATIENCE)?;
         if !said.is_success() {
             return Err(refused("sbatch", &said));
         }
@@ -174,6 +180,18 @@ impl Slurm {
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+
+    /// The script and the tasks of each of this user's jobs that Slurm still knows.
+    ///
+    /// # Errors
+    /// If `squeue` is not there or does not answer.
+    pub fn scripts(self) -> Result<BTreeMap<Job, (String, Vec<u32>)>, ClusterError> {
+        let user = owner::user_id().to_string();
+        // What others can write into comes last: it may hold a `|`.
+        let fields = ["-h", "-r", "-t", "all", "-u", &user, "-o", "%F|%K|%o"];
+        let said = command::ask("squeue", &fields, Path::new("/"), HIDES, PATIENCE)?;
+        if said.is_success() { Ok(read_scripts(&said.out)) } else { Err(refused("squeue", &said)) }
     }
 
     /// The energy in joules that Slurm's own counter has seen of a running job's script, where the cluster has such a counter.
@@ -241,6 +259,21 @@ fn read_queue(text: &str) -> BTreeMap<TaskId, Seen> {
     text.lines().filter_map(line).collect()
 }
 
+fn read_scripts(text: &str) -> BTreeMap<Job, (String, Vec<u32>)> {
+    let mut found: BTreeMap<Job, (String, Vec<u32>)> = BTreeMap::new();
+    for line in text.lines() {
+        let [Some(job), Some(task), Some(script)] = std::array::from_fn({
+            let mut fields = line.splitn(3, '|');
+            move |_| fields.next().map(str::trim)
+        }) else {
+            continue;
+        };
+        let known = found.entry(job.to_owned()).or_insert_with(|| (script.to_owned(), Vec::new()));
+        known.1.extend(task.parse::<u32>().ok());
+    }
+    found
+}
+
 /// `12_3|CANCELLED by 1000|n1`, a line for each task that was ever started or ended.
 fn read_accounts(text: &str) -> BTreeMap<TaskId, Seen> {
     let line = |line: &str| {
@@ -294,6 +327,13 @@ mod tests {
     }
 
     #[test]
+    fn whose_script_a_job_runs_is_read() {
+        let found = read_scripts("3|0|/s/array-0.sh\n3|7|/s/array-0.sh\n4|N/A|echo a|b\nerror\n");
+        assert_eq!(found["3"], ("/s/array-0.sh".to_owned(), vec![0, 7]));
+        assert_eq!((found["4"].clone(), found.len()), (("echo a|b".to_owned(), vec![]), 2));
+    }
+
+    #[test]
     fn the_accounts_are_read() {
         let text = "12_3|CANCELLED by 1000|n1\n12_4|COMPLETED|n2\n12_[5-9%2]|PENDING|None assigned\n13|TIMEOUT|n1\n";
         let found = read_accounts(text);
@@ -307,6 +347,8 @@ mod tests {
     fn what_a_script_says_no_variable_changes() {
         let script = "#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --requeue\n\necho --time=5\n";
         assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
+        let script = "#SBATCH --output=/logs/%A_%a.log\n";
+        assert_eq!(overriding(script), ["SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
     }
 
     #[test]

@@ -6,10 +6,14 @@ use super::{ClusterError, Folder, io_error};
 use crate::host::{files, owner};
 use crate::record::{Digest, Part, Run};
 use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Beside the submissions: a list of other places that have some.
 const ELSEWHERE: &str = "elsewhere";
+/// Beside the submissions: the host by which this ledger's folder elsewhere is called.
+const HOST: &str = "host";
 /// Beside the submissions: what machines the site's nodes were found to be.
 const SURROUNDINGS: &str = "surroundings";
 
@@ -27,7 +31,8 @@ impl Spool {
     /// ledgers may name the same place, and none of them may bring home what another one submitted.
     pub fn of(ledger: &Path, elsewhere: Option<&Path>) -> Self {
         let home = ledger.join("slurm");
-        Self { root: elsewhere.map_or_else(|| home.clone(), |place| place.join(own_folder(ledger))), home }
+        let root = elsewhere.map_or_else(|| home.clone(), |place| place.join(own_folder(ledger, &naming_host(&home))));
+        Self { root, home }
     }
 
     /// The one in which a submission lies, as far as a node has to know it.
@@ -43,14 +48,21 @@ impl Spool {
         roots
     }
 
-    /// So that the other commands find what is made here.
+    /// So that the other commands, on other hosts too, find what is made here.
     fn list_root(&self) -> Result<(), ClusterError> {
         let mut roots = self.roots();
+        if self.root == self.home {
+            return Ok(());
+        }
+        files::private_folder(&self.home).map_err(io_error("make the folder", &self.home))?;
+        let host = self.home.join(HOST);
+        if !host.exists() {
+            files::write_whole(&host, naming_host(&self.home).as_bytes())?;
+        }
         if roots.contains(&self.root) {
             return Ok(());
         }
         roots.push(self.root.clone());
-        files::private_folder(&self.home).map_err(io_error("make the folder", &self.home))?;
         let lines: String = roots[1..].iter().map(|root| format!("{}\n", root.display())).collect();
         Ok(files::write_whole(&self.home.join(ELSEWHERE), lines.as_bytes())?)
     }
@@ -70,13 +82,14 @@ impl Spool {
         let names = std::iter::once(name.to_owned()).chain((2..1000).map(|number| format!("{name}-{number}")));
         for name in names {
             let folder = self.folder(&name);
-            match std::fs::create_dir(folder.dir()) {
+            let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+            match make(folder.dir()) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(io_error("make the folder", folder.dir())(error)),
                 Ok(()) => {
                     for part in PARTS {
                         let path = folder.dir().join(part);
-                        std::fs::create_dir(&path).map_err(io_error("make the folder", &path))?;
+                        make(&path).map_err(io_error("make the folder", &path))?;
                     }
                     return Ok(folder);
                 }
@@ -137,7 +150,13 @@ impl Spool {
     /// # Errors
     /// If they cannot be listed.
     pub(super) fn remembered(&self) -> Result<BTreeSet<String>, ClusterError> {
-        Ok(names(&self.root.join(SURROUNDINGS))?.into_iter().collect())
+        let mut roots = self.roots();
+        roots.push(self.root.clone());
+        let mut remembered = BTreeSet::new();
+        for root in roots {
+            remembered.extend(names(&root.join(SURROUNDINGS))?);
+        }
+        Ok(remembered)
     }
 
     /// The submission that a text means: the number of one of its jobs, its name or a part of it that no other has.
@@ -149,7 +168,8 @@ impl Spool {
         let job = text.split(['_', '.']).next().unwrap_or(text);
         if !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit()) {
             let path = format!("jobs/{job}.json");
-            if let Some(found) = all.iter().find(|folder| folder.dir().join(&path).is_file()) {
+            // Two clusters may number their jobs alike; the newest is asked for most.
+            if let Some(found) = all.iter().rev().find(|folder| folder.dir().join(&path).is_file()) {
                 return Ok(found.clone());
             }
         }
@@ -170,10 +190,16 @@ impl Spool {
     }
 }
 
+/// The host by which a ledger's folder elsewhere is called: the one that made it first, from whichever login node of a cluster it is asked.
+fn naming_host(home: &Path) -> String {
+    let kept = std::fs::read_to_string(home.join(HOST)).unwrap_or_default();
+    if kept.is_empty() { owner::host_name() } else { kept }
+}
+
 /// What a ledger's folder is called among those of others. Hosts may have ledgers of their own under the same path.
-fn own_folder(ledger: &Path) -> String {
+fn own_folder(ledger: &Path, host: &str) -> String {
     let path = ledger.canonicalize().unwrap_or_else(|_| ledger.to_owned());
-    let pieces = [owner::host_name().into_bytes(), path.into_os_string().into_encoded_bytes()];
+    let pieces = [host.as_bytes().to_vec(), path.into_os_string().into_encoded_bytes()];
     let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
     format!("ledger-{}", Digest::of_pieces("ledger spool v1", &pieces).prefix(8))
 }
@@ -219,6 +245,8 @@ mod tests {
         let job = Submitted { job: "42".to_owned(), array: 0, tasks: vec![0], unix_ms: 1 };
         gpt.add_job(&job).unwrap();
         assert_eq!((here.find("42").unwrap(), here.find("42_7").unwrap()), (gpt.clone(), gpt.clone()));
+        again.add_job(&job).unwrap();
+        assert_eq!(here.find("42").unwrap(), again, "the newest, of two clusters");
         gpt.close(true).unwrap();
         assert_eq!((here.open().unwrap().len(), here.all().unwrap().len()), (2, 3));
         gpt.close(false).unwrap();
@@ -255,15 +283,49 @@ mod tests {
     }
 
     #[test]
+    fn a_ledgers_folder_elsewhere_is_the_same_from_every_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ledger, place) = (dir.path().join("ledger"), dir.path().join("scratch"));
+        let here = || Spool::of(&ledger, Some(&place));
+        let first = here().make("s").unwrap();
+        assert_eq!(std::fs::read_to_string(ledger.join("slurm").join(HOST)).unwrap(), owner::host_name());
+        assert_eq!(here().make("t").unwrap().dir().parent(), first.dir().parent());
+        // As it is where another login node made the first one.
+        std::fs::write(ledger.join("slurm").join(HOST), "login2").unwrap();
+        let there = here().make("u").unwrap();
+        assert_eq!(there.dir().parent(), Some(place.join(own_folder(&ledger, "login2")).as_path()));
+        assert_ne!(there.dir().parent(), first.dir().parent());
+        assert_eq!(std::fs::read_to_string(ledger.join("slurm").join(HOST)).unwrap(), "login2", "it stays");
+        // What tasks of either told is known.
+        for folder in [&first, &there] {
+            Spool::around(folder).remember(&folder.name(), &run("580", 1)).unwrap();
+        }
+        for spool in [here(), Spool::of(&ledger, None)] {
+            assert_eq!(spool.remembered().unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn what_a_submission_holds_is_its_users_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Spool::of(dir.path(), None).make("s").unwrap();
+        for path in [folder.dir().to_owned(), folder.dir().join("logs"), folder.dir().join("out")] {
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700, "{}", path.display());
+        }
+    }
+
+    fn run(driver: &str, seed: u64) -> Run {
+        let none = || "none".into();
+        let (config, program, container, cuda, device) = (none(), none(), none(), none(), none());
+        Run::new(crate::record::Parts { config, program, container, cuda, driver: driver.into(), device, seed })
+    }
+
+    #[test]
     fn what_a_node_is_made_of_is_remembered_by_kind() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::of(dir.path(), None);
         let folder = spool.make("s").unwrap();
-        let run = |driver: &str, seed: u64| {
-            let none = || "none".into();
-            let (config, program, container, cuda, device) = (none(), none(), none(), none(), none());
-            Run::new(crate::record::Parts { config, program, container, cuda, driver: driver.into(), device, seed })
-        };
         for _ in 0..2 {
             Spool::around(&folder).remember("c/gpu", &run("580", 1)).unwrap();
         }

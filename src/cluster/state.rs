@@ -1,8 +1,10 @@
 //! How far each cell of a submission is, from Slurm, from what its task says, and from what has come back.
 
 use super::folder::Submitted;
+use super::handover::{Handover, handovers};
 use super::note::CellState;
 use super::{ClusterError, Fate, Folder, Listed, Note, Seen, Submission, Tally, TaskId};
+use crate::host::clock;
 use crate::record::RunId;
 use std::collections::BTreeMap;
 
@@ -91,9 +93,10 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether each cell's array was handed to Slurm: while `submit` is at it, some are not yet.
-    pub fn is_submitted(&self) -> bool {
-        self.cells.iter().all(|cell| cell.job.is_some())
+    /// Whether no more arrays are handed to Slurm: while `submit` is at it, some are not yet. One that Slurm refused is not handed over
+    /// later by itself.
+    pub fn is_submitted(&self, now_ms: i64) -> bool {
+        now_ms > self.submission.created_unix_ms + AT_IT_MS || self.cells.iter().all(|cell| cell.job.is_some())
     }
 
     /// Whether no task is still to come to a cell.
@@ -102,6 +105,9 @@ impl Standing {
     }
 }
 
+/// No `submit` takes longer to hand its arrays over.
+const AT_IT_MS: i64 = 15 * 60 * 1000;
+
 /// How far the cells of a submission are; `tasks` is what Slurm says, none if it cannot be asked.
 ///
 /// # Errors
@@ -109,16 +115,34 @@ impl Standing {
 pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<Standing, ClusterError> {
     let submission = folder.submission()?;
     let (jobs, notes, tallies) = (folder.jobs()?, folder.notes()?, folder.tallies()?);
+    let (waiting, now_ms) = (handovers(folder)?, clock::unix_ms());
     let cells = submission.cells.iter().map(|cell| {
         let tally = tallies.get(&Folder::key(cell.id)).copied().unwrap_or_default();
         let is_of = |submitted: &&Submitted| submitted.array == cell.array && submitted.tasks.contains(&cell.task);
         let job = jobs.iter().rev().find(is_of).map(|submitted| submitted.job.clone());
         let note = notes.get(&(cell.array, cell.task));
         let seen = job.as_ref().zip(tasks).map(|(job, tasks)| tasks.get(&(job.clone(), cell.task)));
-        one(cell, tally, job, note, seen)
+        let stand = one(cell, tally, job, note, seen);
+        let is_of = |one: &&Handover| one.array == cell.array && one.tasks.contains(&cell.task);
+        match waiting.iter().rev().find(is_of) {
+            Some(handover) if stand.state.is_resumable() => unanswered(stand, handover.is_in_flight(now_ms)),
+            _ => stand,
+        }
     });
     let cells = cells.collect();
     Ok(Standing { jobs, cells, submission })
+}
+
+/// Of a cell whose array was handed over, and whose job nobody knows.
+fn unanswered(stand: Stand, may_come: bool) -> Stand {
+    if may_come {
+        let reason = "its array is being handed to Slurm, or its `submit` was ended meanwhile";
+        return Stand { state: State::Unknown, reason: Some(reason.to_owned()), ..stand };
+    }
+    let reason =
+        "whether its array was submitted is not known: its `submit` was ended meanwhile, and Slurm knows no such job";
+    let own = stand.reason.clone().filter(|_| stand.job.is_some());
+    Stand { reason: own.or(Some(reason.to_owned())), ..stand }
 }
 
 /// `seen` is none if Slurm was not asked, and none within if it has forgotten the task.
@@ -129,7 +153,7 @@ fn one(cell: &Listed, tally: Tally, job: Option<String>, note: Option<&Note>, se
     let by_slurm = seen.flatten();
     let (state, reason) = if tally.good() >= cell.attempts {
         (State::Finished, None)
-    } else if tally.settled() >= cell.attempts || told_state == CellState::Done {
+    } else if tally.settled() >= cell.attempts || told_state == CellState::Done && tally.damaged == 0 {
         (if tally.failed > 0 { State::Failed } else { State::Finished }, None)
     } else if job.is_none() {
         (State::Lost, Some("its array was not submitted".to_owned()))
@@ -179,6 +203,9 @@ fn over(
     };
     match (told, seen.map(|seen| seen.state.as_str())) {
         (CellState::Refused, _) => (State::Refused, reason),
+        (CellState::Done, _) if tally.damaged > 0 => {
+            (State::Lost, Some("what came back of it is damaged (out/*.damaged in the submission's folder)".to_owned()))
+        }
         _ if tally.failed > 0 => (State::Failed, None),
         (CellState::Interrupted, _) => (State::Interrupted, reason.or(Some(ended))),
         _ if tally.interrupted > 0 => (State::Interrupted, Some(ended)),
@@ -209,7 +236,7 @@ mod tests {
     }
 
     fn tally(finished: usize, failed: usize, interrupted: usize, sealed: usize) -> Tally {
-        Tally { finished, failed, interrupted, sealed }
+        Tally { finished, failed, interrupted, sealed, damaged: 0 }
     }
 
     /// State and reason of a cell of job 1.
@@ -231,6 +258,9 @@ mod tests {
             "one of two was sealed before"
         );
         let done = note(CellState::Done, None);
+        let damaged = Tally { damaged: 1, ..tally(1, 0, 0, 0) };
+        let (state, reason) = of(damaged, Some(&done), None);
+        assert!(state == State::Lost && reason.starts_with("what came back of it is damaged"), "{reason}");
         assert_eq!(of(tally(1, 0, 0, 0), Some(&done), None).0, State::Finished, "fewer were left than was thought");
     }
 
@@ -251,10 +281,28 @@ mod tests {
         std::fs::create_dir(dir.path().join("jobs")).unwrap();
         folder.write("submission.json", submission.text().as_bytes()).unwrap();
         let known = BTreeMap::new();
-        assert!(!stand(&folder, Some(&known)).unwrap().is_submitted());
+        let standing = || stand(&folder, Some(&known)).unwrap();
+        assert!(!standing().is_submitted(AT_IT_MS) && standing().is_submitted(AT_IT_MS + 1));
+        let state = || standing().cells.remove(0);
+        assert_eq!(state().reason.as_deref(), Some("its array was not submitted"));
+        let hand_over = |since: i64| {
+            let text = format!("{{\"format\": 1, \"array\": 0, \"tasks\": [0], \"since_unix_ms\": {since}}}");
+            folder.write(&format!("handover-0-{since}.json"), text.as_bytes()).unwrap();
+        };
+        hand_over(1);
+        assert!(state().reason.unwrap().starts_with("whether its array was submitted is not known"));
+        assert_eq!(state().state, State::Lost);
+        let now_ms = clock::unix_ms();
+        hand_over(now_ms);
+        assert_eq!(
+            state().state,
+            State::Unknown,
+            "Slurm's answer may be on its way: nobody else executes it meanwhile"
+        );
+        std::fs::remove_file(dir.path().join(format!("handover-0-{now_ms}.json"))).unwrap();
         let job = Submitted { job: "1".to_owned(), array: 0, tasks: vec![0], unix_ms: 0 };
         folder.add_job(&job).unwrap();
-        assert!(stand(&folder, Some(&known)).unwrap().is_submitted());
+        assert!(standing().is_submitted(0));
     }
 
     #[test]

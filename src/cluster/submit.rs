@@ -1,12 +1,12 @@
 //! Making a submission: which cells are missing, how they become arrays, and handing those to Slurm.
 
+use super::handover::{hand_over, handovers};
 use super::spool::surroundings;
 use super::{
     Array, ClusterError, Folder, Limits, Listed, Member, ProgramText, Request, RequestError, Script, Slurm, Spool,
     Standing, Submission, Submitted, TaskFile,
 };
 use crate::engine::{Cause, Expected, filled};
-use crate::host::clock;
 use crate::record::{Digest, RunId, Table};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,13 +66,13 @@ pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)])
 }
 
 /// The cells that an earlier submission is still to execute on the same kind of machine, by name and kind.
-pub fn under_way(standings: &[Standing]) -> BTreeSet<(Digest, String)> {
+pub fn under_way<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTreeSet<(Digest, String)> {
     let of = |standing: &Standing| {
         let kinds: Vec<String> = standing.submission.arrays.iter().map(|array| array.kind.clone()).collect();
         let cells = standing.cells.iter().filter(|stand| stand.state.is_under_way());
         cells.filter_map(move |stand| Some((stand.cell.id, kinds.get(stand.cell.array)?.clone()))).collect::<Vec<_>>()
     };
-    standings.iter().flat_map(of).collect()
+    standings.into_iter().flat_map(of).collect()
 }
 
 /// What a submission is made of.
@@ -182,25 +182,32 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
     Ok(Drafted { submission, scripts, tasks })
 }
 
-/// Writes a submission into its folder, and hands its arrays to Slurm. Returns what Slurm calls them.
+/// What came of handing arrays to Slurm.
+#[derive(Debug)]
+pub struct Placed {
+    /// What Slurm calls those that it took.
+    pub jobs: Vec<Submitted>,
+    /// Why not all were handed over.
+    pub refused: Option<ClusterError>,
+}
+
+/// Writes a submission into its folder, and hands its arrays to Slurm. If it refuses a later one, the folder stays, and the rest can
+/// be resumed.
 ///
 /// # Errors
-/// If a file cannot be written, or Slurm refuses the first array: then nothing is left of it. If Slurm refuses a later one, the
-/// folder stays, and the rest can be resumed.
-pub fn place(
-    drafted: &Drafted,
-    manifest: &[u8],
-    folder: &Folder,
-    slurm: Slurm,
-) -> Result<Vec<Submitted>, ClusterError> {
+/// If a file cannot be written, or Slurm refuses the first array: then nothing is left of it, unless Slurm may have taken it all the same.
+pub fn place(drafted: &Drafted, manifest: &[u8], folder: &Folder, slurm: Slurm) -> Result<Placed, ClusterError> {
     let mut jobs = Vec::new();
-    match write(drafted, manifest, folder).and_then(|()| hand_over(drafted, folder, slurm, &mut jobs)) {
+    let placed = write(drafted, manifest, folder).and_then(|()| hand_over_all(drafted, folder, slurm, &mut jobs));
+    match placed {
         Err(error) if jobs.is_empty() => {
-            // Nobody knows of it yet.
-            let _ = std::fs::remove_dir_all(folder.dir());
+            if handovers(folder).is_ok_and(|waiting| waiting.is_empty()) {
+                // Nobody knows of it yet.
+                let _ = std::fs::remove_dir_all(folder.dir());
+            }
             Err(error)
         }
-        result => result.map(|()| jobs),
+        result => Ok(Placed { jobs, refused: result.err() }),
     }
 }
 
@@ -216,13 +223,15 @@ fn write(drafted: &Drafted, manifest: &[u8], folder: &Folder) -> Result<(), Clus
     folder.write("submission.json", drafted.submission.text().as_bytes())
 }
 
-fn hand_over(drafted: &Drafted, folder: &Folder, slurm: Slurm, jobs: &mut Vec<Submitted>) -> Result<(), ClusterError> {
+fn hand_over_all(
+    drafted: &Drafted,
+    folder: &Folder,
+    slurm: Slurm,
+    jobs: &mut Vec<Submitted>,
+) -> Result<(), ClusterError> {
     for (number, array) in drafted.submission.arrays.iter().enumerate() {
-        let job = slurm.submit(&folder.script(number), None)?;
         let tasks = (0..u32::try_from(array.tasks).unwrap_or(u32::MAX)).collect();
-        let submitted = Submitted { job, array: number, tasks, unix_ms: clock::unix_ms() };
-        jobs.push(submitted.clone());
-        folder.add_job(&submitted)?;
+        jobs.push(hand_over(folder, (number, tasks), None, slurm)?);
     }
     Ok(())
 }

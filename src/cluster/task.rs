@@ -124,7 +124,7 @@ mod tests {
         let sealed = [(this, 2), (other, 9)].into();
         let mut member =
             Member { id: expected.id(), label: String::new(), expected, cause: Cause::Complete(5), sealed };
-        let tally = |finished, failed| Tally { finished, failed, interrupted: 3, sealed: 0 };
+        let tally = |finished, failed| Tally { finished, failed, interrupted: 3, ..Tally::default() };
         assert_eq!(left(&member, this, tally(0, 0)), Left { attempts: 3, sealed: 2 });
         assert_eq!(left(&member, this, tally(1, 1)).attempts, 1);
         assert_eq!(left(&member, this, tally(4, 0)).attempts, 0);

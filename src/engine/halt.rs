@@ -6,8 +6,6 @@ use crate::host::process;
 use crate::record::Exit;
 use std::time::{Duration, Instant};
 
-/// How long a worker may take to stop when whoever asks will kill us soon.
-const URGENT_GRACE: Duration = Duration::from_secs(20);
 /// How long a request to stop may take to arrive here after it has ended the worker.
 const LATE_REQUEST: Duration = Duration::from_millis(500);
 /// How often to look whether a request arrived.
@@ -22,8 +20,8 @@ pub(super) struct Halt {
     pub(super) killed: bool,
     /// Why the attempt has failed, if it was ended for that.
     pub(super) failure: Option<String>,
-    /// Since when it is asked.
-    since: Option<Instant>,
+    /// Whether it was told.
+    told: bool,
 }
 
 impl Halt {
@@ -46,12 +44,12 @@ impl Halt {
     /// Passes on what was asked: an interruption first, then the end.
     pub(super) fn heed(&mut self, stop: &dyn Stop, worker: &Worker) {
         let asked = stop.asked();
-        if asked > 0 && self.since.is_none() {
-            self.since = Some(Instant::now());
+        if asked > 0 && !self.told {
+            self.told = true;
             worker.signal(process::Signal::Interrupt);
         }
         self.asked = asked;
-        let late = stop.urgent() && self.since.is_some_and(|since| since.elapsed() > URGENT_GRACE);
+        let late = stop.time_left().is_some_and(|left| left.is_zero());
         if !self.killed && (self.failure.is_some() || asked > 1 || late) {
             self.killed = true;
             worker.signal(process::Signal::Kill);

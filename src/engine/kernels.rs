@@ -451,8 +451,8 @@ mod tests {
             0
         }
 
-        fn urgent(&self) -> bool {
-            false
+        fn time_left(&self) -> Option<Duration> {
+            None
         }
     }
 

@@ -57,6 +57,7 @@ use crate::journal::JournalError;
 use crate::record::{AttemptId, Event, RunId, Table};
 use crate::store::StoreError;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// An attempt could not be made or kept.
 #[derive(Debug, thiserror::Error)]
@@ -135,8 +136,8 @@ pub trait Watch: Sync {
 pub trait Stop: Sync {
     /// How often it was asked to: once means at the next good moment, more means now.
     fn asked(&self) -> u32;
-    /// Whether somebody waits who will kill us soon.
-    fn urgent(&self) -> bool;
+    /// How much longer a worker may take to stop, where somebody waits who will kill us soon.
+    fn time_left(&self) -> Option<Duration>;
     /// Who asks, as it is recorded: `it was stopped on request`.
     fn by(&self) -> String {
         "on request".to_owned()

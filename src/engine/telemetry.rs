@@ -458,8 +458,8 @@ mod tests {
             0
         }
 
-        fn urgent(&self) -> bool {
-            false
+        fn time_left(&self) -> Option<Duration> {
+            None
         }
     }
 

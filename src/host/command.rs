@@ -60,7 +60,8 @@ impl Said {
     }
 }
 
-/// Asks a program that is on `PATH`, in a folder and without the named environment variables.
+/// Asks a program that is on `PATH`, in a folder and without the named environment variables. It answers in English, whatever the user's
+/// language.
 ///
 /// # Errors
 /// If there is no such program, it cannot be started, or it does not end in time; then it is killed.
@@ -71,10 +72,34 @@ pub fn ask(
     without: &[&str],
     patience: Duration,
 ) -> Result<Said, CommandError> {
+    converse(program, arguments, directory, (&[("LC_ALL", "C")], without), patience)
+}
+
+/// As [`ask`], of a program that hands its environment on to what it starts: that has to be the user's own.
+///
+/// # Errors
+/// As of [`ask`].
+pub fn instruct(
+    program: &str,
+    arguments: &[&str],
+    directory: &Path,
+    without: &[&str],
+    patience: Duration,
+) -> Result<Said, CommandError> {
+    converse(program, arguments, directory, (&[], without), patience)
+}
+
+fn converse(
+    program: &str,
+    arguments: &[&str],
+    directory: &Path,
+    (with, without): (&[(&str, &str)], &[&str]),
+    patience: Duration,
+) -> Result<Said, CommandError> {
     let failed = |source| CommandError::Io { program: program.to_owned(), source };
     let path = environment::which(program).ok_or_else(|| CommandError::Absent(program.to_owned()))?;
     let mut command = Command::new(path);
-    command.args(arguments).current_dir(directory).env("LC_ALL", "C").stdin(Stdio::null());
+    command.args(arguments).current_dir(directory).envs(with.iter().copied()).stdin(Stdio::null());
     for name in without {
         command.env_remove(name);
     }
@@ -128,6 +153,15 @@ mod tests {
         assert_eq!((said.is_success(), said.complaint()), (false, "oh"));
         let long = shell("head -c 300000 /dev/zero", Duration::from_secs(60)).unwrap();
         assert_eq!(long.out.len(), 300_000, "more than a pipe holds");
+    }
+
+    #[test]
+    fn what_is_asked_answers_in_english_and_what_is_instructed_has_the_users_language() {
+        let script = ["-c", "printf %s \"${LC_ALL-none}\""];
+        let patience = Duration::from_secs(60);
+        assert_eq!(ask("sh", &script, Path::new("/"), &[], patience).unwrap().out, "C");
+        let own = environment::text_var("LC_ALL").unwrap_or_else(|| "none".to_owned());
+        assert_eq!(instruct("sh", &script, Path::new("/"), &[], patience).unwrap().out, own);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::document::table_of;
 use super::number::{count, significant};
+use super::plain::{plain, plain_lines};
 use super::table::columns;
 use crate::record::{Digest, RunId, Table, Value};
 use std::collections::BTreeMap;
@@ -38,9 +39,11 @@ fn count_gpus(gpus: u32) -> String {
 pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> String {
     let Some(name) = submission else { return "nothing is to be submitted\n".to_owned() };
     let mut text = String::new();
+    let is_submitted = arrays.iter().any(|array| array.job.is_some());
     for array in arrays {
         match &array.job {
             Some(job) => text.push_str(&format!("job {job}: {}\n", array.size())),
+            None if is_submitted => text.push_str(&format!("not submitted: {}\n", array.size())),
             None => {
                 let rows =
                     array.cells.iter().map(|(cell, task, label)| vec![cell.prefix(8), task.to_string(), label.clone()]);
@@ -49,7 +52,7 @@ pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> Strin
             }
         }
     }
-    if arrays.iter().any(|array| array.job.is_some()) {
+    if is_submitted {
         text.push_str(&format!(
             "submission {name} (`ledger status` says how far it is, `ledger collect` brings it home)\n"
         ));
@@ -182,8 +185,8 @@ fn one_text(view: &StatusView) -> String {
     text.push_str(&format!("{}: {}\n", count(view.cells.len(), "cell"), counts.join(", ")));
     for cell in view.cells.iter().filter(|cell| cell.reason.is_some() || !cell.tail.is_empty()) {
         let reason = cell.reason.as_deref().unwrap_or("it says:");
-        text.push_str(&format!("\n{} {}: {reason}\n", cell.cell.prefix(8), cell.state));
-        text.extend(cell.tail.lines().map(|line| format!("    {line}\n")));
+        text.push_str(&format!("\n{} {}: {}\n", cell.cell.prefix(8), cell.state, plain(reason)));
+        text.extend(cell.tail.lines().map(|line| format!("    {}\n", plain_lines(line))));
     }
     text
 }
@@ -259,7 +262,7 @@ mod tests {
         let waiting = CellLine { run: None, step: None, loss: None, node: String::new(), ..line("waiting") };
         let failed = CellLine {
             reason: Some("the worker exited with code 1".to_owned()),
-            tail: "epoch 1\nout of memory".to_owned(),
+            tail: "epoch\t1\n\u{1b}[31mout of memory".to_owned(),
             label: "lr 9".to_owned(),
             ..line("failed")
         };
@@ -278,8 +281,8 @@ abababab  failed    0/1  42_0  n1    cdcdcdcd       -     -  lr 9
 3 cells: 1 failed, 1 running, 1 waiting
 
 abababab failed: the worker exited with code 1
-    epoch 1
-    out of memory
+    epoch\t1
+    \\u{1b}[31mout of memory
 ";
         assert_eq!(status_text(&[view]), expected);
     }
@@ -296,6 +299,9 @@ abababab failed: the worker exited with code 1
         };
         let text = submit_text(Some("toy"), std::slice::from_ref(&array));
         assert!(text.starts_with("job 42: 2 cells in 1 task with 2 GPUs\nsubmission toy ("), "{text}");
+        let refused = SubmittedArray { job: None, ..array.clone() };
+        let text = submit_text(Some("toy"), &[array.clone(), refused]);
+        assert!(text.contains("\nnot submitted: 2 cells in 1 task with 2 GPUs\nsubmission toy ("), "{text}");
         array.job = None;
         let text = submit_text(Some("toy"), &[array]);
         assert!(text.starts_with("CELL      TASK  WITH\n01010101     0  lr 1\n"), "{text}");

@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::number::{significant, took, when, within};
-use super::plain::plain;
+use super::plain::{plain, plain_lines};
 use super::table::columns;
 use crate::record::{Attempt, AttemptId, Axis, Origin, Part, Run, Table, Value};
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
         if !tail.trim().is_empty() {
             text.push_str(&format!("end of the worker's {title} ({short})\n"));
-            tail.lines().for_each(|line| text.push_str(&format!("  | {line}\n")));
+            tail.lines().for_each(|line| text.push_str(&format!("  | {}\n", plain_lines(line))));
         }
     }
     text

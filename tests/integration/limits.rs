@@ -404,8 +404,8 @@ impl Stop for Nobody {
         0
     }
 
-    fn urgent(&self) -> bool {
-        false
+    fn time_left(&self) -> Option<std::time::Duration> {
+        None
     }
 }
 

@@ -25,6 +25,7 @@ mod sandbox;
 mod slurm;
 mod slurm_ends;
 mod slurm_local;
+mod slurm_scripted;
 mod sweep;
 mod telemetry;
 #[cfg(feature = "train")]

@@ -1,15 +1,17 @@
 //! `ledger submit --resume`
 
-use super::{Args, catch_up, hand_on_calibrations, tell_left_out, wait};
-use crate::cli::cluster::{PATIENCE, ask, bring, spool};
+use super::wait::{Awaited, answer_and_wait};
+use super::{Args, catch_up, hand_on_calibrations, not_refused, take_turn, tell_left_out};
+use crate::cli::cluster::{PATIENCE, ask, bring, readable, spool};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
-use crate::cluster::{Again, Folder, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
-use crate::record::Value;
+use crate::cluster::{Again, Folder, Placed, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
+use crate::record::{Table, Value};
 use crate::report::{self, table_of};
 
 /// Submits the tasks of a submission again that have cells of which attempts are missing.
 pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u8, Failure> {
+    let turn = if args.dry_run { None } else { Some(take_turn(context)?) };
     let spool = spool(context, None);
     let folder = match text {
         "" => spool.all()?.pop().ok_or_else(|| Failure::new(exit::NO, "nothing was submitted from this ledger"))?,
@@ -24,37 +26,35 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
         (stand(&folder, Some(tasks))?, busy(&spool)?)
     } else {
         let busy = catch_up(context, &spool)?;
-        (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy)
+        (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy.into_iter().map(|(_, standing)| standing).collect())
     };
-    let again = again(&standing, &folder, store, &under_way(&busy))?;
-    let jobs = if args.dry_run || again.tasks.is_empty() {
-        Vec::new()
+    let again = again(&standing, &folder, (store, &spool), &under_way(&busy))?;
+    let placed = if args.dry_run || again.tasks.is_empty() {
+        Placed { jobs: Vec::new(), refused: None }
     } else {
         hand_on_calibrations(context, &folder);
         folder.close(false)?;
         resume(&standing, &again, &folder, Slurm)?
     };
-    answer_again(context, &folder, &again, (!args.dry_run).then_some(&jobs))?;
-    if args.dry_run {
-        return Ok(exit::YES);
+    drop(turn);
+    let (text, members) = told_again(&folder, &again, (!args.dry_run).then_some(&placed.jobs));
+    tell_left_out(again.sealed, again.under_way, "another");
+    if args.wait && !args.dry_run && placed.refused.is_none() {
+        return answer_and_wait(context, text, members, &[Awaited { folder, cells: None }]);
     }
-    if args.wait { wait(context, &folder) } else { Ok(exit::YES) }
+    context.answer(|| text, || members)?;
+    not_refused(placed.refused, &folder)
 }
 
 /// How far the submissions are of which more is to come.
 fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
-    let folders = spool.open()?;
+    let (folders, _) = readable(spool.open()?);
     let tasks = ask(&folders)?;
     Ok(folders.iter().map(|folder| stand(folder, tasks.of(folder))).collect::<Result<_, _>>()?)
 }
 
 /// Says what was submitted again; without jobs, what would be.
-fn answer_again(
-    context: &Context,
-    folder: &Folder,
-    again: &Again,
-    jobs: Option<&Vec<Submitted>>,
-) -> Result<(), Failure> {
+fn told_again(folder: &Folder, again: &Again, jobs: Option<&Vec<Submitted>>) -> (String, Table) {
     let name = folder.name();
     let members = |list: Vec<Value>, key: &str| {
         let (sealed, under_way) = (again.sealed.into(), again.under_way.into());
@@ -69,20 +69,14 @@ fn answer_again(
             let job = |(job, tasks): &(String, usize)| {
                 Value::Table(table_of([("job", job.as_str().into()), ("tasks", (*tasks).into())]))
             };
-            context
-                .answer(|| report::resume_text(&name, &lines), || members(lines.iter().map(job).collect(), "jobs"))?;
+            (report::resume_text(&name, &lines), members(lines.iter().map(job).collect(), "jobs"))
         }
         None => {
             let array = |(array, tasks): (&usize, &Vec<u32>)| {
                 let script = folder.script(*array).display().to_string();
                 Value::Table(table_of([("script_path", script.into()), ("tasks", tasks.clone().into())]))
             };
-            context.answer(
-                || report::resumable_text(&name, &again.tasks),
-                || members(again.tasks.iter().map(array).collect(), "arrays"),
-            )?;
+            (report::resumable_text(&name, &again.tasks), members(again.tasks.iter().map(array).collect(), "arrays"))
         }
     }
-    tell_left_out(again.sealed, again.under_way, "another");
-    Ok(())
 }

@@ -12,8 +12,8 @@ impl Stop for After {
         u32::from(self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err())
     }
 
-    fn urgent(&self) -> bool {
-        false
+    fn time_left(&self) -> Option<std::time::Duration> {
+        None
     }
 }
 
