@@ -101,14 +101,14 @@ impl Trainee<'_> {
 
     /// What was learned. All ranks must have learned the same.
     pub(super) fn summary(&mut self) -> Result<(), TrainError> {
-        self.summing(Pace::Steady);
+        self.summing(1, Pace::Steady);
         self.metric("loss", self.last_loss, "");
         if let Some(scaler) = self.scaler {
             self.metric("skipped_steps", real(scaler.skipped()), "");
         }
         let mut values = Vec::new();
         for parameter in &self.parameters {
-            self.summing(Pace::Steady);
+            self.summing(1, Pace::Steady);
             let read: Vec<f32> =
                 parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
             values.push(read);
@@ -119,7 +119,7 @@ impl Trainee<'_> {
         }
         // Twice as long as ranks wait for each other: those that wait name the one that does not come.
         let last = self.team.patience().limits().last;
-        self.summing(Pace::Within(last.saturating_mul(2)));
+        self.summing(2, Pace::Within(last.saturating_mul(2)));
         let Some((layouts, values)) = self.task.whole_model(values)? else { return Ok(()) };
         let weights = weights_digest(&layouts, &values);
         self.team.alike("weights", weights)?;
@@ -134,9 +134,9 @@ impl Trainee<'_> {
         Ok(())
     }
 
-    /// Says that it still goes on, and how long it may be until that is said again.
-    fn summing(&self, pace: Pace) {
-        self.sink.doing("summary", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+    /// Says that it still goes on, and how long it may be until that is said again: 1 while it reads its weights, 2 when it may wait for those of others.
+    fn summing(&self, index: u64, pace: Pace) {
+        self.sink.doing("summary", index, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
     }
 
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
