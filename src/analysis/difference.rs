@@ -170,7 +170,9 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
     let metrics = names(&a.attempt, &b.attempt).into_iter().filter_map(|name| {
         let of = |attempt: &Attempt| Some(standard(&name, attempt.metrics.get(&name)?));
         let (x, mut y) = (of(&a.attempt), of(&b.attempt));
-        let unit = x.as_ref().or(y.as_ref()).map(|metric| metric.unit.clone()).unwrap_or_default();
+        let valued = |metric: &&Metric| metric.value.is_some();
+        let first = x.as_ref().filter(valued).or(y.as_ref().filter(valued)).or(x.as_ref()).or(y.as_ref());
+        let unit = first.map(|metric| metric.unit.clone()).unwrap_or_default();
         y = y.map(|metric| metric.in_unit(&unit).unwrap_or(metric));
         let unit_b = y.as_ref().map(|metric| metric.unit.clone()).filter(|other| *other != unit);
         let value = |metric: &Option<Metric>| metric.as_ref().and_then(|metric| metric.value);

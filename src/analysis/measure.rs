@@ -84,9 +84,11 @@ impl Observed {
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
         self.gauges(&training, &hardware, &seen_facts, &mut put);
         let meters = hardware.meters();
-        // Where ranks share their gradients the first one answers alone.
-        let answering_meters = match (&meters, exchanges.is_empty()) {
-            (Ok(meters), false) => Ok(meters.iter().take(1).cloned().collect()),
+        // Where ranks share their gradients and the first one alone tells of answers, it answers alone.
+        let shares = self.phases.iter().any(|phase| phase.name == "all_reduce" && phase.rank > 0);
+        let alone = shares && self.phases.iter().all(|phase| phase.name != "inference" || phase.rank == 0);
+        let answering_meters = match &meters {
+            Ok(meters) if alone && self.gpus > 0 => Ok(meters.iter().take(1).cloned().collect()),
             _ => meters.clone(),
         };
         let energies = Energies {

@@ -5,10 +5,13 @@
 use super::trials::Trial;
 use crate::record::{Metric, known_metric};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many attempts that do not count weigh as much as one that does: more than there are.
+const COUNTS: u64 = 1 << 32;
 
 /// Brings each metric of the attempts of a model to one unit; see [`unify`].
-pub fn unify_by_model(trials: &mut [Trial]) {
+pub fn unify_by_model<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     let mut models: BTreeMap<String, Vec<&mut Trial>> = BTreeMap::new();
     for trial in trials {
         models.entry(trial.run.model().to_owned()).or_default().push(trial);
@@ -16,19 +19,24 @@ pub fn unify_by_model(trials: &mut [Trial]) {
     models.into_values().for_each(unify);
 }
 
-/// Brings each metric of the attempts to one unit: a known one to its own, any other to the one that most of them state, the first of several.
+/// Brings each metric of the attempts to one unit: a known one to its own, any other to the one that most of those state that count, the first of several.
 /// What is in a unit that does not measure the same has a reason in place of its value from then on.
 pub fn unify<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     let mut trials: Vec<&mut Trial> = trials.into_iter().collect();
-    let mut stated: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
-    for (name, unit) in trials.iter().flat_map(|trial| trial.attempt.told_units()) {
-        let units = stated.entry(name).or_default();
-        match units.iter_mut().find(|(known, _)| *known == unit) {
-            Some((_, count)) => *count += 1,
-            None => units.push((unit, 1)),
+    let mut stated: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
+    let nothing = BTreeSet::new();
+    for trial in &trials {
+        // What a person has hidden, or was disturbed, decides only where nothing else does.
+        let weight = if trial.counts(&nothing).is_ok() { COUNTS } else { 1 };
+        for (name, unit) in trial.attempt.told_units() {
+            let units = stated.entry(name).or_default();
+            match units.iter_mut().find(|(known, _)| *known == unit) {
+                Some((_, count)) => *count += weight,
+                None => units.push((unit, weight)),
+            }
         }
     }
-    let target = |(name, units): (&str, Vec<(&str, usize)>)| {
+    let target = |(name, units): (&str, Vec<(&str, u64)>)| {
         let unit = match known_metric(name) {
             Some(known) => known.unit,
             None if units.len() < 2 => return None,
@@ -105,6 +113,12 @@ mod tests {
         unify_by_model(&mut trials);
         let ms = |value| (value, "ms".to_owned());
         assert_eq!(of(&trials, "lat"), [Some(5.5), Some(150.0), Some(6.0), None, None].map(ms));
+        // Those that a person has hidden have no say while others count.
+        let mut corrected = [(7.0, "tokens"), (8.0, "tokens"), (9.0, "ms")]
+            .map(|(value, unit)| stated("lat", Metric::new(value, unit)));
+        corrected[..2].iter_mut().for_each(|one| one.is_hidden = true);
+        unify_by_model(&mut corrected);
+        assert_eq!(of(&corrected, "lat")[2], ms(Some(9.0)));
         // One unit alone is left as it is, be it known or not; so is what another model states.
         let mut alone = [stated("lat", Metric::new(1.0, "furlong")), stated("lat", Metric::new(2.0, "s"))];
         alone[1].run = trial(&[("model.name", "other".into())], 1, &[]).run;

@@ -4,6 +4,7 @@
 
 use super::comparison::{SIGNIFICANCE, Summary, tost};
 use super::difference::{CurveDifference, FieldDifference, curves, digests, fields, is_computed, why};
+use super::units::standard;
 use crate::record::{Attempt, Part, Phase, Run, Sealed, Series, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -424,6 +425,8 @@ const NOT_COMPUTED: [&str; 3] = ["matching_share", "inference_batch_size", "bubb
 /// Metrics that say what was computed: pure numbers.
 fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
     attempt.metrics.iter().filter_map(|(name, metric)| {
+        // An older record has a known metric in whatever unit its program stated.
+        let metric = standard(name, metric);
         let is_computed = metric.unit.is_empty() && !NOT_COMPUTED.contains(&name.as_str());
         Some((name, metric.value.filter(|_| is_computed)?))
     })
@@ -449,11 +452,12 @@ fn metrics(a: &Attempt, b: &Attempt) -> Vec<String> {
 fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Margin) -> Vec<Tested> {
     computed(&original.attempt)
         .map(|(name, value)| {
-            let mut before: Vec<f64> = earlier.iter().filter_map(|attempt| attempt.metric(name)).collect();
+            let of = |attempt: &Attempt| standard(name, attempt.metrics.get(name)?).value;
+            let mut before: Vec<f64> = earlier.iter().filter_map(of).collect();
             if before.is_empty() {
                 before.push(value);
             }
-            let after: Vec<f64> = reruns.iter().filter_map(|rerun| rerun.attempt.metric(name)).collect();
+            let after: Vec<f64> = reruns.iter().filter_map(|rerun| of(&rerun.attempt)).collect();
             let mean = |values: &[f64]| Summary::of(values).map_or(f64::NAN, |summary| summary.mean);
             let means = (mean(&before), mean(&after));
             let margin = match margin {

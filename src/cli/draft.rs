@@ -13,6 +13,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names that are tried beside a place.
 const TRIES: u32 = 1000;
+
+/// Linux gives no process a higher number (`PID_MAX_LIMIT`).
+const MOST_PROCESSES: u32 = 1 << 22;
 /// What is called so is not whole.
 const NEW: &str = "new";
 
@@ -113,17 +116,24 @@ impl Draft {
     /// Makes a folder in it, and those above.
     pub(super) fn make_folder(&self, path: &Path) -> Result<(), Error> {
         let _drafts = drafts();
+        self.is_there()?;
         fs::create_dir_all(self.path.join(path))
     }
 
     /// Writes a file into the folder.
     pub(super) fn put(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         let _drafts = drafts();
+        self.is_there()?;
         let path = self.path.join(path);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
         files::hand_on(&path, content)
+    }
+
+    /// What somebody has removed is not begun anew: a part would look whole.
+    fn is_there(&self) -> Result<(), Error> {
+        self.path.symlink_metadata().map(drop)
     }
 
     /// Moves it to its place, which nothing has.
@@ -180,13 +190,21 @@ pub(super) fn sweep(place: &Path, what: &str) {
     let beginning = beginning(place, what);
     let (Some(folder), Some(beginning)) = (place.parent(), beginning.to_str()) else { return };
     for (name, path) in files::beginning(folder, beginning, "").unwrap_or_default() {
-        let process = name[beginning.len()..].split('-').next().and_then(|number| number.parse::<u32>().ok());
-        let is_gone = process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
+        let is_gone = process_of(&name[beginning.len()..])
+            .is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
         if is_gone && is_forgotten(&path) {
             // What cannot be removed is in nobody's way.
             let _ = remove(&path);
         }
     }
+}
+
+/// The process that made a name which ends so, as [`beside`] makes them: a folder with a date in its name is a person's.
+fn process_of(end: &str) -> Option<u32> {
+    let (process, at) = end.split_once('-')?;
+    let (process, at): (u32, _) = (process.parse().ok()?, at.parse().ok()?);
+    let is_made = (0..TRIES).contains(&at) && (1..=MOST_PROCESSES).contains(&process);
+    (is_made && end == format!("{process}-{at}")).then_some(process)
 }
 
 /// Whether no process has it, on this host or another one.
@@ -234,6 +252,10 @@ mod tests {
         fs::create_dir_all(left(gone.id(), 0).join("half")).unwrap();
         fs::write(left(gone.id(), 1), "half").unwrap();
         fs::create_dir(left(std::process::id(), 7)).unwrap();
+        // A person's own, with dates for names.
+        for name in [".out.new-20240501", ".out.new-2024-05-01", ".out.new-2024-05"] {
+            fs::create_dir(home.path().join(name)).unwrap();
+        }
         // One of another host, whose processes are not seen here.
         fs::create_dir(left(gone.id(), 2)).unwrap();
         let held = File::open(left(gone.id(), 2)).unwrap();
@@ -241,6 +263,7 @@ mod tests {
         Draft::file(&place).unwrap().finish().unwrap();
         let is_there = [left(gone.id(), 0), left(gone.id(), 1), left(std::process::id(), 7), left(gone.id(), 2)];
         assert_eq!(is_there.map(|path| path.exists()), [false, false, true, true]);
+        assert_eq!(entries(home.path()), 1 + 2 + 3);
     }
 
     #[test]

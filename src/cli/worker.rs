@@ -205,9 +205,10 @@ mod trained {
         text.lines().map(pulse).collect()
     }
 
-    /// What the event `failure` has to say of a process that a signal ends. Begins a line of its own, as the one before may be there in part.
+    /// A fact of a process that a signal ends; it is no `failure`, behind which a process is ended that may be writing its core. Begins a line of its own, as the one before may be there in
+    /// part.
     fn last_words(signal: &'static str, words: &mut Words) -> fmt::Result {
-        words.write_str("\n{\"event\":\"failure\",\"message\":\"")?;
+        words.write_str("\n{\"event\":\"fact\",\"name\":\"last_words\",\"value\":\"")?;
         train::last_words(signal, words)?;
         words.write_str("\"}\n")
     }

@@ -396,6 +396,9 @@ impl Supervision {
             Exit::Signal(_) if self.fold.failure().is_some() => {
                 Outcome::Failed { reason: self.fold.failure().unwrap_or_default().to_owned() }
             }
+            Exit::Signal(_) if self.fold.last_words().is_some() => {
+                Outcome::Failed { reason: self.fold.last_words().unwrap_or_default().to_owned() }
+            }
             Exit::Signal(signal) => {
                 let name = process::signal_name(signal);
                 let hint = if signal == process::Signal::Kill.number() {

@@ -69,6 +69,11 @@ impl Fold {
         self.folding.failure.as_deref()
     }
 
+    /// What the worker said when a signal was about to end it.
+    pub(super) fn last_words(&self) -> Option<&str> {
+        self.folding.facts.get("worker.last_words")?.as_str()
+    }
+
     /// The last line that the worker wrote to its standard error.
     pub(super) fn last_stderr_line(&self) -> Option<String> {
         let text = self.folding.stderr.text();
@@ -265,7 +270,9 @@ impl Folding {
             None => {
                 let own =
                     if known.unit.is_empty() { "a pure number".to_owned() } else { format!("in `{}`", known.unit) };
-                let reason = format!("the worker states `{name}` in `{}`, and it is {own}", stated.unit);
+                // It stands nowhere else.
+                let value = stated.value.unwrap_or(f64::NAN);
+                let reason = format!("the worker states `{name}` as {value:?} `{}`, and it is {own}", stated.unit);
                 self.metrics.remove(name);
                 self.unfit.insert(name.to_owned(), Metric::missing(known.unit, reason));
             }

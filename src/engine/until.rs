@@ -4,7 +4,7 @@
 
 use super::bind::{Bound, OBSERVE_ONLY};
 use super::protocol::CANARY;
-use crate::analysis::Summary;
+use crate::analysis::{Summary, standard};
 use crate::gpu::Settings;
 use crate::manifest::percent;
 use crate::record::{Attempt, LeftOut, MetricInfo, Outcome, Run, Value, Why, known_metric};
@@ -57,7 +57,7 @@ impl Tally {
         let is_spent = attempt.outcome == Outcome::Finished && is_one;
         repeated.spent += usize::from(is_spent);
         repeated.canaries += usize::from(is_spent && attempt.settings.contains_key(CANARY));
-        repeated.unit = repeated.unit.take().or_else(|| Some(attempt.metrics.get(metric)?.unit.clone()));
+        repeated.unit = repeated.unit.take().or_else(|| Some(standard(metric, attempt.metrics.get(metric)?).unit));
         let found = if is_hidden {
             Err(LeftOut { why: Why::Hidden, reason: String::new() })
         } else if attempt.outcome == Outcome::Finished && !is_one {
@@ -121,7 +121,12 @@ impl Until {
 
 /// What was measured of an attempt, if it counts.
 pub(super) fn counted(attempt: &Attempt, metric: &str) -> Result<f64, LeftOut> {
-    attempt.counts().and_then(|()| attempt.measured(metric))
+    attempt.counts()?;
+    // An older record has a known metric in whatever unit its program stated.
+    match attempt.metrics.get(metric) {
+        Some(stated) => attempt.judge(metric, &standard(metric, stated)),
+        None => attempt.measured(metric),
+    }
 }
 
 /// What a machine that drifts, or is disturbed, changes first: energies, and times of runs without a GPU.
@@ -191,6 +196,9 @@ mod tests {
         let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
         let tainted: Table = [("worker.tainted".to_owned(), "the fan failed".into())].into();
         assert_eq!(counted(&attempt(5.0, finished(), Table::new()), "energy"), Ok(5.0));
+        let mut older = attempt(5.0, finished(), Table::new());
+        older.metrics.insert("energy".to_owned(), Metric::new(5.0, "kJ"));
+        assert_eq!(counted(&older, "energy"), Ok(5000.0), "in the unit of all others");
         assert!(counted(&attempt(2.5, cut_short, Table::new()), "energy").is_err());
         assert!(counted(&attempt(5.0, finished(), tainted), "energy").is_err());
     }

@@ -259,7 +259,7 @@ fn pump_events(mut from: File, end_mark: &str, to: &Sender<Vec<Entry>>) {
 fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) -> Entry) {
     let mut chunk = vec![0; 16 << 10];
     let mut kept = 0;
-    let mut last = Vec::new();
+    let (mut last, mut is_cut) = (Vec::new(), false);
     while let Ok(read @ 1..) = from.read(&mut chunk) {
         kept += read;
         if kept <= MAX_OUTPUT_BYTES {
@@ -267,13 +267,18 @@ fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) ->
                 return;
             }
         } else {
-            last.drain(..last.len().saturating_sub(8 << 10));
+            let surplus = last.len().saturating_sub(8 << 10);
+            is_cut |= surplus > 0;
+            last.drain(..surplus);
             last.extend_from_slice(&chunk[..read]);
         }
     }
     if !last.is_empty() {
         // From the beginning of a line on, where there is one: half a token is not known as one.
-        let begin = last.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let is_end = |byte: &u8| matches!(*byte, b'\n' | b'\r');
+        let begin = if is_cut { last.iter().position(is_end).map_or(0, |at| at + 1) } else { 0 };
+        // A single line is all that there is.
+        let begin = if begin == last.len() { 0 } else { begin };
         let _ = to.send(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))]);
     }
 }
@@ -338,6 +343,24 @@ mod tests {
             let whole: Vec<Option<Vec<u8>>> = split(&[&bytes]);
             prop_assert_eq!(split(&[&bytes[..cut], &bytes[cut..]]), whole);
         }
+    }
+
+    #[test]
+    fn the_last_line_of_a_long_output_stays() {
+        let told = |output: &[u8]| {
+            let (to, from) = channel();
+            pump_output(output, &to, Entry::Stderr);
+            drop(to);
+            let last = from.into_iter().last().and_then(|mut entries| entries.pop());
+            let Some(Entry::Stderr(text)) = last else { panic!("no output") };
+            text
+        };
+        let full = vec![b'.'; MAX_OUTPUT_BYTES];
+        let all = |rest: &[u8]| [full.as_slice(), rest].concat();
+        assert!(told(&all(b"CUDA out of memory\n")).ends_with("CUDA out of memory\n"));
+        let bar = b" 50% of it\r".repeat(4000);
+        let cut = told(&all(&[bar.as_slice(), b"CUDA out of memory\n"].concat()));
+        assert!(cut.ends_with("\r 50% of it\rCUDA out of memory\n") && cut.starts_with("\n[…]\n 50%"), "{cut}");
     }
 
     #[test]

@@ -61,8 +61,22 @@ pub fn with_last_words(file: &File, words: fn(&'static str, &mut Words) -> fmt::
         unsafe {
             signal_hook_registry::register_signal_unchecked(signal, act)?;
         }
+        on_its_own_stack(signal)?;
     }
     Ok(())
+}
+
+/// Has the handler of a signal run on the stack that each thread has for it: of one that has overflowed its own nothing could be said, not even what Rust says.
+fn on_its_own_stack(signal: i32) -> io::Result<()> {
+    // SAFETY: the action is all zeros before it is read, and what is written back was read from there but for one flag.
+    #[expect(unsafe_code, reason = "a handler of a signal")]
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let read = libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0;
+        action.sa_flags |= libc::SA_ONSTACK;
+        read && libc::sigaction(signal, &raw const action, std::ptr::null_mut()) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -278,6 +278,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_and_names_of_parameters_stay() {
+        for text in [
+            "loss_per_token=1.2345678e-05",
+            "{\"energy_per_token\": 1.2345678e-05, \"step\": 3}",
+            "ms/token: 12.345678ms",
+            "LOSS_PER_TOKEN=2.513",
+            "missing key: encoder.layer.0.weight",
+        ] {
+            assert_eq!(clean(text), text);
+        }
+    }
+
+    #[test]
     fn a_parameter_is_known_by_its_form_or_its_name() {
         assert!(has_known("hf_AbCdEfGhIjKlMnOpQrSt") && has_known("x\nhttps://me:hunter2@host/"));
         assert!(!has_known("gelu") && !has_known("https://host/path"));

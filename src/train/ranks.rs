@@ -120,7 +120,8 @@ impl Run {
                 let message = "measuring what each part of the model costs, on one GPU for all".to_owned();
                 member.sink.emit(EventKind::Status { message });
             }
-            let costs = self.loaded.costs(&self.spec, &place)?;
+            let beat = || member.sink.doing("warm_up", 1, self.warming(&team));
+            let costs = self.loaded.costs(&self.spec, &place, &beat)?;
             member.sink.doing("warm_up", 1, None);
             (place, team.led("warm_up", 1, Pace::Steady, costs)?)
         } else {

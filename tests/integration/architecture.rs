@@ -10,7 +10,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("record", &[], &["blake3"]),
     ("wire", &["record"], &["bincode", "serde_json", "pco"]),
     ("manifest", &["record"], &["toml"]),
-    ("host", &["record"], &["rustix", "signal_hook", "signal_hook_registry", "flate2", "sha2"]),
+    ("host", &["record"], &["libc", "rustix", "signal_hook", "signal_hook_registry", "flate2", "sha2"]),
     ("gpu", &["record"], &["nvml_wrapper", "libloading"]),
     ("journal", &["record", "wire"], &["crc32c"]),
     ("store", &["record", "wire"], &["redb"]),

@@ -244,6 +244,19 @@ fn what_a_pipeline_waits_is_a_time_and_not_computed() {
 }
 
 #[test]
+fn a_known_metric_of_an_older_record_is_compared_in_its_own_unit() {
+    let with = |value: f64, unit: &str, program: u8| {
+        let mut one = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
+        one.attempt.metrics.insert("accuracy".to_owned(), Metric::new(value, unit));
+        one.run.parts.program = Value::Str(format!("{program}"));
+        one
+    };
+    let found = metrics(&with(50.0, "%", 1).attempt, &with(0.5, "", 1).attempt);
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(metrics(&with(50.0, "%", 1).attempt, &with(0.75, "", 1).attempt), ["accuracy"]);
+}
+
+#[test]
 fn another_run_is_told_whatever_it_shows() {
     let original = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
     let mut other = original.clone();

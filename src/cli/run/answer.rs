@@ -113,7 +113,8 @@ fn held(
 ) -> Result<Held, StoreError> {
     let (hidden, nothing) = (reader.hidden()?, BTreeSet::new());
     let (mut runs, mut repetitions) = (Vec::new(), Vec::new());
-    for (planned, id) in planned.iter().zip(ids) {
+    let mut all = Vec::with_capacity(planned.len());
+    for planned in planned {
         let run = &planned.bound.run;
         let mut trials = Vec::new();
         for (id, _) in reader.attempts_of(run.id)? {
@@ -121,6 +122,13 @@ fn held(
             let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
             trials.push(Trial { id, run: run.clone(), attempt, is_hidden });
         }
+        all.push(trials);
+    }
+    // As `ledger best` has it.
+    let flat: Vec<&mut Trial> = all.iter_mut().flatten().collect();
+    analysis::unify_by_model(flat);
+    for ((planned, id), trials) in planned.iter().zip(ids).zip(all) {
+        let run = &planned.bound.run;
         let judge = |(metric, _): &(String, Direction)| {
             let values = configurations(&trials, &[]).pop().map(|one| one.values(metric, &nothing)).unwrap_or_default();
             (analysis::Summary::of(&values), count_left_out(&trials, metric, &nothing).1)

@@ -160,11 +160,30 @@ fn is_code(value: &str) -> bool {
     value.contains(['(', ')', '{', '}', '<', '>', '[', ']', '$']) || value.contains("::")
 }
 
+/// Whether it is a number with a point, maybe with an exponent and a unit: `1.2e-05`, `12.5ms`.
+fn is_real(value: &str) -> bool {
+    let is_number = |text: &str| text.contains('.') && text.parse::<f64>().is_ok();
+    is_number(value) || is_number(value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%'))
+}
+
+/// Whether it is a name of several parts, as that of a parameter: `encoder.layer.0.weight`.
+fn is_path_of_names(value: &str) -> bool {
+    let is_name = |part: &str| {
+        let is_word = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let is_plain = part.len() <= 24 && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        is_plain && (is_word || !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+    };
+    value.matches('.').count() >= 2 && value.split('.').all(is_name)
+}
+
 /// Whether a word without quotes is a secret: of a variable and of a file of settings, not of a program.
 fn is_word(name: Name<'_>, sign: &str, is_spaced: bool, value: &str, rest: &str) -> bool {
     let is_reserved = RESERVED.contains(&value.to_ascii_lowercase().as_str());
     let is_type = sign == ":" && rest.trim_start().starts_with('=');
-    if is_reserved || is_type || value.eq_ignore_ascii_case(name.text) {
+    if is_reserved || is_type || value.eq_ignore_ascii_case(name.text) || is_real(value) {
+        return false;
+    }
+    if !name.is_plain && is_path_of_names(value) {
         return false;
     }
     if is_mixed(value) {

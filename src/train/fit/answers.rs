@@ -89,6 +89,7 @@ impl Trainee<'_> {
             if first != [0.0] {
                 break;
             }
+            self.heartbeat.host();
             self.task.ask(done, rows)?;
             self.told("inference", done + 1, PhaseEdge::Start);
             self.heartbeat.begin("inference", done + 1, self.team.patience());

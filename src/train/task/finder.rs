@@ -209,9 +209,9 @@ impl Task for Finder {
             let batch = self.data.eval_batch(indices).map_err(DataError::from)?;
             let images = self.images(batch.pixels, batch.rows);
             let found = self.found(parameters, images)?;
+            heartbeat.host();
             judge.add(&found, &batch.objects)?;
         }
-        heartbeat.host();
         Ok(Some(judge.score()))
     }
 

@@ -88,10 +88,10 @@ impl Loaded {
 }
 
 impl Loaded {
-    /// What each unit of the model costs there.
-    pub fn costs(&self, spec: &Spec, place: &Place) -> Result<Vec<f64>, TrainError> {
+    /// What each unit of the model costs there, with a sign of life before each pass.
+    pub fn costs(&self, spec: &Spec, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, TrainError> {
         match self {
-            Self::Learn(learn, data) => staged::costs(parts(learn, data, spec), place),
+            Self::Learn(learn, data) => staged::costs(parts(learn, data, spec), place, beat),
             _ => Ok(Vec::new()),
         }
     }

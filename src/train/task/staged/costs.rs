@@ -20,11 +20,11 @@ const TIMES: u32 = 5;
 
 /// The cost of each unit, in seconds on a device and in floating-point operations on the host, where nothing but the model should decide how it is cut.
 ///
-/// Only one unit's parameters are on the device at a time. It compiles and tunes what a stage will need.
+/// Only one unit's parameters are on the device at a time. It compiles and tunes what a stage will need, and beats before each pass.
 ///
 /// # Errors
 /// If the data cannot be read or the device fails.
-pub fn costs(parts: Parts, place: &Place) -> Result<Vec<f64>, TrainError> {
+pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, TrainError> {
     let Parts { model, precision, data, seed, batch, micro_batches } = parts;
     let Some(made) = model.units() else { panic!("the model is not made of units") };
     let units = made.units(data.width());
@@ -47,6 +47,7 @@ pub fn costs(parts: Parts, place: &Place) -> Result<Vec<f64>, TrainError> {
         let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
         let values: Vec<Tensor<1>> = parameters::initial_of(&own, seed).into_iter().map(upload).collect();
         let mut once = || {
+            beat();
             let leaves = leaves(&values);
             let (model, mut pass) = network.training(&leaves, [seed, 1]);
             let given = carried.clone().map(Boundary::leaves);
