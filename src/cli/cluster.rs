@@ -35,12 +35,15 @@ impl Asked {
 
 /// Asks Slurm of the tasks of submissions; what cannot be asked is said.
 pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
-    find_unanswered(folders)?;
+    if !find_unanswered(folders)? {
+        return Ok(Asked { tasks: None, elsewhere: Vec::new() });
+    }
     let (mut jobs, mut elsewhere) = (Vec::new(), Vec::new());
     let here = OnceCell::new();
     for folder in folders {
         let submitted = folder.jobs()?;
-        if submitted.is_empty() {
+        // What was handed over may have a job that nobody wrote down.
+        if submitted.is_empty() && handovers(folder)?.is_empty() {
             continue;
         }
         let here: &Option<String> = here.get_or_init(|| Slurm.limits().ok().map(|limits| limits.cluster));
@@ -60,29 +63,42 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
     match Slurm.tasks(&jobs) {
         Ok(tasks) => Ok(Asked { tasks: Some(tasks), elsewhere }),
         Err(error @ (ClusterError::Command(_) | ClusterError::Refused { .. })) => {
-            say(&format!("warning: what lives on the cluster is not known: {error}"));
+            tell_not_known(&error);
             Ok(Asked { tasks: None, elsewhere })
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer.
-fn find_unanswered(folders: &[Folder]) -> Result<(), Failure> {
+fn tell_not_known(error: &ClusterError) {
+    say(&format!("warning: what lives on the cluster is not known: {error}"));
+}
+
+/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer. False if Slurm
+/// could not be asked of them.
+fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
     let mut known = None;
     for folder in folders {
         let waiting = handovers(folder)?;
         if waiting.is_empty() {
             continue;
         }
-        // Where Slurm cannot be asked, that is said of the jobs whose numbers are known.
-        let known = known.get_or_insert_with(|| Slurm.scripts().unwrap_or_default());
+        let known = match &known {
+            Some(known) => known,
+            None => match Slurm.scripts() {
+                Ok(scripts) => known.insert(scripts),
+                Err(error) => {
+                    tell_not_known(&error);
+                    return Ok(false);
+                }
+            },
+        };
         for found in find_jobs(folder, &waiting, known)? {
             let name = folder.name();
-            say(&format!("found job {} of {name}, whose `submit` had ended before Slurm's answer", found.job));
+            say(&format!("found job {} of {name}, whose number was not written down yet", found.job));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Those of the submissions that can be read, and how many others there are: one that cannot does not keep back what the others have done.

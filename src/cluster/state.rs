@@ -125,7 +125,9 @@ pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<
         let stand = one(cell, tally, job, note, seen);
         let is_of = |one: &&Handover| one.array == cell.array && one.tasks.contains(&cell.task);
         match waiting.iter().rev().find(is_of) {
-            Some(handover) if stand.state.is_resumable() => unanswered(stand, handover.is_in_flight(now_ms)),
+            Some(handover) if stand.state.is_resumable() => {
+                unanswered(stand, tasks.is_none() || handover.is_in_flight(now_ms))
+            }
             _ => stand,
         }
     });
@@ -133,7 +135,7 @@ pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<
     Ok(Standing { jobs, cells, submission })
 }
 
-/// Of a cell whose array was handed over, and whose job nobody knows.
+/// Of a cell whose array was handed over, and whose job nobody knows; it may come to light as long as Slurm was not asked.
 fn unanswered(stand: Stand, may_come: bool) -> Stand {
     if may_come {
         let reason = "its array is being handed to Slurm, or its `submit` was ended meanwhile";
@@ -292,6 +294,9 @@ mod tests {
         hand_over(1);
         assert!(state().reason.unwrap().starts_with("whether its array was submitted is not known"));
         assert_eq!(state().state, State::Lost);
+        let unasked = stand(&folder, None).unwrap();
+        assert_eq!(unasked.cells[0].state, State::Unknown, "only Slurm can say that it has no such job");
+        assert!(!unasked.is_over());
         let now_ms = clock::unix_ms();
         hand_over(now_ms);
         assert_eq!(

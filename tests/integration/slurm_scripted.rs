@@ -41,7 +41,9 @@ while [ -e "$FAKE/slow" ]; do sleep 0.05; done
 echo $job
 "##;
 
+/// Is not there while `deaf` is.
 const SQUEUE: &str = r#"#!/bin/sh
+if [ -e "$FAKE/deaf" ]; then echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; fi
 for format; do :; done
 for path in "$FAKE"/jobs/*.script; do
   [ -e "$path" ] || exit 0
@@ -202,6 +204,40 @@ fn an_array_is_found_whose_submit_was_killed_before_the_answer() {
     slurm.json(&["collect"], 0);
     assert_eq!(slurm.sandbox.outcomes(), ["finished"; 3]);
     slurm.file("closed");
+}
+
+#[test]
+fn what_may_be_in_the_queue_is_not_handed_over_again_while_slurm_cannot_be_asked() {
+    let slurm = Scripted::new();
+    slurm.put("hold", "");
+    slurm.put("slow", "");
+    slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    let mut child = slurm.start(&["submit", "m.toml"]);
+    slurm.sandbox.wait_for("the job", || slurm.sandbox.path("slurm/taken").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    slurm.take("slow");
+    // As if it were long ago.
+    let submission = slurm.file("submission.json");
+    let mut beside = fs::read_dir(submission.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let handover = beside.find(|path| path.display().to_string().contains("/handover-0-")).unwrap();
+    let since = handover.file_stem().unwrap().to_string_lossy().rsplit('-').next().unwrap().to_owned();
+    let text = fs::read_to_string(&handover).unwrap().replace(&since, "1");
+    fs::write(handover.with_file_name("handover-0-1.json"), text).unwrap();
+    fs::remove_file(&handover).unwrap();
+
+    slurm.put("deaf", "");
+    let said = slurm.ledger(&["status"]);
+    assert!(said.err.contains("warning: what lives on the cluster is not known: `squeue` refused: "), "{}", said.err);
+    assert_eq!(slurm.states(), ["unknown"; 2]);
+    let again = slurm.json(&["submit", "m.toml"], 0);
+    assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
+    slurm.ledger(&["submit", "--resume"]).complaint(7);
+    slurm.json(&["collect"], 0);
+    assert!(!submission.with_file_name("closed").exists());
+    slurm.take("deaf");
+    assert!(slurm.ledger(&["status"]).err.contains("found job 1 of "));
+    assert_eq!(slurm.states(), ["waiting"; 2]);
 }
 
 #[test]
