@@ -58,6 +58,12 @@ pub enum ClusterError {
         /// What it said.
         said: String,
     },
+    /// `sbatch` gave no answer from which it follows whether there is a job.
+    #[error("whether `sbatch` submitted the array is not known: {said}")]
+    Unanswered {
+        /// What it said.
+        said: String,
+    },
     /// What is asked for cannot be asked of Slurm.
     #[error(transparent)]
     Request(#[from] RequestError),

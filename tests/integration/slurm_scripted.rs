@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Takes a script, and starts its tasks in the background. `refuse` names a script that it does not take, `slow` keeps its answer back, `hold` its tasks.
+/// Takes a script, and starts its tasks in the background. `refuse` names a script that it does not take, `slow` keeps its answer back, `hold` its tasks,
+/// `unread` answers instead.
 const SBATCH: &str = r##"#!/bin/sh
 for script; do :; done
 env > "$FAKE/env"
@@ -38,6 +39,7 @@ for task in $tasks; do
 done
 : > "$FAKE/taken"
 while [ -e "$FAKE/slow" ]; do sleep 0.05; done
+if [ -e "$FAKE/unread" ]; then . "$FAKE/unread"; fi
 echo $job
 "##;
 
@@ -204,6 +206,26 @@ fn an_array_is_found_whose_submit_was_killed_before_the_answer() {
     slurm.json(&["collect"], 0);
     assert_eq!(slurm.sandbox.outcomes(), ["finished"; 3]);
     slurm.file("closed");
+}
+
+#[test]
+fn an_array_is_found_whose_answer_was_none() {
+    for answer in ["echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1", "echo taken; exit 0"] {
+        let slurm = Scripted::new();
+        slurm.put("hold", "");
+        slurm.put("unread", answer);
+        slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+        let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(7);
+        assert!(complaint.contains("Slurm may have taken it all the same: `ledger status` says so"), "{complaint}");
+        slurm.take("unread");
+        let again = slurm.json(&["submit", "m.toml"], 0);
+        assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
+        assert_eq!(slurm.states(), ["waiting"; 2]);
+        slurm.take("hold");
+        slurm.await_states(&["finished"; 2]);
+        slurm.json(&["collect"], 0);
+        assert_eq!(slurm.sandbox.outcomes(), ["finished"; 2]);
+    }
 }
 
 #[test]
