@@ -1,7 +1,7 @@
 //! What the commands for clusters share: which submissions are meant, and what Slurm says of them.
 
 use super::context::{Context, say};
-use super::failure::Failure;
+use super::failure::{Failure, exit};
 use crate::cluster::{
     ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, find_jobs, handovers, stand,
 };
@@ -104,19 +104,42 @@ fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
 /// Those of the submissions that can be read, and how many others there are: one that cannot does not keep back what the others have done.
 pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
     let all = folders.len();
-    let is_readable = |folder: &Folder| {
-        let read = folder.submission().and_then(|_| folder.jobs()).and_then(|_| handovers(folder));
-        if let Err(error) = &read {
-            say(&format!(
-                "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
-                folder.dir().display()
-            ));
-        }
-        read.is_ok()
-    };
+    let is_readable = |folder: &Folder| read(folder).inspect_err(|error| leave_out(folder, error)).is_ok();
     let folders: Vec<Folder> = folders.into_iter().filter(is_readable).collect();
     let unreadable = all - folders.len();
     (folders, unreadable)
+}
+
+/// As [`readable`], for a command that hands cells over: only what is damaged is left out. What cannot be read by this ledger or at this moment
+/// may be executing those cells.
+pub(super) fn readable_or_damaged(folders: Vec<Folder>) -> Result<Vec<Folder>, Failure> {
+    let mut readable = Vec::new();
+    for folder in folders {
+        match read(&folder) {
+            Ok(()) => readable.push(folder),
+            Err(error @ ClusterError::Damaged { .. }) => leave_out(&folder, &error),
+            Err(error @ ClusterError::Newer { .. }) => return Err(error.into()),
+            Err(error) => {
+                let hint = format!(
+                    "what that submission executes is not known: try again, or cancel its jobs and move `{}` away",
+                    folder.dir().display()
+                );
+                return Err(Failure::new(exit::LEDGER, error).with_hint(&hint));
+            }
+        }
+    }
+    Ok(readable)
+}
+
+fn read(folder: &Folder) -> Result<(), ClusterError> {
+    folder.submission().and_then(|_| folder.jobs()).and_then(|_| handovers(folder)).map(|_| ())
+}
+
+fn leave_out(folder: &Folder, error: &ClusterError) {
+    say(&format!(
+        "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
+        folder.dir().display()
+    ));
 }
 
 /// Brings home what there is of a submission, and says how far its cells are then.

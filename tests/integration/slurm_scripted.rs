@@ -344,6 +344,31 @@ fn one_submission_that_cannot_be_read_keeps_back_no_other() {
 }
 
 #[test]
+fn nothing_is_handed_over_beside_a_submission_that_only_cannot_be_read_now() {
+    let slurm = Scripted::new();
+    slurm.put("hold", "");
+    slurm.sandbox.sweep_manifest(WORKER, "1", "1");
+    slurm.json(&["submit", "m.toml"], 0);
+    let record = slurm.file("submission.json");
+    let text = fs::read_to_string(&record).unwrap();
+    assert!(text.contains("\"format\": 1"), "{text}");
+    fs::write(&record, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+    let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
+    assert!(complaint.contains("submission.json` has format 2, but this ledger reads up to 1"), "{complaint}");
+    slurm.ledger(&["status"]).expect(1);
+    fs::write(&record, text).unwrap();
+    let job = record.with_file_name("jobs").join("1.json");
+    let text = fs::read_to_string(&job).unwrap();
+    fs::remove_file(&job).unwrap();
+    fs::create_dir(&job).unwrap();
+    let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
+    assert!(complaint.contains("what that submission executes is not known: try again"), "{complaint}");
+    fs::remove_dir(&job).unwrap();
+    fs::write(&job, text).unwrap();
+    assert_eq!(slurm.json(&["submit", "m.toml"], 0)["under_way"], 1);
+}
+
+#[test]
 fn tasks_have_the_users_environment_and_write_into_their_logs() {
     let slurm = Scripted::new();
     slurm.sandbox.sweep_manifest(WORKER, "1", "1");

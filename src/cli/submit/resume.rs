@@ -2,7 +2,7 @@
 
 use super::wait::{Awaited, answer_and_wait};
 use super::{Args, catch_up, hand_on_calibrations, not_refused, take_turn, tell_left_out};
-use crate::cli::cluster::{PATIENCE, ask, bring, readable, spool};
+use crate::cli::cluster::{PATIENCE, ask, bring, readable_or_damaged, spool};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cluster::{Again, Folder, Placed, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
@@ -48,7 +48,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
 
 /// How far the submissions are of which more is to come.
 fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
-    let (folders, _) = readable(spool.open()?);
+    let folders = readable_or_damaged(spool.open()?)?;
     let tasks = ask(&folders)?;
     Ok(folders.iter().map(|folder| stand(folder, tasks.of(folder))).collect::<Result<_, _>>()?)
 }
