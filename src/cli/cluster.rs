@@ -3,11 +3,10 @@
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use crate::cluster::{
-    ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, find_jobs, handovers, stand,
+    Answer, ClusterError, Collected, Folder, Slurm, Spool, Standing, collect, find_jobs, handovers, stand,
 };
 use crate::host::clock;
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,14 +20,14 @@ pub(super) fn spool(context: &Context, elsewhere: Option<&Path>) -> Spool {
 
 /// What Slurm says of the tasks of submissions.
 pub(super) struct Asked {
-    tasks: Option<BTreeMap<TaskId, Seen>>,
+    tasks: Option<Answer>,
     /// Submissions to other clusters than this host's, which number their jobs alike.
     elsewhere: Vec<Folder>,
 }
 
 impl Asked {
     /// Of the tasks of a submission among others; none if Slurm could not be asked of it.
-    pub(super) fn of(&self, folder: &Folder) -> Option<&BTreeMap<TaskId, Seen>> {
+    pub(super) fn of(&self, folder: &Folder) -> Option<&Answer> {
         self.tasks.as_ref().filter(|_| !self.elsewhere.contains(folder))
     }
 }
@@ -146,7 +145,7 @@ fn leave_out(folder: &Folder, error: &ClusterError) {
 pub(super) fn bring(
     context: &Context,
     folder: &Folder,
-    tasks: Option<&BTreeMap<TaskId, Seen>>,
+    tasks: Option<&Answer>,
     patience: Duration,
 ) -> Result<(Collected, Standing), Failure> {
     let collected = collect(context.store_as_it_is(), folder, tasks, patience)?;
@@ -157,7 +156,7 @@ pub(super) fn bring(
     let over = standing.is_submitted(clock::unix_ms()) && standing.is_over();
     let done = over && collected.waiting == 0 && collected.faults.is_empty();
     if done && folder.packs()?.is_empty() {
-        folder.close(true)?;
+        standing.close(folder)?;
     }
     Ok((collected, standing))
 }

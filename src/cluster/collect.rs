@@ -2,7 +2,7 @@
 
 use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
-use super::{ClusterError, Fate, Folder, Note, Seen, TaskId};
+use super::{Answer, ClusterError, Fate, Folder, Note};
 use crate::engine::fold;
 use crate::host::clock;
 use crate::journal::{self, Contents};
@@ -52,7 +52,7 @@ pub struct Collected {
 pub fn collect(
     store: &Store,
     folder: &Folder,
-    tasks: Option<&BTreeMap<TaskId, Seen>>,
+    tasks: Option<&Answer>,
     patience: Duration,
 ) -> Result<Collected, ClusterError> {
     let mut collected = Collected::default();
@@ -132,19 +132,14 @@ fn brought(sealed: &Sealed, added: Added) -> Brought {
 }
 
 /// Why nobody writes a journal any more; none if its task may live.
-fn gone(
-    path: &Path,
-    tasks: &BTreeMap<TaskId, Seen>,
-    jobs: &[Submitted],
-    notes: &BTreeMap<(usize, u32), Note>,
-) -> Option<String> {
+fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize, u32), Note>) -> Option<String> {
     let (job, task, restarts) = origin(path)?;
     let submitted = jobs.iter().find(|submitted| submitted.job == job)?;
     let newer = notes.get(&(submitted.array, task)).filter(|note| note.job == job && note.restarts > restarts);
     if newer.is_some() {
         return Some("its task was ended, and started again by Slurm".to_owned());
     }
-    match tasks.get(&(job, task)) {
+    match tasks.of(&job, task)? {
         Some(seen) if seen.fate == Fate::Over => {
             Some(format!("its task was ended (Slurm says {} on {})", seen.state, seen.node))
         }
@@ -216,7 +211,7 @@ fn rests(path: &Path, patience: Duration) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::mirror::prefix;
-    use crate::cluster::{Spool, Submitted};
+    use crate::cluster::{Seen, Spool, Submitted};
     use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Table};
 
     fn run(name: &str) -> Run {
@@ -281,7 +276,7 @@ mod tests {
                 let (state, node) = ("NODE_FAIL".to_owned(), "n1".to_owned());
                 (("7".to_owned(), *task), Seen { fate: *fate, state, node, reason: String::new() })
             };
-            let tasks: Option<BTreeMap<TaskId, Seen>> = tasks.map(|tasks| tasks.iter().map(seen).collect());
+            let tasks = tasks.map(|tasks| Answer::new(["7".to_owned()], tasks.iter().map(seen).collect()));
             collect(&self.store, &self.folder, tasks.as_ref(), Duration::from_secs(patience_s)).unwrap()
         }
 
@@ -335,6 +330,9 @@ mod tests {
         place.copy("d", 4, 0, false);
         let brought = place.collect(Some(&[]), 0).brought;
         assert_eq!(brought.len(), 1, "a task that Slurm has forgotten does not live");
+        place.copy("e", 5, 0, false);
+        let unasked = collect(&place.store, &place.folder, Some(&Answer::default()), Duration::ZERO).unwrap();
+        assert_eq!((unasked.brought.len(), unasked.waiting), (0, 1), "Slurm was asked before there was the job");
     }
 
     #[test]

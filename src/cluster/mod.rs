@@ -29,7 +29,7 @@ pub use note::{CellNote, CellState, Note};
 pub use request::{Request, RequestError};
 pub use resume::{Again, again, resume};
 pub use script::Script;
-pub use slurm::{Fate, Job, Limits, Seen, Slurm, TaskId};
+pub use slurm::{Answer, Fate, Job, Limits, Seen, Slurm, TaskId};
 pub use spool::Spool;
 pub use state::{Stand, Standing, State, stand};
 pub use submission::{Array, Listed, Member, ProgramText, Submission, TaskFile};

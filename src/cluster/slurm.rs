@@ -6,7 +6,7 @@ use super::ClusterError;
 use crate::host::command::{self, CommandError, Said};
 use crate::host::owner;
 use crate::record::Exit;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -101,6 +101,25 @@ pub struct Seen {
     pub reason: String,
 }
 
+/// What Slurm says of the tasks of some jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    jobs: BTreeSet<Job>,
+    tasks: BTreeMap<TaskId, Seen>,
+}
+
+impl Answer {
+    /// What was said of tasks when these jobs were asked of.
+    pub fn new(jobs: impl IntoIterator<Item = Job>, tasks: BTreeMap<TaskId, Seen>) -> Self {
+        Self { jobs: jobs.into_iter().collect(), tasks }
+    }
+
+    /// None if Slurm was not asked of that job, and none within if it has forgotten the task.
+    pub fn of(&self, job: &str, task: u32) -> Option<Option<&Seen>> {
+        self.jobs.contains(job).then(|| self.tasks.get(&(job.to_owned(), task)))
+    }
+}
+
 /// Slurm, by its commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slurm;
@@ -148,9 +167,9 @@ impl Slurm {
     ///
     /// # Errors
     /// If `squeue` is not there or does not answer.
-    pub fn tasks(self, jobs: &[&str]) -> Result<BTreeMap<TaskId, Seen>, ClusterError> {
+    pub fn tasks(self, jobs: &[&str]) -> Result<Answer, ClusterError> {
         if jobs.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(Answer::default());
         }
         let list = jobs.join(",");
         let fields = ["-h", "-r", "-t", "all", "-j", &list, "-o", "%F|%K|%T|%N|%r"];
@@ -172,7 +191,7 @@ impl Slurm {
             Ok(_) | Err(ClusterError::Command(CommandError::Absent(_))) => {}
             Err(error) => return Err(error),
         }
-        Ok(found)
+        Ok(Answer::new(jobs.iter().map(|job| (*job).to_owned()), found))
     }
 
     /// The script and the tasks of each of this user's jobs that Slurm still knows.

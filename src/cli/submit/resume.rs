@@ -34,7 +34,10 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     } else {
         hand_on_calibrations(context, &folder);
         folder.close(false)?;
-        resume(&standing, &again, &folder, Slurm)?
+        let placed = resume(&standing, &again, &folder, Slurm);
+        // Whoever looked before may have closed it meanwhile.
+        folder.close(false)?;
+        placed?
     };
     drop(turn);
     let (text, members) = told_again(&folder, &again, (!args.dry_run).then_some(&placed.jobs));
