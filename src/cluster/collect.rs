@@ -174,7 +174,10 @@ fn bring_journal(
         return Ok(());
     };
     if folder.has_come_back(nonce)? {
-        journal::discard(path)?;
+        // A pack that is not in the ledger yet may turn out to be none.
+        if !folder.is_pending(nonce)? {
+            journal::discard(path)?;
+        }
         return Ok(());
     }
     let ended = matches!(contents.entries.last(), Some(Entry::Ended { .. }));
@@ -369,6 +372,23 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_stays_until_the_result_is_in_the_ledger() {
+        let place = place();
+        let sealed = fold(&entries("h", 9, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"h"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let bytes = std::fs::read(&pack).unwrap();
+        std::fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap();
+        let journal = place.copy("h", 9, 0, true);
+        let young = place.collect(Some(&[(0, Fate::Over)]), 3600);
+        assert!(young.brought.is_empty() && journal.exists());
+        let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
+        assert_eq!((collected.brought.len(), collected.faults.len()), (1, 1));
+        assert_eq!(place.outcomes(), ["finished"]);
+        assert!(!journal.exists());
+    }
+
+    #[test]
     fn a_damaged_result_is_none() {
         let place = place();
         let sealed = fold(&entries("g", 8, true), "", 0).unwrap();
@@ -391,7 +411,9 @@ mod tests {
         place.copy("g", 8, 0, true);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought.len(), 1, "its journal is as good");
         std::fs::write(&pack, b"ledger\0\x63").unwrap();
-        let newer = place.collect(None, 0);
+        let journal = place.copy("g", 8, 0, true);
+        let newer = place.collect(Some(&[(0, Fate::Over)]), 0);
+        assert!(journal.exists() && newer.brought.is_empty());
         assert!(newer.faults[0].1.contains("use a newer ledger") && pack.exists(), "{:?}", newer.faults);
     }
 }
