@@ -82,15 +82,16 @@ fn bring_packs(
         match std::fs::read(path) {
             Ok(bytes) => match decode_pack(&bytes) {
                 Ok(sealed) => packs.push((path, sealed)),
-                Err(error @ PackError::Newer(_)) => collected.faults.push((path.clone(), error.to_string())),
                 // What a node wrote last may be seen from here a little later.
-                Err(_) if !rests(path, patience) => collected.waiting += 1,
-                Err(error) => {
+                Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => collected.waiting += 1,
+                Err(error @ (PackError::Damaged | PackError::NoPack)) => {
                     let kept = folder.set_aside(path, DAMAGED)?;
                     let name = folder.name();
                     let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
                     collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
                 }
+                // Nothing of it is lost: another ledger may take it.
+                Err(error) => collected.faults.push((path.clone(), error.to_string())),
             },
             // Another `collect` was faster.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -369,6 +370,25 @@ mod tests {
         let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
         assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
         assert!(pack.exists() && !torn.exists());
+    }
+
+    #[test]
+    fn a_whole_result_that_this_ledger_does_not_take_is_left_as_it_is() {
+        let place = place();
+        let sealed = fold(&entries("i", 10, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"i"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let body = b"of another make";
+        let bytes = [crate::wire::PACK_MAGIC.as_slice(), Digest::of(body).0.as_slice(), body].concat();
+        let said = decode_pack(&bytes).unwrap_err().to_string();
+        std::fs::write(&pack, &bytes).unwrap();
+        for patience_s in [3600, 0, 0] {
+            let collected = place.collect(None, patience_s);
+            assert_eq!((collected.waiting, collected.faults), (0, vec![(pack.clone(), said.clone())]));
+        }
+        assert_eq!(std::fs::read(&pack).unwrap(), bytes);
+        let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"i"))];
+        assert_eq!((tally.finished, tally.damaged), (1, 0));
     }
 
     #[test]
