@@ -36,8 +36,8 @@ pub struct Collected {
     pub brought: Vec<Brought>,
     /// Files that stay where they are: their task lives, or may have left more than is visible from here.
     pub waiting: usize,
-    /// The cells of the journals among them.
-    pub waiting_for: BTreeSet<Digest>,
+    /// Their cells, as far as they are known, by [key](Folder::key).
+    pub waiting_for: BTreeSet<String>,
     /// Files that cannot be believed, and why.
     pub faults: Vec<(PathBuf, String)>,
 }
@@ -83,7 +83,10 @@ fn bring_packs(
             Ok(bytes) => match decode_pack(&bytes) {
                 Ok(sealed) => packs.push((path, sealed)),
                 // What a node wrote last may be seen from here a little later.
-                Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => collected.waiting += 1,
+                Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
+                    collected.waiting += 1;
+                    collected.waiting_for.extend(Folder::key_of(path));
+                }
                 Err(error @ (PackError::Damaged | PackError::NoPack)) => {
                     let kept = folder.set_aside(path, DAMAGED)?;
                     let name = folder.name();
@@ -186,7 +189,7 @@ fn bring_journal(
         Some(lost) if ended || rests(path, patience) => lost,
         _ => {
             collected.waiting += 1;
-            collected.waiting_for.insert(cell);
+            collected.waiting_for.insert(Folder::key(cell));
             return Ok(());
         }
     };
@@ -402,6 +405,7 @@ mod tests {
         let journal = place.copy("h", 9, 0, true);
         let young = place.collect(Some(&[(0, Fate::Over)]), 3600);
         assert!(young.brought.is_empty() && journal.exists());
+        assert_eq!(young.waiting_for, [Folder::key(Digest::of(b"h"))].into());
         let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
         assert_eq!((collected.brought.len(), collected.faults.len()), (1, 1));
         assert_eq!(place.outcomes(), ["finished"]);

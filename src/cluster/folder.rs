@@ -367,6 +367,11 @@ impl Folder {
     pub fn key(cell: Digest) -> String {
         cell.prefix(DIGITS)
     }
+
+    /// The [key](Self::key) of the cell of a file in `out`.
+    pub(super) fn key_of(path: &Path) -> Option<String> {
+        Some(path.file_name()?.to_str()?.split_once('-')?.0.to_owned())
+    }
 }
 
 fn result_name(cell: Digest, nonce: Nonce, outcome: &Outcome) -> String {
