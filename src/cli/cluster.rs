@@ -1,13 +1,12 @@
 //! What the commands for clusters share: which submissions are meant, and what Slurm says of them.
 
 use super::context::{Context, say};
-use super::failure::Failure;
+use super::failure::{Failure, exit};
 use crate::cluster::{
-    ClusterError, Collected, Folder, Seen, Slurm, Spool, Standing, TaskId, collect, find_jobs, handovers, stand,
+    Answer, ClusterError, Collected, Folder, Slurm, Spool, Standing, collect, find_jobs, handovers, stand,
 };
 use crate::host::clock;
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,26 +20,29 @@ pub(super) fn spool(context: &Context, elsewhere: Option<&Path>) -> Spool {
 
 /// What Slurm says of the tasks of submissions.
 pub(super) struct Asked {
-    tasks: Option<BTreeMap<TaskId, Seen>>,
+    tasks: Option<Answer>,
     /// Submissions to other clusters than this host's, which number their jobs alike.
     elsewhere: Vec<Folder>,
 }
 
 impl Asked {
     /// Of the tasks of a submission among others; none if Slurm could not be asked of it.
-    pub(super) fn of(&self, folder: &Folder) -> Option<&BTreeMap<TaskId, Seen>> {
+    pub(super) fn of(&self, folder: &Folder) -> Option<&Answer> {
         self.tasks.as_ref().filter(|_| !self.elsewhere.contains(folder))
     }
 }
 
 /// Asks Slurm of the tasks of submissions; what cannot be asked is said.
 pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
-    find_unanswered(folders)?;
+    if !find_unanswered(folders)? {
+        return Ok(Asked { tasks: None, elsewhere: Vec::new() });
+    }
     let (mut jobs, mut elsewhere) = (Vec::new(), Vec::new());
     let here = OnceCell::new();
     for folder in folders {
         let submitted = folder.jobs()?;
-        if submitted.is_empty() {
+        // What was handed over may have a job that nobody wrote down.
+        if submitted.is_empty() && handovers(folder)?.is_empty() {
             continue;
         }
         let here: &Option<String> = here.get_or_init(|| Slurm.limits().ok().map(|limits| limits.cluster));
@@ -60,54 +62,90 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
     match Slurm.tasks(&jobs) {
         Ok(tasks) => Ok(Asked { tasks: Some(tasks), elsewhere }),
         Err(error @ (ClusterError::Command(_) | ClusterError::Refused { .. })) => {
-            say(&format!("warning: what lives on the cluster is not known: {error}"));
+            tell_not_known(&error);
             Ok(Asked { tasks: None, elsewhere })
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer.
-fn find_unanswered(folders: &[Folder]) -> Result<(), Failure> {
+fn tell_not_known(error: &ClusterError) {
+    say(&format!("warning: what lives on the cluster is not known: {error}"));
+}
+
+/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer. False if Slurm
+/// could not be asked of them.
+fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
     let mut known = None;
     for folder in folders {
         let waiting = handovers(folder)?;
         if waiting.is_empty() {
             continue;
         }
-        // Where Slurm cannot be asked, that is said of the jobs whose numbers are known.
-        let known = known.get_or_insert_with(|| Slurm.scripts().unwrap_or_default());
+        let known = match &known {
+            Some(known) => known,
+            None => match Slurm.scripts() {
+                Ok(scripts) => known.insert(scripts),
+                Err(error) => {
+                    tell_not_known(&error);
+                    return Ok(false);
+                }
+            },
+        };
         for found in find_jobs(folder, &waiting, known)? {
             let name = folder.name();
-            say(&format!("found job {} of {name}, whose `submit` had ended before Slurm's answer", found.job));
+            say(&format!("found job {} of {name}, whose number was not written down yet", found.job));
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Those of the submissions that can be read, and how many others there are: one that cannot does not keep back what the others have done.
 pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
     let all = folders.len();
-    let is_readable = |folder: &Folder| {
-        let read = folder.submission().and_then(|_| folder.jobs()).and_then(|_| handovers(folder));
-        if let Err(error) = &read {
-            say(&format!(
-                "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
-                folder.dir().display()
-            ));
-        }
-        read.is_ok()
-    };
+    let is_readable = |folder: &Folder| read(folder).inspect_err(|error| leave_out(folder, error)).is_ok();
     let folders: Vec<Folder> = folders.into_iter().filter(is_readable).collect();
     let unreadable = all - folders.len();
     (folders, unreadable)
+}
+
+/// As [`readable`], for a command that hands cells over: only what is damaged is left out. What cannot be read by this ledger or at this moment
+/// may be executing those cells.
+pub(super) fn readable_or_damaged(folders: Vec<Folder>) -> Result<Vec<Folder>, Failure> {
+    let mut readable = Vec::new();
+    for folder in folders {
+        match read(&folder) {
+            Ok(()) => readable.push(folder),
+            Err(error @ ClusterError::Damaged { .. }) => leave_out(&folder, &error),
+            Err(error @ ClusterError::Newer { .. }) => return Err(error.into()),
+            Err(error) => {
+                let hint = format!(
+                    "what that submission executes is not known: try again, or cancel its jobs and move `{}` away",
+                    folder.dir().display()
+                );
+                return Err(Failure::new(exit::LEDGER, error).with_hint(&hint));
+            }
+        }
+    }
+    Ok(readable)
+}
+
+fn read(folder: &Folder) -> Result<(), ClusterError> {
+    folder.submission().and_then(|_| folder.jobs()).and_then(|_| handovers(folder)).map(|_| ())
+}
+
+fn leave_out(folder: &Folder, error: &ClusterError) {
+    say(&format!(
+        "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
+        folder.dir().display()
+    ));
 }
 
 /// Brings home what there is of a submission, and says how far its cells are then.
 pub(super) fn bring(
     context: &Context,
     folder: &Folder,
-    tasks: Option<&BTreeMap<TaskId, Seen>>,
+    tasks: Option<&Answer>,
     patience: Duration,
 ) -> Result<(Collected, Standing), Failure> {
     let collected = collect(context.store_as_it_is(), folder, tasks, patience)?;
@@ -118,7 +156,7 @@ pub(super) fn bring(
     let over = standing.is_submitted(clock::unix_ms()) && standing.is_over();
     let done = over && collected.waiting == 0 && collected.faults.is_empty();
     if done && folder.packs()?.is_empty() {
-        folder.close(true)?;
+        standing.close(folder)?;
     }
     Ok((collected, standing))
 }

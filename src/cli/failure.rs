@@ -129,7 +129,9 @@ impl From<ClusterError> for Failure {
             ClusterError::Request(_) => exit::USAGE,
             ClusterError::Unknown { .. } => exit::NO,
             ClusterError::Busy => exit::BUSY,
-            ClusterError::Command(_) | ClusterError::Refused { .. } => exit::SCHEDULER,
+            ClusterError::Command(_) | ClusterError::Refused { .. } | ClusterError::Unanswered { .. } => {
+                exit::SCHEDULER
+            }
             _ => exit::LEDGER,
         };
         Self::new(code, error)

@@ -5,7 +5,7 @@ mod wait;
 
 use self::resume::resume_one;
 use self::wait::{Awaited, answer_and_wait};
-use super::cluster::{PATIENCE, ask, bring, readable, spool};
+use super::cluster::{PATIENCE, ask, bring, readable_or_damaged, spool};
 use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use super::only::only;
@@ -188,7 +188,7 @@ fn awaited(busy: &[(Folder, Standing)], cells: &BTreeSet<Digest>) -> Vec<Awaited
 /// Brings home what there is, and says how far the submissions are of which more is to come.
 fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
     context.store();
-    let (folders, _) = readable(spool.open()?);
+    let folders = readable_or_damaged(spool.open()?)?;
     let tasks = ask(&folders)?;
     let mut standings = Vec::new();
     for folder in &folders {

@@ -2,7 +2,7 @@
 
 use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
-use super::{ClusterError, Fate, Folder, Note, Seen, TaskId};
+use super::{Answer, ClusterError, Fate, Folder, Note};
 use crate::engine::fold;
 use crate::host::clock;
 use crate::journal::{self, Contents};
@@ -36,8 +36,8 @@ pub struct Collected {
     pub brought: Vec<Brought>,
     /// Files that stay where they are: their task lives, or may have left more than is visible from here.
     pub waiting: usize,
-    /// The cells of the journals among them.
-    pub waiting_for: BTreeSet<Digest>,
+    /// Their cells, as far as they are known, by [key](Folder::key).
+    pub waiting_for: BTreeSet<String>,
     /// Files that cannot be believed, and why.
     pub faults: Vec<(PathBuf, String)>,
 }
@@ -52,7 +52,7 @@ pub struct Collected {
 pub fn collect(
     store: &Store,
     folder: &Folder,
-    tasks: Option<&BTreeMap<TaskId, Seen>>,
+    tasks: Option<&Answer>,
     patience: Duration,
 ) -> Result<Collected, ClusterError> {
     let mut collected = Collected::default();
@@ -82,15 +82,19 @@ fn bring_packs(
         match std::fs::read(path) {
             Ok(bytes) => match decode_pack(&bytes) {
                 Ok(sealed) => packs.push((path, sealed)),
-                Err(error @ PackError::Newer(_)) => collected.faults.push((path.clone(), error.to_string())),
                 // What a node wrote last may be seen from here a little later.
-                Err(_) if !rests(path, patience) => collected.waiting += 1,
-                Err(error) => {
+                Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
+                    collected.waiting += 1;
+                    collected.waiting_for.extend(Folder::key_of(path));
+                }
+                Err(error @ (PackError::Damaged | PackError::NoPack)) => {
                     let kept = folder.set_aside(path, DAMAGED)?;
                     let name = folder.name();
                     let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
                     collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
                 }
+                // Nothing of it is lost: another ledger may take it.
+                Err(error) => collected.faults.push((path.clone(), error.to_string())),
             },
             // Another `collect` was faster.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -132,19 +136,14 @@ fn brought(sealed: &Sealed, added: Added) -> Brought {
 }
 
 /// Why nobody writes a journal any more; none if its task may live.
-fn gone(
-    path: &Path,
-    tasks: &BTreeMap<TaskId, Seen>,
-    jobs: &[Submitted],
-    notes: &BTreeMap<(usize, u32), Note>,
-) -> Option<String> {
+fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize, u32), Note>) -> Option<String> {
     let (job, task, restarts) = origin(path)?;
     let submitted = jobs.iter().find(|submitted| submitted.job == job)?;
     let newer = notes.get(&(submitted.array, task)).filter(|note| note.job == job && note.restarts > restarts);
     if newer.is_some() {
         return Some("its task was ended, and started again by Slurm".to_owned());
     }
-    match tasks.get(&(job, task)) {
+    match tasks.of(&job, task)? {
         Some(seen) if seen.fate == Fate::Over => {
             Some(format!("its task was ended (Slurm says {} on {})", seen.state, seen.node))
         }
@@ -179,7 +178,10 @@ fn bring_journal(
         return Ok(());
     };
     if folder.has_come_back(nonce)? {
-        journal::discard(path)?;
+        // A pack that is not in the ledger yet may turn out to be none.
+        if !folder.is_pending(nonce)? {
+            journal::discard(path)?;
+        }
         return Ok(());
     }
     let ended = matches!(contents.entries.last(), Some(Entry::Ended { .. }));
@@ -187,7 +189,7 @@ fn bring_journal(
         Some(lost) if ended || rests(path, patience) => lost,
         _ => {
             collected.waiting += 1;
-            collected.waiting_for.insert(cell);
+            collected.waiting_for.insert(Folder::key(cell));
             return Ok(());
         }
     };
@@ -216,7 +218,7 @@ fn rests(path: &Path, patience: Duration) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::mirror::prefix;
-    use crate::cluster::{Spool, Submitted};
+    use crate::cluster::{Seen, Spool, Submitted};
     use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Table};
 
     fn run(name: &str) -> Run {
@@ -281,7 +283,7 @@ mod tests {
                 let (state, node) = ("NODE_FAIL".to_owned(), "n1".to_owned());
                 (("7".to_owned(), *task), Seen { fate: *fate, state, node, reason: String::new() })
             };
-            let tasks: Option<BTreeMap<TaskId, Seen>> = tasks.map(|tasks| tasks.iter().map(seen).collect());
+            let tasks = tasks.map(|tasks| Answer::new(["7".to_owned()], tasks.iter().map(seen).collect()));
             collect(&self.store, &self.folder, tasks.as_ref(), Duration::from_secs(patience_s)).unwrap()
         }
 
@@ -335,6 +337,9 @@ mod tests {
         place.copy("d", 4, 0, false);
         let brought = place.collect(Some(&[]), 0).brought;
         assert_eq!(brought.len(), 1, "a task that Slurm has forgotten does not live");
+        place.copy("e", 5, 0, false);
+        let unasked = collect(&place.store, &place.folder, Some(&Answer::default()), Duration::ZERO).unwrap();
+        assert_eq!((unasked.brought.len(), unasked.waiting), (0, 1), "Slurm was asked before there was the job");
     }
 
     #[test]
@@ -371,6 +376,43 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_result_that_this_ledger_does_not_take_is_left_as_it_is() {
+        let place = place();
+        let sealed = fold(&entries("i", 10, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"i"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let body = b"of another make";
+        let bytes = [crate::wire::PACK_MAGIC.as_slice(), Digest::of(body).0.as_slice(), body].concat();
+        let said = decode_pack(&bytes).unwrap_err().to_string();
+        std::fs::write(&pack, &bytes).unwrap();
+        for patience_s in [3600, 0, 0] {
+            let collected = place.collect(None, patience_s);
+            assert_eq!((collected.waiting, collected.faults), (0, vec![(pack.clone(), said.clone())]));
+        }
+        assert_eq!(std::fs::read(&pack).unwrap(), bytes);
+        let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"i"))];
+        assert_eq!((tally.finished, tally.damaged), (1, 0));
+    }
+
+    #[test]
+    fn a_journal_stays_until_the_result_is_in_the_ledger() {
+        let place = place();
+        let sealed = fold(&entries("h", 9, true), "", 0).unwrap();
+        place.folder.put(Digest::of(b"h"), &sealed).unwrap();
+        let pack = place.folder.packs().unwrap().remove(0);
+        let bytes = std::fs::read(&pack).unwrap();
+        std::fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap();
+        let journal = place.copy("h", 9, 0, true);
+        let young = place.collect(Some(&[(0, Fate::Over)]), 3600);
+        assert!(young.brought.is_empty() && journal.exists());
+        assert_eq!(young.waiting_for, [Folder::key(Digest::of(b"h"))].into());
+        let collected = place.collect(Some(&[(0, Fate::Over)]), 0);
+        assert_eq!((collected.brought.len(), collected.faults.len()), (1, 1));
+        assert_eq!(place.outcomes(), ["finished"]);
+        assert!(!journal.exists());
+    }
+
+    #[test]
     fn a_damaged_result_is_none() {
         let place = place();
         let sealed = fold(&entries("g", 8, true), "", 0).unwrap();
@@ -393,7 +435,9 @@ mod tests {
         place.copy("g", 8, 0, true);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought.len(), 1, "its journal is as good");
         std::fs::write(&pack, b"ledger\0\x63").unwrap();
-        let newer = place.collect(None, 0);
+        let journal = place.copy("g", 8, 0, true);
+        let newer = place.collect(Some(&[(0, Fate::Over)]), 0);
+        assert!(journal.exists() && newer.brought.is_empty());
         assert!(newer.faults[0].1.contains("use a newer ledger") && pack.exists(), "{:?}", newer.faults);
     }
 }

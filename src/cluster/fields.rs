@@ -17,8 +17,9 @@ pub(super) struct Fields {
 impl Fields {
     /// Reads a file that [`text_of`] has made.
     pub(super) fn read(path: &Path) -> Result<Self, ClusterError> {
-        let text = std::fs::read_to_string(path).map_err(super::io_error("read", path))?;
+        let bytes = std::fs::read(path).map_err(super::io_error("read", path))?;
         let damaged = |fault: String| ClusterError::Damaged { path: path.to_owned(), fault };
+        let text = String::from_utf8(bytes).map_err(|fault| damaged(fault.to_string()))?;
         let Value::Table(table) = from_json(&text).map_err(|fault| damaged(fault.to_string()))? else {
             return Err(damaged("it is no object".to_owned()));
         };

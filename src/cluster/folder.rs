@@ -353,9 +353,24 @@ impl Folder {
         Ok(names(&self.dir.join("out"))?.iter().any(has_come))
     }
 
+    /// Whether an execution has come back, and no `collect` has taken it yet.
+    ///
+    /// # Errors
+    /// If it cannot be listed.
+    pub fn is_pending(&self, nonce: Nonce) -> Result<bool, ClusterError> {
+        let nonce = nonce.to_string();
+        let names = self.packs()?;
+        Ok(names.iter().filter_map(|pack| pack.file_name()).any(|name| name.to_string_lossy().contains(&nonce)))
+    }
+
     /// By what a cell is known in the names of files.
     pub fn key(cell: Digest) -> String {
         cell.prefix(DIGITS)
+    }
+
+    /// The [key](Self::key) of the cell of a file in `out`.
+    pub(super) fn key_of(path: &Path) -> Option<String> {
+        Some(path.file_name()?.to_str()?.split_once('-')?.0.to_owned())
     }
 }
 

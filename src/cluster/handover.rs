@@ -81,12 +81,17 @@ pub(super) fn hand_over(
     match slurm.submit(&folder.script(array), range) {
         Ok(job) => answered(folder, &handover, job),
         // Slurm may have taken it all the same.
-        Err(error @ ClusterError::Command(CommandError::Late { .. })) => Err(error),
+        Err(error) if may_have_been_taken(&error) => Err(error),
         Err(error) => {
             handover.end(folder)?;
             Err(error)
         }
     }
+}
+
+fn may_have_been_taken(error: &ClusterError) -> bool {
+    use CommandError::{Late, Unheard};
+    matches!(error, ClusterError::Unanswered { .. } | ClusterError::Command(Late { .. } | Unheard { .. }))
 }
 
 fn answered(folder: &Folder, handover: &Handover, job: Job) -> Result<Submitted, ClusterError> {

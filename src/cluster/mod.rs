@@ -29,7 +29,7 @@ pub use note::{CellNote, CellState, Note};
 pub use request::{Request, RequestError};
 pub use resume::{Again, again, resume};
 pub use script::Script;
-pub use slurm::{Fate, Job, Limits, Seen, Slurm, TaskId};
+pub use slurm::{Answer, Fate, Job, Limits, Seen, Slurm, TaskId};
 pub use spool::Spool;
 pub use state::{Stand, Standing, State, stand};
 pub use submission::{Array, Listed, Member, ProgramText, Submission, TaskFile};
@@ -55,6 +55,12 @@ pub enum ClusterError {
     Refused {
         /// Its name.
         command: &'static str,
+        /// What it said.
+        said: String,
+    },
+    /// `sbatch` gave no answer from which it follows whether there is a job.
+    #[error("whether `sbatch` submitted the array is not known: {said}")]
+    Unanswered {
         /// What it said.
         said: String,
     },

@@ -2,9 +2,9 @@
 
 use super::handover::hand_over;
 use super::slurm::ranges;
-use super::{ClusterError, Folder, Placed, Request, Slurm, Spool, Standing, TaskFile, cover};
+use super::{ClusterError, Folder, Placed, Slurm, Spool, Standing, TaskFile, cover};
 use crate::engine::Cause;
-use crate::record::{Digest, Outcome, RunId};
+use crate::record::{Digest, Outcome, RunId, Table, Value};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,12 +88,17 @@ fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, Run
     }
 }
 
+/// Most tasks of an array at once. The rest of what was asked is in the scripts, also what would be refused today.
+fn array_limit(request: &Table) -> Option<u32> {
+    request.get("array_limit").and_then(Value::as_int).and_then(|limit| u32::try_from(limit).ok())
+}
+
 /// Submits tasks of a submission again.
 ///
 /// # Errors
 /// If a file cannot be written, or Slurm refuses the first array.
 pub fn resume(standing: &Standing, again: &Again, folder: &Folder, slurm: Slurm) -> Result<Placed, ClusterError> {
-    let limit = Request::merged(&[&standing.submission.request])?.array_limit;
+    let limit = array_limit(&standing.submission.request);
     for (name, file) in &again.files {
         folder.write(name, file.text().as_bytes())?;
     }
@@ -108,4 +113,31 @@ pub fn resume(standing: &Standing, again: &Again, folder: &Folder, slurm: Slurm)
         }
     }
     Ok(Placed { jobs, refused: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::table_of;
+    use super::*;
+    use crate::cluster::{Request, Submission};
+
+    #[test]
+    fn what_was_submitted_once_can_be_resumed_whatever_is_refused_today() {
+        let request = table_of([("options", vec!["--error=e.log"].into()), ("array_limit", 3_i64.into())]);
+        assert!(Request::merged(&[&request]).is_err());
+        assert_eq!((array_limit(&request), array_limit(&Table::new())), (Some(3), None));
+        let submission = Submission {
+            name: "n".to_owned(),
+            experiment: "e".to_owned(),
+            manifest: "m.toml".to_owned(),
+            manifest_digest: Digest::of(b"m"),
+            created_unix_ms: 0,
+            request,
+            arrays: Vec::new(),
+            cells: Vec::new(),
+        };
+        let standing = Standing { submission, jobs: Vec::new(), cells: Vec::new() };
+        let placed = resume(&standing, &Again::default(), &Folder::at("/nowhere"), Slurm).unwrap();
+        assert!(placed.jobs.is_empty() && placed.refused.is_none());
+    }
 }

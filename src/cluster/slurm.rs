@@ -5,7 +5,8 @@
 use super::ClusterError;
 use crate::host::command::{self, CommandError, Said};
 use crate::host::owner;
-use std::collections::BTreeMap;
+use crate::record::Exit;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -100,6 +101,25 @@ pub struct Seen {
     pub reason: String,
 }
 
+/// What Slurm says of the tasks of some jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    jobs: BTreeSet<Job>,
+    tasks: BTreeMap<TaskId, Seen>,
+}
+
+impl Answer {
+    /// What was said of tasks when these jobs were asked of.
+    pub fn new(jobs: impl IntoIterator<Item = Job>, tasks: BTreeMap<TaskId, Seen>) -> Self {
+        Self { jobs: jobs.into_iter().collect(), tasks }
+    }
+
+    /// None if Slurm was not asked of that job, and none within if it has forgotten the task.
+    pub fn of(&self, job: &str, task: u32) -> Option<Option<&Seen>> {
+        self.jobs.contains(job).then(|| self.tasks.get(&(job.to_owned(), task)))
+    }
+}
+
 /// Slurm, by its commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slurm;
@@ -132,7 +152,7 @@ impl Slurm {
     /// Submits the script of an array, some of its tasks or all of them, from its folder.
     ///
     /// # Errors
-    /// If `sbatch` refuses.
+    /// If `sbatch` refuses, or its answer does not say whether there is a job now.
     pub fn submit(self, script: &Path, tasks: Option<&str>) -> Result<Job, ClusterError> {
         let text = script.display().to_string();
         let array = tasks.map(|tasks| format!("--array={tasks}"));
@@ -140,24 +160,16 @@ impl Slurm {
         let folder = script.parent().unwrap_or(Path::new("/"));
         let without = overriding(&std::fs::read_to_string(script).map_err(super::io_error("read", script))?);
         let said = command::instruct("sbatch", &arguments, folder, &without, PATIENCE)?;
-        if !said.is_success() {
-            return Err(refused("sbatch", &said));
-        }
-        // On several clusters the name of one follows.
-        let job = said.out.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_owned();
-        if job.is_empty() || !job.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(refused("sbatch", &said));
-        }
-        Ok(job)
+        number(&said)
     }
 
     /// What becomes of the tasks of these jobs. One that Slurm has forgotten is not among them.
     ///
     /// # Errors
     /// If `squeue` is not there or does not answer.
-    pub fn tasks(self, jobs: &[&str]) -> Result<BTreeMap<TaskId, Seen>, ClusterError> {
+    pub fn tasks(self, jobs: &[&str]) -> Result<Answer, ClusterError> {
         if jobs.is_empty() {
-            return Ok(BTreeMap::new());
+            return Ok(Answer::default());
         }
         let list = jobs.join(",");
         let fields = ["-h", "-r", "-t", "all", "-j", &list, "-o", "%F|%K|%T|%N|%r"];
@@ -179,7 +191,7 @@ impl Slurm {
             Ok(_) | Err(ClusterError::Command(CommandError::Absent(_))) => {}
             Err(error) => return Err(error),
         }
-        Ok(found)
+        Ok(Answer::new(jobs.iter().map(|job| (*job).to_owned()), found))
     }
 
     /// The script and the tasks of each of this user's jobs that Slurm still knows.
@@ -202,6 +214,25 @@ impl Slurm {
         let joules = said.out.lines().next()?.trim().parse().ok()?;
         // Without a counter it is 0.
         (joules > 0).then_some(joules)
+    }
+}
+
+/// The job's number in sbatch's answer.
+fn number(said: &Said) -> Result<Job, ClusterError> {
+    let unanswered = || ClusterError::Unanswered { said: said.complaint().to_owned() };
+    match &said.exit {
+        Exit::Code(0) => {
+            // On several clusters the name of one follows.
+            let job = said.out.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+            let is_number = !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number { Ok(job.to_owned()) } else { Err(unanswered()) }
+        }
+        // The controller had the script, and its answer did not come.
+        Exit::Code(_) if ["timed out", "zero bytes"].iter().any(|words| said.err.to_lowercase().contains(words)) => {
+            Err(unanswered())
+        }
+        Exit::Code(_) => Err(refused("sbatch", said)),
+        _ => Err(unanswered()),
     }
 }
 
@@ -349,6 +380,26 @@ mod tests {
         assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
         let script = "#SBATCH --output=/logs/%A_%a.log\n";
         assert_eq!(overriding(script), ["SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
+    }
+
+    #[test]
+    fn a_job_that_may_be_there_was_not_refused() {
+        let of = |exit: Exit, out: &str, err: &str| number(&Said { out: out.to_owned(), err: err.to_owned(), exit });
+        assert_eq!(of(Exit::Code(0), "note\n12;there\n", "").unwrap(), "12");
+        let late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n";
+        let unread = "sbatch: a note\nsbatch: error: Zero Bytes were transmitted or received\n";
+        for (exit, out, err) in [
+            (Exit::Code(1), "", late),
+            (Exit::Code(1), "", unread),
+            (Exit::Code(0), "Submitted batch job\n", ""),
+            (Exit::Code(0), "", ""),
+            (Exit::Signal(9), "", ""),
+        ] {
+            let error = of(exit, out, err).unwrap_err();
+            assert!(matches!(error, ClusterError::Unanswered { .. }), "{error}");
+        }
+        let no = of(Exit::Code(1), "", "sbatch: error: invalid partition specified: x\n").unwrap_err();
+        assert_eq!(no.to_string(), "`sbatch` refused: invalid partition specified: x");
     }
 
     #[test]

@@ -107,7 +107,11 @@ impl Spool {
         for root in self.roots() {
             folders.extend(names(&root)?.into_iter().map(|name| Folder::at(root.join(name))));
         }
-        folders.retain(|folder| folder.dir().join("submission.json").is_file());
+        // Of what cannot be looked at just now, whoever reads it says so.
+        folders.retain(|folder| match folder.dir().join("submission.json").metadata() {
+            Ok(metadata) => metadata.is_file(),
+            Err(error) => !matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory),
+        });
         // Names begin with the moment in which they were made.
         folders.sort_by_key(Folder::name);
         Ok(folders)

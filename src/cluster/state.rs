@@ -3,10 +3,9 @@
 use super::folder::Submitted;
 use super::handover::{Handover, handovers};
 use super::note::CellState;
-use super::{ClusterError, Fate, Folder, Listed, Note, Seen, Submission, Tally, TaskId};
+use super::{Answer, ClusterError, Fate, Folder, Listed, Note, Seen, Submission, Tally};
 use crate::host::clock;
 use crate::record::RunId;
-use std::collections::BTreeMap;
 
 /// How far a cell is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +102,18 @@ impl Standing {
     pub fn is_over(&self) -> bool {
         !self.cells.iter().any(|cell| cell.state.is_under_way())
     }
+
+    /// Says of its folder that nothing more is to come, unless tasks were handed over since it was looked at.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or written.
+    pub fn close(&self, folder: &Folder) -> Result<(), ClusterError> {
+        folder.close(true)?;
+        // Who hands over opens it afterwards: one of the two sees the other.
+        let now_ms = clock::unix_ms();
+        let is_handed_over = handovers(folder)?.iter().any(|handover| handover.is_in_flight(now_ms));
+        if is_handed_over || folder.jobs()? != self.jobs { folder.close(false) } else { Ok(()) }
+    }
 }
 
 /// No `submit` takes longer to hand its arrays over.
@@ -112,20 +123,23 @@ const AT_IT_MS: i64 = 15 * 60 * 1000;
 ///
 /// # Errors
 /// If the submission's folder cannot be read.
-pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<Standing, ClusterError> {
+pub fn stand(folder: &Folder, tasks: Option<&Answer>) -> Result<Standing, ClusterError> {
     let submission = folder.submission()?;
-    let (jobs, notes, tallies) = (folder.jobs()?, folder.notes()?, folder.tallies()?);
+    // First: what is answered meanwhile is among the jobs.
     let (waiting, now_ms) = (handovers(folder)?, clock::unix_ms());
+    let (jobs, notes, tallies) = (folder.jobs()?, folder.notes()?, folder.tallies()?);
     let cells = submission.cells.iter().map(|cell| {
         let tally = tallies.get(&Folder::key(cell.id)).copied().unwrap_or_default();
         let is_of = |submitted: &&Submitted| submitted.array == cell.array && submitted.tasks.contains(&cell.task);
         let job = jobs.iter().rev().find(is_of).map(|submitted| submitted.job.clone());
         let note = notes.get(&(cell.array, cell.task));
-        let seen = job.as_ref().zip(tasks).map(|(job, tasks)| tasks.get(&(job.clone(), cell.task)));
+        let seen = job.as_ref().zip(tasks).and_then(|(job, tasks)| tasks.of(job, cell.task));
         let stand = one(cell, tally, job, note, seen);
         let is_of = |one: &&Handover| one.array == cell.array && one.tasks.contains(&cell.task);
         match waiting.iter().rev().find(is_of) {
-            Some(handover) if stand.state.is_resumable() => unanswered(stand, handover.is_in_flight(now_ms)),
+            Some(handover) if stand.state.is_resumable() => {
+                unanswered(stand, tasks.is_none() || handover.is_in_flight(now_ms))
+            }
             _ => stand,
         }
     });
@@ -133,7 +147,7 @@ pub fn stand(folder: &Folder, tasks: Option<&BTreeMap<TaskId, Seen>>) -> Result<
     Ok(Standing { jobs, cells, submission })
 }
 
-/// Of a cell whose array was handed over, and whose job nobody knows.
+/// Of a cell whose array was handed over, and whose job nobody knows; it may come to light as long as Slurm was not asked.
 fn unanswered(stand: Stand, may_come: bool) -> Stand {
     if may_come {
         let reason = "its array is being handed to Slurm, or its `submit` was ended meanwhile";
@@ -220,6 +234,7 @@ mod tests {
     use super::*;
     use crate::cluster::CellNote;
     use crate::record::Digest;
+    use std::collections::BTreeMap;
 
     fn cell() -> Listed {
         Listed { id: Digest::of(b"c"), label: String::new(), array: 0, task: 0, attempts: 2 }
@@ -280,7 +295,7 @@ mod tests {
         };
         std::fs::create_dir(dir.path().join("jobs")).unwrap();
         folder.write("submission.json", submission.text().as_bytes()).unwrap();
-        let known = BTreeMap::new();
+        let known = Answer::default();
         let standing = || stand(&folder, Some(&known)).unwrap();
         assert!(!standing().is_submitted(AT_IT_MS) && standing().is_submitted(AT_IT_MS + 1));
         let state = || standing().cells.remove(0);
@@ -292,6 +307,9 @@ mod tests {
         hand_over(1);
         assert!(state().reason.unwrap().starts_with("whether its array was submitted is not known"));
         assert_eq!(state().state, State::Lost);
+        let unasked = stand(&folder, None).unwrap();
+        assert_eq!(unasked.cells[0].state, State::Unknown, "only Slurm can say that it has no such job");
+        assert!(!unasked.is_over());
         let now_ms = clock::unix_ms();
         hand_over(now_ms);
         assert_eq!(
@@ -301,8 +319,21 @@ mod tests {
         );
         std::fs::remove_file(dir.path().join(format!("handover-0-{now_ms}.json"))).unwrap();
         let job = Submitted { job: "1".to_owned(), array: 0, tasks: vec![0], unix_ms: 0 };
+        let before = standing();
         folder.add_job(&job).unwrap();
         assert!(standing().is_submitted(0));
+        assert_eq!(state().state, State::Unknown, "Slurm was asked before there was the job");
+        before.close(&folder).unwrap();
+        assert!(!folder.is_closed(), "it is not what was looked at");
+        let known = Answer::new(["1".to_owned()], BTreeMap::new());
+        let standing = stand(&folder, Some(&known)).unwrap();
+        assert_eq!(standing.cells[0].state, State::Lost);
+        hand_over(now_ms);
+        standing.close(&folder).unwrap();
+        assert!(!folder.is_closed(), "more is to come");
+        std::fs::remove_file(dir.path().join(format!("handover-0-{now_ms}.json"))).unwrap();
+        standing.close(&folder).unwrap();
+        assert!(folder.is_closed());
     }
 
     #[test]

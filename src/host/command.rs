@@ -26,9 +26,17 @@ pub enum CommandError {
         /// How long we waited.
         seconds: u64,
     },
-    /// It could not be started or listened to.
+    /// It could not be started.
     #[error("`{program}` cannot be asked: {source}")]
     Io {
+        /// Its name.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was started, and could not be listened to.
+    #[error("what `{program}` answered cannot be read: {source}")]
+    Unheard {
         /// Its name.
         program: String,
         /// What the system said.
@@ -97,6 +105,7 @@ fn converse(
     patience: Duration,
 ) -> Result<Said, CommandError> {
     let failed = |source| CommandError::Io { program: program.to_owned(), source };
+    let unheard = |source| CommandError::Unheard { program: program.to_owned(), source };
     let path = environment::which(program).ok_or_else(|| CommandError::Absent(program.to_owned()))?;
     let mut command = Command::new(path);
     command.args(arguments).current_dir(directory).envs(with.iter().copied()).stdin(Stdio::null());
@@ -108,12 +117,12 @@ fn converse(
     let Ok((out, err)) = listening.recv_timeout(patience) else {
         // It may have ended just now.
         let _ = child.kill();
-        child.wait().map_err(failed)?;
+        child.wait().map_err(unheard)?;
         return Err(CommandError::Late { program: program.to_owned(), seconds: patience.as_secs() });
     };
-    let status = child.wait().map_err(failed)?;
+    let status = child.wait().map_err(unheard)?;
     let text = |bytes: io::Result<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(Said { out: text(out).map_err(failed)?, err: text(err).map_err(failed)?, exit: process::exit_of(status) })
+    Ok(Said { out: text(out).map_err(unheard)?, err: text(err).map_err(unheard)?, exit: process::exit_of(status) })
 }
 
 type Heard = (io::Result<Vec<u8>>, io::Result<Vec<u8>>);

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Takes a script, and starts its tasks in the background. `refuse` names a script that it does not take, `slow` keeps its answer back, `hold` its tasks.
+/// Takes a script, and starts its tasks in the background. `refuse` names a script that it does not take, `slow` keeps its answer back, `hold` its tasks,
+/// `unread` answers instead.
 const SBATCH: &str = r##"#!/bin/sh
 for script; do :; done
 env > "$FAKE/env"
@@ -38,10 +39,13 @@ for task in $tasks; do
 done
 : > "$FAKE/taken"
 while [ -e "$FAKE/slow" ]; do sleep 0.05; done
+if [ -e "$FAKE/unread" ]; then . "$FAKE/unread"; fi
 echo $job
 "##;
 
+/// Is not there while `deaf` is.
 const SQUEUE: &str = r#"#!/bin/sh
+if [ -e "$FAKE/deaf" ]; then echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; fi
 for format; do :; done
 for path in "$FAKE"/jobs/*.script; do
   [ -e "$path" ] || exit 0
@@ -205,6 +209,60 @@ fn an_array_is_found_whose_submit_was_killed_before_the_answer() {
 }
 
 #[test]
+fn an_array_is_found_whose_answer_was_none() {
+    for answer in ["echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1", "echo taken; exit 0"] {
+        let slurm = Scripted::new();
+        slurm.put("hold", "");
+        slurm.put("unread", answer);
+        slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+        let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(7);
+        assert!(complaint.contains("Slurm may have taken it all the same: `ledger status` says so"), "{complaint}");
+        slurm.take("unread");
+        let again = slurm.json(&["submit", "m.toml"], 0);
+        assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
+        assert_eq!(slurm.states(), ["waiting"; 2]);
+        slurm.take("hold");
+        slurm.await_states(&["finished"; 2]);
+        slurm.json(&["collect"], 0);
+        assert_eq!(slurm.sandbox.outcomes(), ["finished"; 2]);
+    }
+}
+
+#[test]
+fn what_may_be_in_the_queue_is_not_handed_over_again_while_slurm_cannot_be_asked() {
+    let slurm = Scripted::new();
+    slurm.put("hold", "");
+    slurm.put("slow", "");
+    slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    let mut child = slurm.start(&["submit", "m.toml"]);
+    slurm.sandbox.wait_for("the job", || slurm.sandbox.path("slurm/taken").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    slurm.take("slow");
+    // As if it were long ago.
+    let submission = slurm.file("submission.json");
+    let mut beside = fs::read_dir(submission.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let handover = beside.find(|path| path.display().to_string().contains("/handover-0-")).unwrap();
+    let since = handover.file_stem().unwrap().to_string_lossy().rsplit('-').next().unwrap().to_owned();
+    let text = fs::read_to_string(&handover).unwrap().replace(&since, "1");
+    fs::write(handover.with_file_name("handover-0-1.json"), text).unwrap();
+    fs::remove_file(&handover).unwrap();
+
+    slurm.put("deaf", "");
+    let said = slurm.ledger(&["status"]);
+    assert!(said.err.contains("warning: what lives on the cluster is not known: `squeue` refused: "), "{}", said.err);
+    assert_eq!(slurm.states(), ["unknown"; 2]);
+    let again = slurm.json(&["submit", "m.toml"], 0);
+    assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
+    slurm.ledger(&["submit", "--resume"]).complaint(7);
+    slurm.json(&["collect"], 0);
+    assert!(!submission.with_file_name("closed").exists());
+    slurm.take("deaf");
+    assert!(slurm.ledger(&["status"]).err.contains("found job 1 of "));
+    assert_eq!(slurm.states(), ["waiting"; 2]);
+}
+
+#[test]
 fn waiting_is_for_what_is_under_way_too_and_says_it_in_one_document() {
     let slurm = Scripted::new();
     slurm.put("hold", "");
@@ -283,6 +341,31 @@ fn one_submission_that_cannot_be_read_keeps_back_no_other() {
     slurm.json(&["import", result.to_str().unwrap()], 0);
     assert_eq!(slurm.sandbox.outcomes().len(), 2);
     assert_eq!(slurm.json(&["submit", "m.toml"], 0)["sealed"], 1);
+}
+
+#[test]
+fn nothing_is_handed_over_beside_a_submission_that_only_cannot_be_read_now() {
+    let slurm = Scripted::new();
+    slurm.put("hold", "");
+    slurm.sandbox.sweep_manifest(WORKER, "1", "1");
+    slurm.json(&["submit", "m.toml"], 0);
+    let record = slurm.file("submission.json");
+    let text = fs::read_to_string(&record).unwrap();
+    assert!(text.contains("\"format\": 1"), "{text}");
+    fs::write(&record, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+    let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
+    assert!(complaint.contains("submission.json` has format 2, but this ledger reads up to 1"), "{complaint}");
+    slurm.ledger(&["status"]).expect(1);
+    fs::write(&record, text).unwrap();
+    let job = record.with_file_name("jobs").join("1.json");
+    let text = fs::read_to_string(&job).unwrap();
+    fs::remove_file(&job).unwrap();
+    fs::create_dir(&job).unwrap();
+    let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
+    assert!(complaint.contains("what that submission executes is not known: try again"), "{complaint}");
+    fs::remove_dir(&job).unwrap();
+    fs::write(&job, text).unwrap();
+    assert_eq!(slurm.json(&["submit", "m.toml"], 0)["under_way"], 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::wait::{Awaited, answer_and_wait};
 use super::{Args, catch_up, hand_on_calibrations, not_refused, take_turn, tell_left_out};
-use crate::cli::cluster::{PATIENCE, ask, bring, readable, spool};
+use crate::cli::cluster::{PATIENCE, ask, bring, readable_or_damaged, spool};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cluster::{Again, Folder, Placed, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
@@ -34,7 +34,10 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     } else {
         hand_on_calibrations(context, &folder);
         folder.close(false)?;
-        resume(&standing, &again, &folder, Slurm)?
+        let placed = resume(&standing, &again, &folder, Slurm);
+        // Whoever looked before may have closed it meanwhile.
+        folder.close(false)?;
+        placed?
     };
     drop(turn);
     let (text, members) = told_again(&folder, &again, (!args.dry_run).then_some(&placed.jobs));
@@ -48,7 +51,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
 
 /// How far the submissions are of which more is to come.
 fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
-    let (folders, _) = readable(spool.open()?);
+    let folders = readable_or_damaged(spool.open()?)?;
     let tasks = ask(&folders)?;
     Ok(folders.iter().map(|folder| stand(folder, tasks.of(folder))).collect::<Result<_, _>>()?)
 }

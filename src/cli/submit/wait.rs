@@ -29,7 +29,7 @@ impl Awaited {
     fn is_over(&self, standing: &Standing, collected: &Collected) -> bool {
         let is_at_rest = match &self.cells {
             None => collected.waiting == 0,
-            Some(cells) => cells.is_disjoint(&collected.waiting_for),
+            Some(cells) => !cells.iter().any(|cell| collected.waiting_for.contains(&Folder::key(*cell))),
         };
         is_at_rest && !standing.cells.iter().any(|stand| self.wants(stand) && stand.state.is_under_way())
     }
