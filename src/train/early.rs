@@ -28,8 +28,6 @@ pub struct Groups {
 pub struct Marks {
     /// Of each group that was whole before the end of the pass.
     pub groups: Vec<Option<Mark>>,
-    /// Behind the whole pass, with its time.
-    pub end: Option<Mark>,
 }
 
 impl Groups {
@@ -72,7 +70,7 @@ pub fn watched<T>(
     WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
     let done = backward();
     let groups = WATCH.take().map(|watch| watch.marks).unwrap_or_default();
-    (done, Marks { groups, end: Some(mark(device, true)) })
+    (done, Marks { groups })
 }
 
 /// A gradient of a node of the tape has been found and added to those that were found before.
@@ -85,18 +83,18 @@ pub fn found(node: u64) {
         }
         // What is found once more is whole later.
         if watch.missing[group] == 0 {
-            watch.marks[group] = Some(mark(&watch.device, false));
+            watch.marks[group] = Some(mark(&watch.device));
         }
     });
 }
 
 #[cfg(feature = "cuda")]
-fn mark(device: &Device, timed: bool) -> Mark {
-    Mark::of(device, timed)
+fn mark(device: &Device) -> Mark {
+    Mark::of(device, false)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn mark(_: &Device, _: bool) -> Mark {
+fn mark(_: &Device) -> Mark {
     Mark
 }
 
@@ -128,7 +126,7 @@ mod tests {
         let marked = |marks: &Marks| marks.groups.iter().map(Option::is_some).collect::<Vec<_>>();
         let groups = Groups::new(vec![2, 2, 1, 0]);
         let (mut tape, marks) = watched(&groups, w.iter().map(numbered).collect(), &Device::flex(), || loss.backward());
-        assert_eq!((marked(&marks), marks.end.is_some()), (vec![true, false, true], true));
+        assert_eq!(marked(&marks), [true, false, true]);
         let gradients: Vec<f32> = w
             .iter()
             .flat_map(|leaf| leaf.grad_remove(&mut tape).expect("used").try_into_vec_as::<f32>().expect("readable"))

@@ -20,7 +20,7 @@ use super::images::order;
 use super::laps::Laps;
 use super::number::{real, wide};
 use super::optimizer::Optimizer;
-use super::parallel::{Pace, Team};
+use super::parallel::{Pace, Sums, Team};
 use super::parameters::Layout;
 use super::precision::Scaler;
 use super::spec::Spec;
@@ -291,27 +291,31 @@ impl<'a> Trainee<'a> {
         let step = Step { number, epoch: pass, rank, indices, lead, next, groups, scale, inner };
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
-        let Gradients { loss, mut gradients, mean_of, marks } = found;
+        let Gradients { loss, gradients, mean_of, marks } = found;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
         let mut share = Some(1.0);
-        if self.team.ranks() > 1 {
+        let sums = if self.team.ranks() == 1 {
+            Sums::of(gradients)
+        } else {
             // Work that a device refused leaves the others waiting for it: better told before they do.
             self.place.check()?;
             let what = if self.team.pipelined() { "together" } else { "all_reduce" };
-            gradients = inner.phase(what, || {
+            inner.phase(what, || {
                 share = self.team.share(number, pace, mean_of, stop.load(Ordering::Relaxed))?;
-                match share {
-                    Some(share) => Ok(self.team.sum(number, pace, (gradients, marks), share)?),
-                    None => Ok(gradients),
-                }
-            })?;
-        }
+                let sums = match share {
+                    Some(share) => self.team.sum(number, pace, (gradients, marks), share)?,
+                    None => Sums::of(gradients),
+                };
+                // A step that is looked into has all of them in the phase that makes them.
+                Ok(if waits { Sums::of(sums.all()) } else { sums })
+            })?
+        };
         let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
-        inner.phase("optimizer", || self.update((number, pace), gradients, rate, scale))?;
+        inner.phase("optimizer", || self.update((number, pace), sums, rate, scale))?;
         Ok(Some(Unread { step: number, loss, share, pace }))
     }
 
@@ -331,35 +335,31 @@ impl<'a> Trainee<'a> {
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
     }
 
-    fn update(
-        &mut self,
-        (step, pace): (u64, Pace),
-        gradients: Vec<Tensor<1>>,
-        rate: f64,
-        scale: f64,
-    ) -> Result<(), TrainError> {
+    fn update(&mut self, (step, pace): (u64, Pace), sums: Sums, rate: f64, scale: f64) -> Result<(), TrainError> {
         let unread = |source| TrainError::read("the gradients", source);
-        let mut gradients = gradients;
+        let mut sums = sums;
         if let Some(scaler) = &mut self.scaler {
+            let gradients = sums.all();
             let finite = finite(&gradients).map_err(unread)?;
             // All have the same gradients, and decide the same even if a device erred.
             if !scaler.take(self.team.all("scale", step, pace, finite)?) {
                 return Ok(());
             }
-            gradients = scaled(gradients, 1.0 / scale);
+            sums = Sums::of(scaled(gradients, 1.0 / scale));
         }
         if let Some(norm) = self.spec.clip_norm {
-            gradients = if self.team.pipelined() {
+            let gradients = sums.all();
+            sums = Sums::of(if self.team.pipelined() {
                 let owned = gradients.iter().zip(self.task.owned()).filter(|(_, owned)| *owned);
                 let mine = squares(&owned.map(|(gradient, _)| gradient.clone()).collect::<Vec<_>>()).map_err(unread)?;
                 let all = self.team.total("norm", step, pace, mine)?;
                 scaled(gradients, shortening(all, norm))
             } else {
                 clipped(gradients, norm)
-            };
+            });
         }
         self.optimizer
-            .step(&mut self.parameters, gradients, rate)
+            .step(&mut self.parameters, sums.parts(), rate)
             .map_err(|source| TrainError::read("the parameters", source))
     }
 

@@ -97,7 +97,7 @@ fn losses_of_steps_are_those_of_the_host() {
             let fed = model.feed(batch.clone(), None, place);
             let (loss, gradients) =
                 model.forward(parameters, fed, place).expect("readable").backward().expect("readable");
-            optimizer.step(parameters, gradients, 0.1).expect("readable");
+            optimizer.step(parameters, std::iter::once((0..gradients.len(), gradients)), 0.1).expect("readable");
             loss
         };
         let mut found = Vec::new();

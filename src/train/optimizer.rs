@@ -15,6 +15,7 @@ use super::number::{real, single};
 use super::parameters::Layout;
 use burn::tensor::{Device, Tensor, TensorReadError};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// An update rule and its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,20 +81,35 @@ impl Optimizer {
         Self { rule, decays: decays(decay, layouts), step: 0, memory: Memory::Device(memory) }
     }
 
-    /// Updates every parameter by its gradient. Both lists have the order that the optimiser was made with.
+    /// Updates every parameter by its gradient. Parameters have the order that the optimiser was made with; gradients come in parts, those of some parameters and then those of others.
     pub fn step(
         &mut self,
         parameters: &mut Vec<Tensor<1>>,
-        gradients: Vec<Tensor<1>>,
+        parts: impl Iterator<Item = (Range<usize>, Vec<Tensor<1>>)>,
         learning_rate: f64,
     ) -> Result<(), TensorReadError> {
         self.step += 1;
         let update = Update::new(self.rule, self.step, learning_rate);
-        // Nobody else may hold a tensor that is to be changed where it is.
-        let old = std::mem::take(parameters).into_iter().zip(gradients).zip(&self.decays);
+        for (which, gradients) in parts {
+            // Nobody else may hold a tensor that is to be changed where it is.
+            let mut some = parameters.drain(which.clone()).collect();
+            self.part(&update, (&mut some, gradients), which.clone(), learning_rate)?;
+            parameters.splice(which.start..which.start, some);
+        }
+        Ok(())
+    }
+
+    fn part(
+        &mut self,
+        update: &Update,
+        (parameters, gradients): (&mut Vec<Tensor<1>>, Vec<Tensor<1>>),
+        which: Range<usize>,
+        learning_rate: f64,
+    ) -> Result<(), TensorReadError> {
+        let old = std::mem::take(parameters).into_iter().zip(gradients).zip(&self.decays[which.clone()]);
         match &mut self.memory {
             Memory::Host(memory) => {
-                for (((parameter, gradient), decay), memory) in old.zip(memory) {
+                for (((parameter, gradient), decay), memory) in old.zip(&mut memory[which]) {
                     let device = parameter.device();
                     let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
                     let mut data = parameter.try_into_data()?;
@@ -103,21 +119,24 @@ impl Optimizer {
                 }
             }
             Memory::Device(memory) => {
-                let old: Vec<_> = old.zip(std::mem::take(memory)).collect();
+                let old: Vec<_> = old.zip(memory.drain(which.clone())).collect();
                 #[cfg(feature = "cuda")]
                 let old = match update.by_kernel(old, learning_rate) {
                     Ok((new, after)) => {
-                        (*parameters, *memory) = (new, after);
+                        *parameters = new;
+                        memory.splice(which.start..which.start, after);
                         return Ok(());
                     }
                     Err(old) => old,
                 };
+                let mut all = Vec::with_capacity(old.len());
                 for (((parameter, gradient), decay), before) in old {
                     let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
                     let (parameter, after) = update.device(parameter, gradient, before);
                     parameters.push(parameter);
-                    memory.push(after);
+                    all.push(after);
                 }
+                memory.splice(which.start..which.start, all);
             }
         }
         Ok(())

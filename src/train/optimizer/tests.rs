@@ -52,6 +52,11 @@ fn tensor(values: &[f32]) -> Tensor<1> {
     Tensor::from_data(TensorData::from(values), &Device::flex())
 }
 
+/// All of them at once.
+fn whole(gradients: Vec<Tensor<1>>) -> impl Iterator<Item = (Range<usize>, Vec<Tensor<1>>)> {
+    std::iter::once((0..gradients.len(), gradients))
+}
+
 fn values(tensor: &Tensor<1>) -> Vec<f32> {
     tensor.clone().try_into_vec_as().expect("readable")
 }
@@ -76,8 +81,8 @@ fn agree((rule, decay): (Rule, Decay), start: &[f32], gradients: &[Vec<f32>], ra
     let mut largest = start.iter().fold(0.0, |largest: f64, p| largest.max(f64::from(p.abs())));
     for gradient in gradients {
         reference.step(gradient, rate);
-        host.step(&mut hosts, vec![tensor(gradient)], rate).expect("readable");
-        device.step(&mut devices, vec![tensor(gradient)], rate).expect("readable");
+        host.step(&mut hosts, whole(vec![tensor(gradient)]), rate).expect("readable");
+        device.step(&mut devices, whole(vec![tensor(gradient)]), rate).expect("readable");
         largest = reference.p.iter().fold(largest, |largest, p| largest.max(p.abs()));
     }
     let bound = 8.0 * f64::from(f32::EPSILON) * (largest + rate * 10.0) * (1.0 + f64::from(reference.step));
@@ -90,7 +95,7 @@ fn agree((rule, decay): (Rule, Decay), start: &[f32], gradients: &[Vec<f32>], ra
 fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
     let mut parameters = vec![tensor(&[1.0, 1.0, 1.0])];
     let mut adam = Optimizer::on_host(RULES[2], Decay::None, &row(3));
-    adam.step(&mut parameters, vec![tensor(&[1e-3, -50.0, 0.0])], 0.25).expect("readable");
+    adam.step(&mut parameters, whole(vec![tensor(&[1e-3, -50.0, 0.0])]), 0.25).expect("readable");
     let moved = values(&parameters[0]);
     // ε is 1e-5 of the first gradient.
     assert!((moved[0] - 0.75).abs() < 1e-5, "{moved:?}");
@@ -103,8 +108,40 @@ fn vectors_do_not_decay() {
     for decay in [Decay::Coupled(0.5), Decay::Decoupled(0.5)] {
         let mut parameters = vec![tensor(&[1.0, -2.0]), tensor(&[1.0, -2.0])];
         let mut sgd = Optimizer::on_host(Rule::Sgd, decay, &layouts);
-        sgd.step(&mut parameters, vec![tensor(&[0.0; 2]), tensor(&[0.0; 2])], 0.5).expect("readable");
+        sgd.step(&mut parameters, whole(vec![tensor(&[0.0; 2]), tensor(&[0.0; 2])]), 0.5).expect("readable");
         assert_eq!(parameters.iter().map(values).collect::<Vec<_>>(), [[1.0, -2.0], [0.75, -1.5]]);
+    }
+}
+
+#[test]
+fn gradients_that_come_in_parts_give_what_they_give_at_once() {
+    let layouts: Vec<Layout> = [3, 1, 2, 4].iter().flat_map(|len| row(*len)).collect();
+    let start = |scale: f32| -> Vec<Tensor<1>> {
+        layouts
+            .iter()
+            .zip([0.5, -1.0, 2.0, 0.25])
+            .map(|(layout, value)| tensor(&vec![scale * value; layout.len()]))
+            .collect()
+    };
+    for (rule, decay) in [(RULES[1], Decay::Coupled(0.1)), (RULES[2], Decay::Decoupled(0.1))] {
+        for host in [true, false] {
+            let of = || match host {
+                true => Optimizer::on_host(rule, decay, &layouts),
+                false => Optimizer::on_device(rule, decay, &layouts, &Device::flex()),
+            };
+            let (mut once, mut parts) = (start(1.0), start(1.0));
+            let (mut at_once, mut in_parts) = (of(), of());
+            for scale in [0.1, -0.3, 0.7] {
+                at_once.step(&mut once, whole(start(scale)), 0.01).expect("readable");
+                let mut gradients = start(scale);
+                // As buckets come: the last tensors first.
+                let each = [(3..4, gradients.split_off(3)), (1..3, gradients.split_off(1)), (0..1, gradients)];
+                in_parts.step(&mut parts, each.into_iter(), 0.01).expect("readable");
+            }
+            let all = |parameters: &[Tensor<1>]| parameters.iter().map(values).collect::<Vec<_>>();
+            assert_eq!(all(&parts), all(&once), "{rule:?}");
+            assert_ne!(all(&once), all(&start(1.0)));
+        }
     }
 }
 

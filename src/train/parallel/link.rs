@@ -4,7 +4,7 @@
 use super::bucket::Bucket;
 use super::{HostReducer, Meeting, Reducer};
 #[cfg(feature = "cuda")]
-use super::{Occasion, ParallelError};
+use super::{Occasion, ParallelError, Part, Sums};
 #[cfg(feature = "cuda")]
 use crate::train::early::Marks;
 #[cfg(feature = "cuda")]
@@ -101,7 +101,7 @@ impl Reducer for CardReducer {
         buckets: &[Bucket],
         (tensors, marks): (Vec<Tensor<1>>, Marks),
         share: f64,
-    ) -> Result<Vec<Tensor<1>>, ParallelError> {
+    ) -> Result<Sums, ParallelError> {
         let piece = |(bucket, mark): (&Bucket, Option<Mark>)| Piece {
             tensors: bucket.tensors.clone(),
             places: bucket.places.clone(),
@@ -109,14 +109,15 @@ impl Reducer for CardReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let Marks { groups, end } = marks;
-        let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
+        let pieces = buckets.iter().zip(marks.groups.into_iter().chain(repeat(None))).map(piece).collect();
         let values: usize = buckets.iter().map(|bucket| bucket.len).sum();
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
-        match self.communicator.sum_aside(tensors, (pieces, end), memory, single(share)) {
-            Ok(sums) => Ok(sums),
-            Err(tensors) => super::summed(self, at, buckets, tensors, share),
+        match self.communicator.sum_aside(tensors, pieces, memory, single(share)) {
+            Ok(onway) => {
+                Ok(Sums::new(onway.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
+            }
+            Err(tensors) => Ok(Sums::of(super::summed(self, at, buckets, tensors, share)?)),
         }
     }
 

@@ -7,7 +7,7 @@
 //! 2. the ranks meet in the host's memory and learn how much each shard weighs: nothing that waits for other ranks is ever asked of a device before all of them are
 //!    there, so that a rank that died leaves no device waiting;
 //! 3. gradients lie in flat buckets, each times its rank's share, and the buckets are summed over the ranks;
-//! 4. every rank does the optimiser's step with the same gradients.
+//! 4. every rank does the optimiser's step with the same gradients: with those of the first buckets, while the others are summed.
 
 mod bucket;
 mod crew;
@@ -18,6 +18,7 @@ mod meeting;
 mod patience;
 mod pipe;
 mod pulse;
+mod sums;
 mod team;
 
 #[cfg(all(test, feature = "cuda"))]
@@ -29,6 +30,7 @@ pub use meeting::{Brought, Meeting, Occasion};
 pub use patience::{LIMITS, Limits, Pace, Patience};
 pub use pipe::{End, Parcel};
 pub use pulse::last_words;
+pub use sums::{Part, Sums};
 pub use team::{Team, shard};
 
 use super::early::Marks;
@@ -160,8 +162,8 @@ pub trait Reducer: Send {
         buckets: &[Bucket],
         (tensors, _): (Vec<Tensor<1>>, Marks),
         share: f64,
-    ) -> Result<Vec<Tensor<1>>, ParallelError> {
-        summed(self, at, buckets, tensors, share)
+    ) -> Result<Sums, ParallelError> {
+        Ok(Sums::of(summed(self, at, buckets, tensors, share)?))
     }
 
     /// Whether it helps to know behind what tensors are whole.
@@ -169,7 +171,7 @@ pub trait Reducer: Send {
         false
     }
 
-    /// The mean time in seconds that a device had nothing to do but to wait for such sums, where it was known behind what tensors are whole.
+    /// The mean time in seconds that a device had nothing to do in a step but to wait for such sums, where it knows that.
     fn exposed_s(&self) -> Option<f64> {
         None
     }

@@ -4,7 +4,7 @@
 use super::bucket::{self, Bucket, MOST, buckets};
 use super::meeting::Occasion;
 use super::patience::{LIMITS, Limits, Pace, Patience};
-use super::{ParallelError, Reducer};
+use super::{ParallelError, Reducer, Sums};
 use crate::record::Digest;
 use crate::train::early::{Groups, Marks};
 use burn::tensor::Tensor;
@@ -69,7 +69,7 @@ impl Team {
         self.groups.clone()
     }
 
-    /// The mean time in seconds that a device had nothing to do but to wait for sums of gradients, over the steps whose marks were known.
+    /// The mean time in seconds that a device had nothing to do in a step but to wait for sums of gradients, where it knows that.
     pub fn exposed_s(&self) -> Option<f64> {
         self.reducer.as_ref().and_then(|reducer| reducer.exposed_s())
     }
@@ -187,8 +187,8 @@ impl Team {
         pace: Pace,
         (gradients, marks): (Vec<Tensor<1>>, Marks),
         share: f64,
-    ) -> Result<Vec<Tensor<1>>, ParallelError> {
-        let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(gradients) };
+    ) -> Result<Sums, ParallelError> {
+        let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(Sums::of(gradients)) };
         reducer.sum(self.occasion("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 

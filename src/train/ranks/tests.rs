@@ -148,7 +148,9 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                 tensor(&sum.expect("some rank"))
             });
             let summed: Vec<Tensor<1>> = summed.collect();
-            optimizer.step(&mut parameters, summed, spec.learning_rate).expect("readable");
+            optimizer
+                .step(&mut parameters, std::iter::once((0..summed.len(), summed)), spec.learning_rate)
+                .expect("readable");
         }
     }
     losses

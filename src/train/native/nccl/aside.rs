@@ -1,7 +1,7 @@
 //! Sums of buckets in a stream beside the runtime's, each as soon as its gradients are whole, while the backward pass goes on.
 //!
-//! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where the sums are
-//! taken out, so that whatever it does with the gradients' memory later comes behind.
+//! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where that one's sums are
+//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket goes on beside the sums of the next.
 
 use super::super::event::{Event, Mark};
 use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// `CU_STREAM_NON_BLOCKING`, and the highest priority there is: the links shall not wait for products.
 const NON_BLOCKING: u32 = 1;
@@ -51,8 +51,10 @@ struct Job {
 thread_local! {
     /// The runtime talks to a card from one thread. The stream beside its own, as a number.
     static BESIDE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// From where to where the runtime's stream waited, which the card may not have come to yet.
-    static LATER: RefCell<VecDeque<(Mark, Event)>> = const { RefCell::new(VecDeque::new()) };
+    /// From where to where the runtime's stream waited for each bucket of a step, which the card may not have come to yet.
+    static LATER: RefCell<VecDeque<Vec<[Event; 2]>>> = const { RefCell::new(VecDeque::new()) };
+    /// The same of the step that is being taken.
+    static NOW: RefCell<Vec<[Event; 2]>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The stream of this thread beside the runtime's.
@@ -73,8 +75,7 @@ fn beside() -> Result<Opaque, Fault> {
 /// By card, how long its stream has waited in each step, in seconds.
 static WAITED: Mutex<BTreeMap<usize, Vec<f64>>> = Mutex::new(BTreeMap::new());
 
-/// The time from the end of a backward pass to when a card has all sums: the median of each card's steps, of those that were told behind what gradients are whole, in the mean over
-/// the first so many cards.
+/// The time in which a card had nothing to do in a step but to wait for sums: the median of each card's steps, in the mean over the first so many cards.
 pub fn exposed_s(cards: usize) -> Option<f64> {
     let mut waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     let median = |(_, seconds): (&usize, &mut Vec<f64>)| {
@@ -85,29 +86,85 @@ pub fn exposed_s(cards: usize) -> Option<f64> {
     (!medians.is_empty()).then(|| medians.iter().sum::<f64>() / real_len(medians.len()))
 }
 
-/// Notes what is known by now, and keeps the rest.
-fn waited(driver: &Driver, card: usize, more: Option<(Mark, Event)>) {
+/// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
+fn waited(driver: &Driver, card: usize, wait: [Event; 2], last: bool) {
+    NOW.with_borrow_mut(|now| now.push(wait));
+    if !last {
+        return;
+    }
     LATER.with_borrow_mut(|later| {
-        later.extend(more);
-        while let Some(seconds) = later.front().and_then(|(first, last)| first.until(driver, last)) {
+        later.push_back(NOW.take());
+        while let Some(seconds) = later.front().and_then(|waits| length(driver, waits)) {
             later.pop_front();
             WAITED.lock().unwrap_or_else(PoisonError::into_inner).entry(card).or_default().push(seconds);
         }
     });
 }
 
+/// How long so many waits took; none where the card has not come to the end of one.
+fn length(driver: &Driver, waits: &[[Event; 2]]) -> Option<f64> {
+    waits.iter().map(|[before, after]| after.since(driver, before)).sum()
+}
+
+/// The sum of a bucket that is on its way.
+pub struct OnItsWay {
+    communicator: Communicator,
+    tensors: Range<usize>,
+    entries: Vec<[u32; 3]>,
+    start: u64,
+    /// The gradients: their memory is free when the runtime's stream has come behind the sum that was made of them, and it takes the sums up.
+    inputs: Vec<Cube>,
+    /// Where the sum is.
+    memory: Cube,
+    done: Arc<OnceLock<Event>>,
+    /// No other bucket comes behind it.
+    last: bool,
+}
+
+impl OnItsWay {
+    /// Which of all tensors are in it.
+    pub fn tensors(&self) -> Range<usize> {
+        self.tensors.clone()
+    }
+
+    /// The sums. All that is asked of the card behind this waits for them.
+    pub fn take(self) -> Vec<Tensor<1>> {
+        let Self { communicator, entries, start, inputs, memory, done, last, .. } = self;
+        let card = communicator.card;
+        let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
+        let made = register("sum_aside", inputs, promised, move |inputs| {
+            let made: Vec<Cube> = inputs.iter().map(room).collect();
+            let buffers = made.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+            submit(&memory.device, buffers, move |places, stream| {
+                let driver = driver().ok_or(Fault::Absent)?;
+                let (memory, to) = places.split_last().ok_or(Fault::Absent)?;
+                let before = Event::timed(driver, stream)?;
+                done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
+                waited(driver, card, [before, Event::timed(driver, stream)?], last);
+                let bucket = *memory + 4 * start;
+                let scatter = |(to, [start, len, _]): (&u64, &[u32; 3])| (at(bucket, *start), *to, *len, *len);
+                let entries: Vec<Entry> = to.iter().zip(&entries).map(scatter).collect();
+                launch(&Launcher::of(Program::Bucket, card, stream)?, &entries, 1.0)
+            });
+            made
+        });
+        made.into_iter().map(Tensor::from_primitive::<Cuda>).collect()
+    }
+}
+
 impl Communicator {
-    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere.
+    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere. All of them are to be taken,
+    /// in their order.
     ///
     /// Buckets lie in `memory`, which nobody else uses. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
-    /// same order. The end, if it is known, says from when on the card has nothing else to do.
+    /// same order.
     pub fn sum_aside(
         self,
         gradients: Vec<Tensor<1>>,
-        (pieces, end): (Vec<Piece>, Option<Mark>),
+        pieces: Vec<Piece>,
         memory: Tensor<1>,
         factor: f32,
-    ) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+    ) -> Result<Vec<OnItsWay>, Vec<Tensor<1>>> {
         let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
         let fit = |piece: &Piece| gradients.get(piece.tensors.clone()).is_some_and(|own| fits(own, &piece.places));
         if nccl().is_none() || gradients.is_empty() || !gradients.iter().all(here) || !pieces.iter().all(fit) {
@@ -122,41 +179,44 @@ impl Communicator {
             // What has yet to be put in order is not whole before that.
             job.mark = job.mark.take().filter(|_| inputs[job.tensors.clone()].iter().all(Cube::is_contiguous));
         }
-        let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
-        let made = register("sum_aside", inputs, promised, move |inputs| {
-            let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-            let made: Vec<Cube> = inputs.iter().map(room).collect();
-            let many = inputs.len();
-            let buffers = inputs.iter().chain(&made).chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
-            submit(&inputs[0].device, buffers, move |places, stream| {
-                let (from, to) = places.split_at(many);
-                let memory = to.last().copied().ok_or(Fault::Absent)?;
-                self.sum(&jobs, (from, to), (memory, factor), stream)?;
-                let driver = driver().ok_or(Fault::Absent)?;
-                let more = end.map(|end| Ok::<_, Fault>((end, Event::timed(driver, stream)?))).transpose()?;
-                waited(driver, self.card, more);
-                Ok(())
+        let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+        let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+        let mut sums: Vec<OnItsWay> = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            sums.push(OnItsWay {
+                communicator: self,
+                tensors: job.tensors.clone(),
+                entries: job.entries.clone(),
+                start: job.start,
+                // The last tensors are in the first bucket.
+                inputs: inputs.split_off(job.tensors.start.min(inputs.len())),
+                memory: memory.clone(),
+                done: Arc::default(),
+                last: sums.len() + 1 == jobs.len(),
             });
-            // Others wait for it.
-            flush(&inputs[0].device);
-            made
+        }
+        let done: Vec<Arc<OnceLock<Event>>> = sums.iter().map(|sum| Arc::clone(&sum.done)).collect();
+        submit(&memory.device, buffers, move |places, stream| {
+            let (memory, from) = places.split_last().ok_or(Fault::Absent)?;
+            self.sum(&jobs, (from, *memory), (factor, &done), stream)
         });
-        Ok(made.into_iter().map(Tensor::from_primitive::<Cuda>).collect())
+        // Others wait for it.
+        flush(&memory.device);
+        Ok(sums)
     }
 
     /// To be called on the thread that talks to the card, when its context is current.
     fn sum(
         self,
         jobs: &[Job],
-        (from, to): (&[u64], &[u64]),
-        (memory, factor): (u64, f32),
+        (from, memory): (&[u64], u64),
+        (factor, done): (f32, &[Arc<OnceLock<Event>>]),
         stream: Opaque,
     ) -> Result<(), Fault> {
         let (driver, beside) = (driver().ok_or(Fault::Absent)?, beside()?);
         let card = Launcher::of(Program::Bucket, self.card, beside)?;
         let end = Event::behind(driver, stream)?;
-        let mut done = Vec::with_capacity(jobs.len());
-        for job in jobs {
+        for (job, done) in jobs.iter().zip(done) {
             match &job.mark {
                 Some(mark) => mark.hold(driver, beside)?,
                 None => end.hold(driver, beside)?,
@@ -166,15 +226,7 @@ impl Communicator {
             let entries: Vec<Entry> = from[job.tensors.clone()].iter().zip(&job.entries).map(gather).collect();
             launch(&card, &entries, factor)?;
             self.sum_in_place(bucket, job.len, beside)?;
-            done.push(Event::behind(driver, beside)?);
-        }
-        let card = Launcher::of(Program::Bucket, self.card, stream)?;
-        for (job, done) in jobs.iter().zip(done) {
-            done.hold(driver, stream)?;
-            let bucket = memory + 4 * job.start;
-            let scatter = |(to, [start, len, _]): (&u64, &[u32; 3])| (at(bucket, *start), *to, *len, *len);
-            let entries: Vec<Entry> = to[job.tensors.clone()].iter().zip(&job.entries).map(scatter).collect();
-            launch(&card, &entries, 1.0)?;
+            let _ = done.set(Event::behind(driver, beside)?);
         }
         Ok(())
     }
