@@ -28,6 +28,8 @@ pub struct Groups {
 pub struct Marks {
     /// Of each group that was whole before the end of the pass.
     pub groups: Vec<Option<Mark>>,
+    /// Behind the whole pass, with its time, where somebody wants to know how long the device waits from there on.
+    pub end: Option<Mark>,
 }
 
 impl Groups {
@@ -70,7 +72,7 @@ pub fn watched<T>(
     WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
     let done = backward();
     let groups = WATCH.take().map(|watch| watch.marks).unwrap_or_default();
-    (done, Marks { groups })
+    (done, Marks { groups, end: None })
 }
 
 /// A gradient of a node of the tape has been found and added to those that were found before.
@@ -83,18 +85,23 @@ pub fn found(node: u64) {
         }
         // What is found once more is whole later.
         if watch.missing[group] == 0 {
-            watch.marks[group] = Some(mark(&watch.device));
+            watch.marks[group] = Some(mark(&watch.device, false));
         }
     });
 }
 
+/// A mark behind all that was asked of a device, with its time.
+pub fn end(device: &Device) -> Mark {
+    mark(device, true)
+}
+
 #[cfg(feature = "cuda")]
-fn mark(device: &Device) -> Mark {
-    Mark::of(device, false)
+fn mark(device: &Device, timed: bool) -> Mark {
+    Mark::of(device, timed)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn mark(_: &Device) -> Mark {
+fn mark(_: &Device, _: bool) -> Mark {
     Mark
 }
 

@@ -13,7 +13,7 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::early::Marks;
+use super::early::{self, Marks};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
@@ -291,7 +291,7 @@ impl<'a> Trainee<'a> {
         let step = Step { number, epoch: pass, rank, indices, lead, next, groups, scale, inner };
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
-        let Gradients { loss, gradients, mean_of, marks } = found;
+        let Gradients { loss, gradients, mean_of, mut marks } = found;
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
@@ -299,6 +299,9 @@ impl<'a> Trainee<'a> {
         let sums = if self.team.ranks() == 1 {
             Sums::of(gradients)
         } else {
+            if self.team.shards() > 1 && !waits && number > WARM_UP {
+                marks.end = Some(early::end(&self.place.device()));
+            }
             // Work that a device refused leaves the others waiting for it: better told before they do.
             self.place.check()?;
             let what = if self.team.pipelined() { "together" } else { "all_reduce" };
@@ -316,6 +319,7 @@ impl<'a> Trainee<'a> {
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
         inner.phase("optimizer", || self.update((number, pace), sums, rate, scale))?;
+        self.team.begin();
         Ok(Some(Unread { step: number, loss, share, pace }))
     }
 

@@ -93,6 +93,7 @@ impl Optimizer {
         for (which, gradients) in parts {
             // Nobody else may hold a tensor that is to be changed where it is.
             let mut some = parameters.drain(which.clone()).collect();
+            assert_eq!(gradients.len(), which.len(), "a gradient for each parameter of a part");
             self.part(&update, (&mut some, gradients), which.clone(), learning_rate)?;
             parameters.splice(which.start..which.start, some);
         }

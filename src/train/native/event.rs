@@ -87,6 +87,11 @@ impl Mark {
         mark
     }
 
+    /// The seconds from there to an event, if both are timed and the card has come to that.
+    pub fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
+        event.since(driver, self.0.get()?)
+    }
+
     /// The seconds from an earlier mark to this one, if both are timed and the card has come to this.
     pub fn since(&self, before: &Self) -> Option<f64> {
         self.0.get()?.since(driver()?, before.0.get()?)

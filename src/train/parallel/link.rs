@@ -109,11 +109,12 @@ impl Reducer for CardReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let pieces = buckets.iter().zip(marks.groups.into_iter().chain(repeat(None))).map(piece).collect();
+        let Marks { groups, end } = marks;
+        let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
         let values: usize = buckets.iter().map(|bucket| bucket.len).sum();
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
-        match self.communicator.sum_aside(tensors, pieces, memory, single(share)) {
+        match self.communicator.sum_aside(tensors, (pieces, end), memory, single(share)) {
             Ok(onway) => {
                 Ok(Sums::new(onway.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
             }
@@ -123,6 +124,10 @@ impl Reducer for CardReducer {
 
     fn early(&self) -> bool {
         true
+    }
+
+    fn begin(&self) {
+        native::begin(self.rank);
     }
 
     fn exposed_s(&self) -> Option<f64> {

@@ -163,8 +163,16 @@ pub trait Reducer: Send {
         (tensors, _): (Vec<Tensor<1>>, Marks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
-        Ok(Sums::of(summed(self, at, buckets, tensors, share)?))
+        let summed = self.all_reduce(at, bucket::gather(buckets, tensors, share))?;
+        let part = |(bucket, values): (&Bucket, Tensor<1>)| {
+            let bucket = bucket.clone();
+            Part::new(bucket.tensors.clone(), move || bucket.scatter(values))
+        };
+        Ok(Sums::new(buckets.iter().zip(summed).map(part).collect()))
     }
+
+    /// Has the device begin with all that was asked of it.
+    fn begin(&self) {}
 
     /// Whether it helps to know behind what tensors are whole.
     fn early(&self) -> bool {

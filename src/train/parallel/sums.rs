@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use std::ops::Range;
 
 /// The sums of all gradients, in parts that come one behind the other.
+#[must_use]
 pub struct Sums(Vec<Part>);
 
 /// Sums that come together.

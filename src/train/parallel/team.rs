@@ -192,6 +192,13 @@ impl Team {
         reducer.sum(self.occasion("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 
+    /// Has the device begin with all that was asked of it, where others may wait for it.
+    pub fn begin(&self) {
+        if let Some(reducer) = &self.reducer {
+            reducer.begin();
+        }
+    }
+
     /// The sums of all ranks' losses, of which each comes with its share, in the order of ranks. What has no share is in no sum, whatever it is.
     pub fn losses(&self, step: u64, pace: Pace, losses: Vec<(f32, f64)>) -> Result<Vec<f64>, ParallelError> {
         let shares = losses.into_iter().map(|(loss, share)| if share == 0.0 { 0.0 } else { f64::from(loss) * share });

@@ -52,9 +52,22 @@ thread_local! {
     /// The runtime talks to a card from one thread. The stream beside its own, as a number.
     static BESIDE: Cell<Option<usize>> = const { Cell::new(None) };
     /// From where to where the runtime's stream waited for each bucket of a step, which the card may not have come to yet.
-    static LATER: RefCell<VecDeque<Vec<[Event; 2]>>> = const { RefCell::new(VecDeque::new()) };
+    static LATER: RefCell<VecDeque<Vec<Wait>>> = const { RefCell::new(VecDeque::new()) };
     /// The same of the step that is being taken.
-    static NOW: RefCell<Vec<[Event; 2]>> = const { RefCell::new(Vec::new()) };
+    static NOW: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A wait of the runtime's stream.
+struct Wait {
+    from: From,
+    to: Event,
+}
+
+enum From {
+    /// The end of a backward pass, behind which nothing is asked of the card until sums are.
+    Pass(Mark),
+    /// The work on the bucket before.
+    Bucket(Event),
 }
 
 /// The stream of this thread beside the runtime's.
@@ -87,7 +100,7 @@ pub fn exposed_s(cards: usize) -> Option<f64> {
 }
 
 /// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
-fn waited(driver: &Driver, card: usize, wait: [Event; 2], last: bool) {
+fn waited(driver: &Driver, card: usize, wait: Wait, last: bool) {
     NOW.with_borrow_mut(|now| now.push(wait));
     if !last {
         return;
@@ -102,11 +115,16 @@ fn waited(driver: &Driver, card: usize, wait: [Event; 2], last: bool) {
 }
 
 /// How long so many waits took; none where the card has not come to the end of one.
-fn length(driver: &Driver, waits: &[[Event; 2]]) -> Option<f64> {
-    waits.iter().map(|[before, after]| after.since(driver, before)).sum()
+fn length(driver: &Driver, waits: &[Wait]) -> Option<f64> {
+    let each = waits.iter().map(|Wait { from, to }| match from {
+        From::Pass(mark) => mark.until(driver, to),
+        From::Bucket(event) => to.since(driver, event),
+    });
+    each.sum()
 }
 
-/// The sum of a bucket that is on its way.
+/// The sum of a bucket that is on its way. To be taken: its gradients' memory is others' as soon as it goes.
+#[must_use]
 pub struct OnItsWay {
     communicator: Communicator,
     tensors: Range<usize>,
@@ -119,6 +137,8 @@ pub struct OnItsWay {
     done: Arc<OnceLock<Event>>,
     /// No other bucket comes behind it.
     last: bool,
+    /// Waits are counted, of the first bucket from this mark on.
+    counted: Option<Option<Mark>>,
 }
 
 impl OnItsWay {
@@ -129,18 +149,28 @@ impl OnItsWay {
 
     /// The sums. All that is asked of the card behind this waits for them.
     pub fn take(self) -> Vec<Tensor<1>> {
-        let Self { communicator, entries, start, inputs, memory, done, last, .. } = self;
+        let Self { communicator, entries, start, inputs, memory, done, last, counted, .. } = self;
         let card = communicator.card;
         let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
         let made = register("sum_aside", inputs, promised, move |inputs| {
             let made: Vec<Cube> = inputs.iter().map(room).collect();
-            let buffers = made.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+            let many = inputs.len();
+            // The gradients too, even where the sums lie elsewhere: the runtime would give their memory to work that is asked for before the wait, while the other stream has yet to
+            // read it.
+            let buffers = inputs.iter().chain(&made).chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
             submit(&memory.device, buffers, move |places, stream| {
                 let driver = driver().ok_or(Fault::Absent)?;
-                let (memory, to) = places.split_last().ok_or(Fault::Absent)?;
-                let before = Event::timed(driver, stream)?;
+                let (memory, both) = places.split_last().ok_or(Fault::Absent)?;
+                let to = both.get(many..).ok_or(Fault::Absent)?;
+                let from = match counted {
+                    Some(Some(mark)) => Some(From::Pass(mark)),
+                    Some(None) => Some(From::Bucket(Event::timed(driver, stream)?)),
+                    None => None,
+                };
                 done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
-                waited(driver, card, [before, Event::timed(driver, stream)?], last);
+                if let Some(from) = from {
+                    waited(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
+                }
                 let bucket = *memory + 4 * start;
                 let scatter = |(to, [start, len, _]): (&u64, &[u32; 3])| (at(bucket, *start), *to, *len, *len);
                 let entries: Vec<Entry> = to.iter().zip(&entries).map(scatter).collect();
@@ -156,12 +186,14 @@ impl Communicator {
     /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere. All of them are to be taken,
     /// in their order.
     ///
+    /// With a mark at the end of the backward pass the time is noted that the card waits from there on.
+    ///
     /// Buckets lie in `memory`, which nobody else uses. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
     /// same order.
     pub fn sum_aside(
         self,
         gradients: Vec<Tensor<1>>,
-        pieces: Vec<Piece>,
+        (pieces, end): (Vec<Piece>, Option<Mark>),
         memory: Tensor<1>,
         factor: f32,
     ) -> Result<Vec<OnItsWay>, Vec<Tensor<1>>> {
@@ -193,6 +225,7 @@ impl Communicator {
                 memory: memory.clone(),
                 done: Arc::default(),
                 last: sums.len() + 1 == jobs.len(),
+                counted: end.is_some().then(|| end.clone().filter(|_| sums.is_empty())),
             });
         }
         let done: Vec<Arc<OnceLock<Event>>> = sums.iter().map(|sum| Arc::clone(&sum.done)).collect();
