@@ -101,3 +101,67 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
         }
     });
 }
+
+/// Gradients that are views of one tensor, as those of a projection's three biases are, have sums elsewhere: their memory may not go to others before the stream beside has read it.
+#[test]
+#[ignore = "needs two GPUs"]
+fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
+    const LONG: usize = 16 << 20;
+    const VIEW: usize = 768;
+    const BUCKETS: usize = 12;
+    let ranks = Device::enumerate(burn::tensor::DeviceType::Cuda).into_iter().count().min(2);
+    if ranks < 2 {
+        return println!("skipped: it needs two GPUs, and {ranks} is visible");
+    }
+    let all = communicators(ranks, Duration::from_secs(120)).expect("NCCL connects");
+    let together = Barrier::new(ranks);
+    let work = |rank: usize| {
+        let device = Device::cuda(rank);
+        let upload = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &device);
+        // The first bucket is long, so that those behind it wait for it in the other stream.
+        let memory = || Tensor::<1>::empty([LONG + BUCKETS * 3 * VIEW], (&device, DType::F32));
+        for round in 0..8_u16 {
+            let of = |bucket: usize| values(rank + bucket + usize::from(round), 3 * VIEW);
+            let mut gradients = Vec::new();
+            for bucket in (1..BUCKETS).rev() {
+                let three = upload(&of(bucket));
+                gradients.extend((0..3).map(|view| three.clone().slice([view * VIEW..(view + 1) * VIEW])));
+            }
+            gradients.push(Tensor::ones([LONG], &device));
+            let many = gradients.len();
+            let long = Piece { tensors: many - 1..many, places: vec![(0, LONG)], len: LONG, mark: None };
+            let short = |bucket: usize| {
+                let end = many - 1 - 3 * (bucket - 1);
+                let places = (0..3).map(|view| (view * VIEW, VIEW)).collect();
+                Piece { tensors: end - 3..end, places, len: 3 * VIEW, mark: None }
+            };
+            let pieces = std::iter::once(long).chain((1..BUCKETS).map(short)).collect();
+            together.wait();
+            let sums = all[rank].sum_aside(gradients, (pieces, None), memory(), 1.0).expect("on a card");
+            let mut found = Vec::new();
+            for sum in sums {
+                let taken = sum.take();
+                // Work of its own takes memory at once.
+                drop((0..4).map(|_| Tensor::<1>::zeros([3 * VIEW], &device) + 7.0).collect::<Vec<_>>());
+                found.push(taken);
+            }
+            for (bucket, sums) in found.into_iter().enumerate().skip(1) {
+                let sums: Vec<f32> =
+                    sums.into_iter().flat_map(|sum| sum.try_into_vec_as::<f32>().expect("readable")).collect();
+                let mut expected = vec![0.0_f32; 3 * VIEW];
+                for other in 0..ranks {
+                    let theirs = values(other + bucket + usize::from(round), 3 * VIEW);
+                    expected.iter_mut().zip(theirs).for_each(|(sum, value)| *sum += value);
+                }
+                assert!(sums == expected, "bucket {bucket} of round {round} on rank {rank}");
+            }
+        }
+        assert_eq!((super::super::fault_on(rank), all[rank].fault()), (None, None));
+    };
+    std::thread::scope(|scope| {
+        for rank in 0..ranks {
+            let work = &work;
+            scope.spawn(move || work(rank));
+        }
+    });
+}
