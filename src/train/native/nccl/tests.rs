@@ -125,7 +125,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
             let mut gradients = Vec::new();
             for bucket in (1..BUCKETS).rev() {
                 let three = upload(&of(bucket));
-                gradients.extend((0..3).map(|view| three.clone().slice([view * VIEW..(view + 1) * VIEW])));
+                gradients.extend((0..3).map(|view| three.clone().slice(view * VIEW..(view + 1) * VIEW)));
             }
             gradients.push(Tensor::ones([LONG], &device));
             let many = gradients.len();
