@@ -43,7 +43,7 @@ impl PhaseRow {
     }
 }
 
-/// Joins an attempt's phases with what was read of the hardware, in the order in which the kinds of phases first appear.
+/// Joins an attempt's phases with what was read of the hardware, in the order in which phases of a name first appear, those of each rank in the ranks' order.
 pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
     let attempt = &sealed.attempt;
     let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
@@ -58,8 +58,12 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
         kind.take(phase, attempt.wall_ns);
     }
     let speaking: BTreeSet<u32> = kinds.keys().map(|(rank, _)| *rank).collect();
+    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+    for ((_, name), kind) in &kinds {
+        first.entry(*name).and_modify(|first| *first = kind.order.min(*first)).or_insert(kind.order);
+    }
     let mut in_order: Vec<(&(u32, &str), &Kind)> = kinds.iter().collect();
-    in_order.sort_by_key(|(_, kind)| kind.order);
+    in_order.sort_by_key(|((rank, name), _)| (first[name], *rank));
     let mut rows = Vec::new();
     for (&(rank, name), kind) in in_order {
         let windows = Windows::new(kind.intervals.iter().copied());

@@ -6,8 +6,8 @@ use super::counter::CounterFault;
 use super::energy::{Energy, Meter, resolve};
 use super::hardware::{Hardware, device};
 use super::inference::Answers;
-use super::parallel::Exchanges;
-use super::pipeline::bubble;
+use super::parallel::{Exchanges, wait_energy};
+use super::pipeline::Rounds;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
 use super::validity::{Bounds, Evidence, stamp};
@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Estimators that differ by more are worth a warning, over windows that are long enough for both.
 const DISAGREEMENT: f64 = 0.05;
 const DISAGREEMENT_SECONDS: f64 = 10.0;
+/// A GPU that is used less than this share of what the busiest one is may take no part.
+const AT_REST: f64 = 0.1;
 /// How reasons name it.
 const TRAINING: &str = "the training";
 /// A 99th percentile needs so many values.
@@ -77,12 +79,19 @@ impl Observed {
         self.times(&training, &mut put);
         let exchanges = Exchanges::of(&self.phases, training.warmup());
         exchanged(&exchanges, &mut put);
-        put.some("bubble_fraction", bubble(&self.phases, training.warmup()));
+        let rounds = Rounds::of(&self.phases, training.warmup());
+        put.some("bubble_fraction", rounds.bubble());
+        put.some("straggler_spread", rounds.spread_s());
         let answers = Answers::of(&self.phases);
         inference(&answers, &mut put);
         let seen_facts = facts.clone();
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
-        self.gauges(&training, &hardware, &seen_facts, &mut put);
+        let used = self.gauges(&training, &hardware, &seen_facts, &mut put);
+        if used.len() > 1 {
+            warnings.extend(at_rest(&used));
+            let used: Table = used.iter().map(|(gpu, percent)| (gpu.to_string(), (*percent).into())).collect();
+            facts.insert("utilization".to_owned(), used.into());
+        }
         let meters = hardware.meters();
         // Where ranks share their gradients and the first one alone tells of answers, it answers alone.
         let shares = self.phases.iter().any(|phase| phase.name == "all_reduce" && phase.rank > 0);
@@ -110,9 +119,10 @@ impl Observed {
             },
         };
         self.energies(&training, &energies, &mut put);
-        if !exchanges.is_empty() {
+        let waits_s = if shares { exchanges.waits_s() } else { rounds.waits_s() };
+        if !waits_s.is_empty() {
             let idle = energies.idle.as_ref().map_err(Clone::clone);
-            let waited = idle.and_then(|(devices, _)| exchanges.wait_energy(devices, real(training.steps())));
+            let waited = idle.and_then(|(devices, _)| wait_energy(&waits_s, devices, real(training.steps())));
             put.within("wait_energy", waited);
         }
         answering(&answers, &energies.inference, &mut put);
@@ -172,22 +182,32 @@ impl Observed {
         named.filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns))).collect()
     }
 
-    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken.
-    fn gauges(&self, training: &Training, hardware: &Hardware<'_>, facts: &Table, put: &mut Put<'_>) {
+    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken. Returns the utilization of each GPU, in percent.
+    fn gauges(
+        &self,
+        training: &Training,
+        hardware: &Hardware<'_>,
+        facts: &Table,
+        put: &mut Put<'_>,
+    ) -> Vec<(Source, f64)> {
         let measured = training.unseen().map_or(Ok(&training.measured), |reason| Err(reason.to_owned()));
         let gpus: Vec<Source> = hardware.gpus().collect();
+        let mut used = Vec::new();
         if !gpus.is_empty() {
-            let mean = |quantity: Quantity| -> Result<f64, String> {
+            let means = |quantity: Quantity| -> Result<Vec<f64>, String> {
                 let windows = measured.as_ref().map_err(Clone::clone)?;
                 let each = gpus.iter().map(|gpu| {
                     let gauge = hardware.gauge(*gpu, quantity)?;
                     let resolved = resolve(windows, "utilization", gauge.interval_ns());
                     resolved.and_then(|resolved| gauge.mean(&resolved.windows)).map_err(of_training)
                 });
-                Ok(each.sum::<Result<f64, String>>()? / number(gpus.len()))
+                each.collect()
             };
-            put.found("gpu_util", mean(Quantity::UtilizationGpu));
-            put.found("gpu_mem_util", mean(Quantity::UtilizationMemory));
+            let over_gpus = |means: Vec<f64>| means.iter().sum::<f64>() / number(means.len());
+            let each = means(Quantity::UtilizationGpu);
+            used = gpus.iter().copied().zip(each.iter().flatten().copied()).collect();
+            put.found("gpu_util", each.map(over_gpus));
+            put.found("gpu_mem_util", means(Quantity::UtilizationMemory).map(over_gpus));
             let peaks = gpus.iter().map(|gpu| Ok(hardware.gauge(*gpu, Quantity::MemoryUsed)?.maximum()));
             let peaks: Result<Vec<f64>, String> = peaks.collect();
             put.found("gpu_mem_peak", peaks.map(|peaks| peaks.into_iter().fold(0.0, f64::max)));
@@ -195,6 +215,7 @@ impl Observed {
         let memory = hardware.gauge(Source::Host, Quantity::WorkerMemory);
         put.found("host_mem_peak", memory.map(|memory| memory.maximum()));
         put.found("cpu_util", measured.and_then(|windows| cpu_util(hardware, facts, windows)));
+        used
     }
 
     /// When the phases of a name were, as the worker said.
@@ -248,6 +269,17 @@ impl Observed {
             put.within("edp", energy.map(|(joules, half_width)| (joules * train_s, half_width * train_s)));
         }
     }
+}
+
+/// Warns of GPUs that hardly did anything while another one worked, as where each process takes the first GPU or all do the work of one.
+fn at_rest(used: &[(Source, f64)]) -> Vec<String> {
+    let Some((busy, most)) = used.iter().max_by(|(_, a), (_, b)| a.total_cmp(b)) else { return Vec::new() };
+    let resting = used.iter().filter(|(_, percent)| *percent < AT_REST * most);
+    let told = |(gpu, percent): &(Source, f64)| {
+        let (gpu, busy) = (device(*gpu), device(*busy));
+        format!("{gpu} ran kernels in {percent:.1}% of the training's time, {busy} in {most:.1}%: does it take part?")
+    };
+    resting.map(told).collect()
 }
 
 /// The energy of an answered sample.

@@ -87,27 +87,8 @@ impl Exchanges {
         self.median_s(Exchange::spread_ns)
     }
 
-    /// Whether no step is known of which several ranks told.
-    pub(super) fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
-    /// What GPUs drew at least while they waited for slower ones, in joules, and half the width of its interval: their power at rest over all steps, for which those
-    /// that are known stand.
-    pub(super) fn wait_energy(&self, idle: &[(Source, Energy)], steps: f64) -> Result<(f64, f64), String> {
-        let of = |(rank, wait_s): (u32, f64)| {
-            let (_, idle) = idle.iter().find(|(source, _)| *source == Source::Gpu(rank))?;
-            let over = wait_s * steps / idle.length_s;
-            Some((idle.joules * over, idle.half_width() * over))
-        };
-        let each: Option<Vec<(f64, f64)>> = self.waits_s().into_iter().map(of).collect();
-        // Their sensors may all be off in the same direction.
-        let sum = |each: Vec<(f64, f64)>| each.into_iter().fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
-        each.map(sum).ok_or_else(|| "a rank that waits has no GPU of its own".to_owned())
-    }
-
     /// How long each rank waits for the last one in a step, on average.
-    fn waits_s(&self) -> BTreeMap<u32, f64> {
+    pub(super) fn waits_s(&self) -> BTreeMap<u32, f64> {
         let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
         for step in &self.steps {
             for (rank, (start, _)) in &step.ranks {
@@ -121,6 +102,24 @@ impl Exchanges {
     fn median_s(&self, of: fn(&Exchange) -> u64) -> Option<f64> {
         median(&self.steps.iter().map(of).collect::<Vec<_>>()).map(|ns| ns / 1e9)
     }
+}
+
+/// What GPUs drew at least while they waited for others, in joules, and half the width of its interval, by how long each rank waits in a step: their power at rest over all steps, for which
+/// those that are known stand.
+pub(super) fn wait_energy(
+    waits_s: &BTreeMap<u32, f64>,
+    idle: &[(Source, Energy)],
+    steps: f64,
+) -> Result<(f64, f64), String> {
+    let of = |(rank, wait_s): (&u32, &f64)| {
+        let (_, idle) = idle.iter().find(|(source, _)| *source == Source::Gpu(*rank))?;
+        let over = wait_s * steps / idle.length_s;
+        Some((idle.joules * over, idle.half_width() * over))
+    };
+    let each: Option<Vec<(f64, f64)>> = waits_s.iter().map(of).collect();
+    // Their sensors may all be off in the same direction.
+    let sum = |each: Vec<(f64, f64)>| each.into_iter().fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
+    each.map(sum).ok_or_else(|| "a rank that waits has no GPU of its own".to_owned())
 }
 
 #[cfg(test)]

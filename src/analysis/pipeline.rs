@@ -2,7 +2,7 @@
 //!
 //! Knows the phases `forward`, `backward` and, within them, `wait` of ranks that tell of all three, and nothing of what stages compute.
 
-use super::statistic::{number, seconds};
+use super::statistic::{median, number, seconds};
 use super::window::Windows;
 use crate::record::Phase;
 use std::collections::BTreeMap;
@@ -14,41 +14,90 @@ struct Spans {
     waits: Vec<(u64, u64)>,
 }
 
-/// The mean over steps after the warm-up of the share of all stages' time, from when the first one has work to when the last one has none, in which a stage was in no pass or waited in one.
-/// None where no rank waits for another.
-pub(super) fn bubble(phases: &[Phase], warmup: usize) -> Option<f64> {
-    let mut steps: BTreeMap<u64, BTreeMap<u32, Spans>> = BTreeMap::new();
-    let after = |phase: &&Phase| usize::try_from(phase.index).is_ok_and(|index| index > warmup);
-    for phase in phases.iter().filter(after) {
-        let waits = match phase.name.as_str() {
-            "forward" | "backward" => false,
-            "wait" => true,
-            _ => continue,
-        };
-        let Some(stop_ns) = phase.stop_ns else { continue };
-        let spans = steps.entry(phase.index).or_default().entry(phase.rank).or_default();
-        if waits { &mut spans.waits } else { &mut spans.passes }.push((phase.start_ns, stop_ns));
-    }
-    let ranks = steps.values().map(BTreeMap::len).max().filter(|ranks| *ranks > 1)?;
-    let whole = |step: &&BTreeMap<u32, Spans>| {
-        let told = step.values().all(|spans| !spans.passes.is_empty());
-        step.len() == ranks && told && step.values().any(|spans| !spans.waits.is_empty())
-    };
-    let shares: Vec<f64> = steps.values().filter(whole).filter_map(share).collect();
-    (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / number(shares.len()))
+/// One step of which every stage told: when each of them worked.
+struct Round {
+    /// By rank.
+    busy: BTreeMap<u32, Windows>,
+    /// From when the first stage has work to when the last one has none. A stage that waits for its first work, for which the first one still reads data, is in no bubble yet.
+    from: u64,
+    to: u64,
 }
 
-fn share(step: &BTreeMap<u32, Spans>) -> Option<f64> {
-    let busy = |spans: &Spans| {
-        let passes = Windows::new(spans.passes.iter().copied());
-        passes.subtract(&Windows::new(spans.waits.iter().copied()))
-    };
-    let busy: Vec<Windows> = step.values().map(busy).collect();
-    // A stage that waits for its first work, for which the first one still reads data, is in no bubble yet.
-    let start = busy.iter().filter_map(|windows| windows.iter().next()).map(|(start, _)| start).min()?;
-    let stop = busy.iter().filter_map(|windows| windows.iter().last()).map(|(_, stop)| stop).max()?;
-    let all = seconds(stop.saturating_sub(start)) * number(busy.len());
-    (all > 0.0).then(|| 1.0 - busy.iter().map(|windows| seconds(windows.length())).sum::<f64>() / all)
+impl Round {
+    fn of(stages: &BTreeMap<u32, Spans>) -> Option<Self> {
+        let busy = |(rank, spans): (&u32, &Spans)| {
+            let passes = Windows::new(spans.passes.iter().copied());
+            (*rank, passes.subtract(&Windows::new(spans.waits.iter().copied())))
+        };
+        let busy: BTreeMap<u32, Windows> = stages.iter().map(busy).collect();
+        let from = busy.values().filter_map(|windows| windows.iter().next()).map(|(from, _)| from).min()?;
+        let to = busy.values().filter_map(|windows| windows.iter().last()).map(|(_, to)| to).max()?;
+        (to > from).then_some(Self { busy, from, to })
+    }
+
+    /// How long a stage with this work had none.
+    fn idle_s(&self, busy: &Windows) -> f64 {
+        seconds(self.to - self.from) - seconds(busy.length())
+    }
+
+    fn bubble(&self) -> f64 {
+        let idle: f64 = self.busy.values().map(|busy| self.idle_s(busy)).sum();
+        idle / (seconds(self.to - self.from) * number(self.busy.len()))
+    }
+
+    /// From when the first stage has its gradients to when the last one has.
+    fn spread_ns(&self) -> u64 {
+        let ends = || self.busy.values().filter_map(|windows| windows.iter().last()).map(|(_, to)| to);
+        ends().max().unwrap_or_default() - ends().min().unwrap_or_default()
+    }
+}
+
+/// The steps after the warm-up of which every stage told.
+pub(super) struct Rounds(Vec<Round>);
+
+impl Rounds {
+    /// From an attempt's phases. There is none where no rank waits for another.
+    pub(super) fn of(phases: &[Phase], warmup: usize) -> Self {
+        let mut steps: BTreeMap<u64, BTreeMap<u32, Spans>> = BTreeMap::new();
+        let after = |phase: &&Phase| usize::try_from(phase.index).is_ok_and(|index| index > warmup);
+        for phase in phases.iter().filter(after) {
+            let waits = match phase.name.as_str() {
+                "forward" | "backward" => false,
+                "wait" => true,
+                _ => continue,
+            };
+            let Some(stop_ns) = phase.stop_ns else { continue };
+            let spans = steps.entry(phase.index).or_default().entry(phase.rank).or_default();
+            if waits { &mut spans.waits } else { &mut spans.passes }.push((phase.start_ns, stop_ns));
+        }
+        let ranks = steps.values().map(BTreeMap::len).max().unwrap_or(0);
+        let whole = |step: &&BTreeMap<u32, Spans>| {
+            let told = step.values().all(|spans| !spans.passes.is_empty());
+            ranks > 1 && step.len() == ranks && told && step.values().any(|spans| !spans.waits.is_empty())
+        };
+        Self(steps.values().filter(whole).filter_map(Round::of).collect())
+    }
+
+    /// The mean share of all stages' time, from when the first one has work to when the last one has none, in which a stage was in no pass or waited in one.
+    pub(super) fn bubble(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.iter().map(Round::bubble).sum::<f64>() / number(self.0.len()))
+    }
+
+    /// The median time from the first stage that has its gradients to the last one.
+    pub(super) fn spread_s(&self) -> Option<f64> {
+        median(&self.0.iter().map(Round::spread_ns).collect::<Vec<_>>()).map(|ns| ns / 1e9)
+    }
+
+    /// How long each stage has nothing to do in a step, on average.
+    pub(super) fn waits_s(&self) -> BTreeMap<u32, f64> {
+        let mut waits: BTreeMap<u32, f64> = BTreeMap::new();
+        for round in &self.0 {
+            for (rank, busy) in &round.busy {
+                *waits.entry(*rank).or_default() += round.idle_s(busy) / number(self.0.len());
+            }
+        }
+        waits
+    }
 }
 
 #[cfg(test)]
@@ -77,16 +126,25 @@ mod tests {
 
     #[test]
     fn two_stages_and_two_micro_batches_idle_a_third_of_the_time() {
-        let found = bubble(&[ideal(11, 10), ideal(12, 100)].concat(), 10).expect("two ranks");
+        let rounds = Rounds::of(&[ideal(11, 10), ideal(12, 100)].concat(), 10);
+        let found = rounds.bubble().expect("two ranks");
         assert!((found - 1.0 / 3.0).abs() < 1e-12, "{found}: (2 - 1) / (2 + 2 - 1)");
+        assert_eq!(rounds.spread_s(), Some(0.01), "the last stage has its gradients at 50 ms, the first one at 60");
+        let waits = rounds.waits_s();
+        assert_eq!(waits.len(), 2);
+        assert!(waits.values().all(|wait_s| (wait_s - 0.02).abs() < 1e-12), "{waits:?}: 20 of 60 ms each");
     }
 
     #[test]
     fn the_warm_up_ranks_alone_and_ranks_that_wait_for_nobody_have_none() {
-        assert_eq!(bubble(&ideal(10, 10), 10), None);
+        let found = |phases: &[Phase]| {
+            let rounds = Rounds::of(phases, 10);
+            (rounds.bubble(), rounds.spread_s(), rounds.waits_s().len())
+        };
+        assert_eq!(found(&ideal(10, 10)), (None, None, 0));
         let alone: Vec<Phase> = ideal(11, 10).into_iter().filter(|phase| phase.rank == 0).collect();
-        assert_eq!(bubble(&alone, 10), None);
+        assert_eq!(found(&alone), (None, None, 0));
         let data: Vec<Phase> = ideal(11, 10).into_iter().filter(|phase| phase.name != "wait").collect();
-        assert_eq!(bubble(&data, 10), None);
+        assert_eq!(found(&data), (None, None, 0));
     }
 }

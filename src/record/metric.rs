@@ -178,7 +178,7 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
         Minimize,
         "time of all training epochs, evaluation left out, warm-up counted as measured steps",
     ),
-    info("wait_energy", "J", Minimize, "energy at idle power of GPUs that wait for slower ranks, while training"),
+    info("wait_energy", "J", Minimize, "energy at idle power of GPUs that wait for other ranks, while training"),
     info("wall_time", "s", Minimize, "from the worker's start to its end"),
     info("warmup_time", "s", Minimize, "what the warm-up steps took, compilation in it"),
 ];

@@ -57,6 +57,14 @@ fn telemetry(gpus: u32) -> Vec<Series> {
 }
 
 #[test]
+fn ranks_stand_in_their_order_whoever_speaks_first() {
+    let of = |name: &str| [2, 0, 1].map(|rank| phase(name, rank, 0, 9_000));
+    let rows = join(&sealed(0, [of("step"), of("forward")].concat(), Vec::new()));
+    let order: Vec<(&str, u32)> = rows.iter().map(|row| (row.name.as_str(), row.rank)).collect();
+    assert_eq!(order, [("step", 0), ("step", 1), ("step", 2), ("forward", 0), ("forward", 1), ("forward", 2)]);
+}
+
+#[test]
 fn phases_stand_beside_their_power() {
     let mut phases = vec![phase("epoch", 0, 0, 10_000)];
     phases.extend((0..40).map(|i| Phase { index: i + 1, ..phase("step", 0, 250 * i, 250 * i + 249) }));

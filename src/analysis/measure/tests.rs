@@ -129,6 +129,27 @@ fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
 }
 
 #[test]
+fn stages_that_have_nothing_to_do_draw_at_least_what_they_draw_at_rest() {
+    let mut two = attempt(2);
+    let of = |rank, name: &str, start_ms, stop_ms| Phase { rank, ..phase(name, 15, start_ms, stop_ms) };
+    two.phases.retain(|phase| !(phase.index == 15 && ["forward", "backward"].contains(&phase.name.as_str())));
+    two.phases.extend([
+        of(0, "forward", 34_000, 34_020),
+        of(1, "forward", 34_000, 34_030),
+        of(1, "wait", 34_000, 34_010),
+        of(1, "backward", 34_030, 34_050),
+        of(0, "backward", 34_020, 34_060),
+        of(0, "wait", 34_020, 34_040),
+    ]);
+    let completed = Completed::of(&two, &[], Table::new());
+    completed.assert_near("bubble_fraction", 1.0 / 3.0, 1e-12);
+    completed.assert_near("straggler_spread", 0.01, 1e-12);
+    // Each of two GPUs that draw 120 W at rest has nothing to do for 0.02 s in each of 20 steps.
+    completed.assert_near("wait_energy", 2.0 * 120.0 * 0.02 * 20.0, 1e-6);
+    assert!(!completed.metrics.contains_key("all_reduce_time"));
+}
+
+#[test]
 fn the_warm_up_is_left_out() {
     let mut durations = vec![Some(9 * S); 10];
     durations.extend([Some(2 * S); 90]);
@@ -197,6 +218,19 @@ fn energies_leave_warm_up_and_evaluation_out() {
 }
 
 #[test]
+fn a_gpu_at_rest_beside_one_that_works_is_warned_of() {
+    let mut two = attempt(2);
+    let name = Source::Gpu(1).series(Quantity::UtilizationGpu);
+    let mut resting = Series::new(name.clone(), "%", Axis::TimeNs);
+    (0..=400).for_each(|i| resting.push(i * 100 * MS, 2.0));
+    two.telemetry.insert(name, resting);
+    let completed = Completed::of(&two, &[], Table::new());
+    assert_eq!(completed.fact("utilization.gpu.1"), 2.0.into());
+    let warning = "GPU 1 ran kernels in 2.0% of the training's time, GPU 0 in 89.1%: does it take part?";
+    assert_eq!(completed.warnings, [warning]);
+}
+
+#[test]
 fn two_gpus_draw_twice_as_much() {
     let (one, two) = (Completed::of(&attempt(1), &[], eight_cores()), Completed::of(&attempt(2), &[], eight_cores()));
     for name in ["energy", "energy_total", "energy_net", "power_mean", "edp"] {
@@ -206,6 +240,8 @@ fn two_gpus_draw_twice_as_much() {
     }
     two.assert_near("gpu_util", one.value("gpu_util"), 1e-9);
     two.assert_near("gpu_mem_peak", 2e9 + 40_000.0, 1e-9);
+    assert_eq!(two.fact("utilization.gpu.1"), two.fact("utilization.gpu.0"));
+    assert_eq!((two.warnings.clone(), one.facts.contains_key("utilization")), (Vec::new(), false));
     assert_eq!(two.fact("energy.training.gpu.1.joules"), two.fact("energy.training.gpu.0.joules"));
 }
 
