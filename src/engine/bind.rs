@@ -30,10 +30,10 @@ pub enum BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A GPU is asked for and there is none.
-    #[error(
-        "`hardware.device` is cuda, but {why} (`ledger doctor` says what is missing; device = \"cpu\" trains without)"
-    )]
+    #[error("{asked}, but {why} (`ledger doctor` says what is missing; device = \"cpu\" trains without)")]
     NoCuda {
+        /// What in the cell asks for it.
+        asked: String,
         /// Why there is none.
         why: String,
     },
@@ -310,8 +310,13 @@ fn choose_device(
         "cpu" => false,
         _ => match fault() {
             None => true,
-            Some(why) if asked == "cuda" || wanted.is_some() => return Err(Refusal::NoCuda { why }),
-            Some(_) => false,
+            Some(why) if asked == "cuda" => {
+                return Err(Refusal::NoCuda { asked: "`hardware.device` is cuda".to_owned(), why });
+            }
+            Some(why) => match wanted {
+                Some(gpus) => return Err(Refusal::NoCuda { asked: format!("`hardware.gpus` is {gpus}"), why }),
+                None => false,
+            },
         },
     };
     let gpus = if cuda { wanted.unwrap_or(1) } else { 0 };

@@ -109,8 +109,11 @@ impl Resolver<'_> {
         let Some(each) = out.cell.int(EACH) else { return };
         let Sharers { parts: count, name, .. } = Sharers::of(out);
         if let Some(micro) = out.cell.int(MICRO).filter(|micro| *micro > each) {
-            let key = if self.is_given(point, MICRO) { MICRO } else { "hardware.parallelism" };
-            let rule = format!("{MICRO} is {micro}, but {EACH} is {each} (a micro-batch has at least one sample)");
+            let given = self.is_given(point, MICRO);
+            let (key, by) = if given { (MICRO, "") } else { ("hardware.parallelism", " by default") };
+            let rule = format!(
+                "{MICRO} is {micro}{by}, but {EACH} is {each} (a micro-batch has at least one sample: give {each} micro-batches or fewer)"
+            );
             out.fault(self.place(point, key), rule);
         }
         let all = each * count;

@@ -113,7 +113,7 @@ fn how_gpus_share_the_work_is_checked() {
     insta::assert_snapshot!(with("gpus = [1, 2]\nparallelism = ['none', 'data']", ""), @"m:8:12: hardware.gpus is 2, but hardware.parallelism is none (it must be data)");
     insta::assert_snapshot!(with("gpus = 2\nparallelism = 'pipeline'", ""), @"m:9:15: `pipeline` parallelism is not available for `mnist_mlp` (use data)");
     let staged = "[model]\nname = 'bert'\n[training]\nlearning_rate = 1\nsteps = 1\nbatch_size = 4\n[hardware]\ngpus = 2\nparallelism = ";
-    insta::assert_snapshot!(faults(&format!("{staged}'pipeline'")), @"m:9:15: training.micro_batches is 8, but training.batch_size is 4 (a micro-batch has at least one sample)");
+    insta::assert_snapshot!(faults(&format!("{staged}'pipeline'")), @"m:9:15: training.micro_batches is 8 by default, but training.batch_size is 4 (a micro-batch has at least one sample: give 4 micro-batches or fewer)");
     insta::assert_snapshot!(faults(&format!("{staged}'none'")), @"m:8:8: hardware.gpus is 2, but hardware.parallelism is none (it must be data or pipeline)");
     insta::assert_snapshot!(with("gpus = 1\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.gpus is not 2 or 4 (add gpus)");
     insta::assert_snapshot!(with("device = 'cpu'\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.cpu_ranks is not 2 or 4 (add cpu_ranks)");
