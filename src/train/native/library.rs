@@ -100,9 +100,11 @@ functions! {
         memory = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         /// `cuMemAlloc(address, bytes)`.
         allocate = c"cuMemAlloc_v2" (*mut u64, usize);
+        /// `cuMemHostAlloc(address, bytes, flags)`: memory of the host that cards read and write.
+        pages = c"cuMemHostAlloc" (*mut Opaque, usize, c_uint);
         /// `cuDeviceCanAccessPeer(whether, device, other device)`.
         reaches = c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
-        /// `cuMemcpyAsync(to, from, bytes, stream)`, between cards too.
+        /// `cuMemcpyAsync(to, from, bytes, stream)`, between cards and the host too.
         copy = c"cuMemcpyAsync" (u64, u64, usize, Opaque);
         /// `cuDeviceGetMemPool(pool, device)`.
         pool = c"cuDeviceGetMemPool" (*mut Opaque, c_int);

@@ -210,7 +210,7 @@ impl End {
                 let formats = values.iter().map(Tensor::dtype).collect();
                 let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
                 let (offer, given) =
-                    if values.is_empty() { return Ok(()) } else { peer::offer(values).map_err(unlike)? };
+                    if values.is_empty() { return Ok(()) } else { peer::offer(values, to).map_err(unlike)? };
                 self.kept().push_back((to, given));
                 self.pipes.post(self.rank, to, Letter { occasion: at, shapes, what: Content::Offered(offer, formats) })
             }
