@@ -230,6 +230,7 @@ def run_test(program, name, how, log, more):
         file.write(f"\n== {name}{how}: exit code {code}\n{said}\n")
     told = [line for line in said.splitlines() if any(word in line for word in (" off", "differ", "panicked", "GB/s"))]
     say(f"{name}{how}: exit code {code}\n    " + "\n    ".join(line[:220] for line in told[:14]))
+    return code
 
 
 def stage_parity(program, names, out):

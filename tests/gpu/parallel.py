@@ -8,7 +8,7 @@ Usage: parallel.py OUT STAGE...
     ledger FILE            the program, plain or .xz
     kernels FILE           imports kernels, plain or .xz
     facts                  the machine
-    tests FILE             the crate's tests, plain or .xz: those that need GPUs and have to do with several of them
+    tests FILE             the crate's tests, plain or .xz: those that need GPUs, have to do with several of them, and that TESTS matches, a regular expression
     warm CELL,...          trains these on one GPU, twelve steps each: compiles and tunes, measures nothing
     equal CELL,...         the same batch on one GPU and shared by all: how far the losses are apart, and what the digests say
     weak CELL,...          a batch on each of 1, 2, 4 GPUs, as many as there are; prints a row for each
@@ -16,7 +16,7 @@ Usage: parallel.py OUT STAGE...
     grid CELL,...          as weak, as many runs side by side as there are GPUs for, each with its share of the processors; ends before the second DEADLINE of the script
     pipe CELL,...          one batch through stages on 1, 2, 4 GPUs, in as many micro-batches as MICRO says, 8 if it says nothing; the same losses?
     small CELL,...         whether a model that has no room on one card of GIB gibibytes has it on two
-    faults                 a rank that panics, hangs, dies or has no memory left, in each place: how long it takes to the end, and what is said
+    faults                 a rank that panics, hangs, dies or has no memory left, in each place that PLACES matches, a regular expression: how long it takes to the end, and what is said
     refusals               more GPUs than there are, and no NCCL
     bandwidth MIB,...      what PyTorch's NCCL reaches with buckets of these sizes
     ddp CELL,...           PyTorch's DistributedDataParallel at the same work
@@ -120,14 +120,11 @@ def curve(attempt, name):
     return [(float(row[3]), float(row[4])) for row in rows]
 
 
-def utilization(attempt, gpus):
-    """Mean of the middle half of each GPU's readings."""
-    told = []
-    for gpu in range(gpus):
-        read = [percent for _, percent in curve(attempt, f"gpu.{gpu}.utilization_gpu")]
-        middle = read[len(read) // 4 : max(len(read) * 3 // 4, 1)]
-        told.append(f"{sum(middle) / len(middle):.0f}" if middle else "–")
-    return "/".join(told)
+def utilization(attempt):
+    """Of each GPU while it trained, as the attempt has it."""
+    each = attempt.get("facts", {}).get("utilization")
+    told = [number(each[gpu]) for gpu in sorted(each)] if isinstance(each, dict) else [value(attempt, "gpu_util")]
+    return "/".join("–" if percent is None else f"{percent:.0f}" for percent in told)
 
 
 def tell(row, head, out, file):
@@ -154,7 +151,7 @@ def scaled(cell, gpus, attempt, alone):
     bus = 2 * (gpus - 1) / gpus * mebibytes * 2**20 / took / 1e9 if mebibytes and took else None
     in_order = [(found["step_time"], 1e3), (speed, 1), (efficiency, 1), (found["data_time"], 1e3), (took, 1e3), (found["all_reduce_exposed"], 1e3), (found["straggler_spread"], 1e3), (bus, 1), (found["energy_per_sample"], 1), (found["power_mean"], 1), (found["wait_energy"], 1)]
     row = [cell, str(gpus)] + ["–" if v is None else f"{v * scale:.4g}" for v, scale in in_order]
-    return row + [utilization(attempt, gpus), attempt.get("digests", {}).get("weights", "–")[:12]], alone
+    return row + [utilization(attempt), attempt.get("digests", {}).get("weights", "–")[:12]], alone
 
 
 def stage_scale(cells, out, shared):
@@ -296,22 +293,33 @@ def stage_equal(cells, out):
 
 def stage_faults(out):
     cell = FAULT_CELL if not CPU else "mnist_cnn:4:fp32"
-    text = manifest(cell, 2, 100_000, False)
-    places = ["1 hang forward 40", "0 hang backward 40", "1 panic data 40", "0 panic optimizer 40", "1 hang all_reduce 40", "1 abort forward 40", "1 panic warm_up 1", "1 hang summary 1"]
-    # Failed runs leave no tuned kernels: this one does, and says how long a whole run takes.
-    run("fault-none", manifest(cell, 2, 40, False), out)
-    begun = run("fault-none", manifest(cell, 2, 40, False), out)[1]
-    for place in places:
-        if place.endswith("summary 1"):
-            text = manifest(cell, 2, 60, False)
-        slug = "fault-" + place.replace(" ", "-")
-        # Long enough that the step is reached; the supervisor ends it otherwise.
-        code, took, attempt = run(slug, text + "[limits]\ntimeout_s = 150\n", out, env={"LEDGER_FAULT": place}, limit=300, quiet=True)
-        told = attempt.get("reason") if attempt else None
-        say(f"{place}: exit code {code} after {took:.1f} s in all ({attempt.get('outcome') if attempt else None}; without a fault 40 steps and the evaluation take {begun:.1f} s)\n    {told}")
-        left_behind()
+    data = lambda steps: manifest(cell, 2, steps, False)
+    stages = lambda steps: re.sub(r"= \[1, 2, 4\]", "= 2", staged(FAULT_CELL, steps, 4)[0])
+    places = [
+        ("data", ["1 hang forward 40", "0 hang backward 40", "1 panic data 40", "0 panic optimizer 40", "1 hang all_reduce 40", "1 abort forward 40", "1 panic warm_up 1", "1 panic idle 1", "0 panic eval 1", "0 hang inference 3", "1 hang summary 1"]),
+        ("pipeline", ["1 hang forward 40", "0 abort backward 40", "1 panic optimizer 40", "1 panic eval 1", "0 hang inference 3", "1 hang summary 1"]),
+    ]
+    # A model with stages takes threads of the CPU too long.
+    for how, each in places[: 1 if CPU else 2]:
+        text = data if how == "data" else stages
+        # Failed runs leave no tuned kernels: this one does, and says how long a whole run takes.
+        if not any(re.search(os.environ.get("PLACES", ""), f"{how}, {place}") for place in each):
+            continue
+        run(f"fault-{how}-none", text(60), out)
+        begun = run(f"fault-{how}-none", text(60), out)[1]
+        for place in each:
+            if not re.search(os.environ.get("PLACES", ""), f"{how}, {place}"):
+                continue
+            late = place.split()[2] in ("idle", "eval", "inference", "summary")
+            slug = f"fault-{how}-" + place.replace(" ", "-")
+            # Long enough that the step is reached; the supervisor ends it otherwise.
+            given = text(60 if late else 100_000) + "[limits]\ntimeout_s = 150\n"
+            code, took, attempt = run(slug, given, out, env={"LEDGER_FAULT": place}, limit=300, quiet=True)
+            told = attempt.get("reason") if attempt else None
+            say(f"{how}, {place}: exit code {code} after {took:.1f} s in all ({attempt.get('outcome') if attempt else None}; without a fault 60 steps and what comes behind them take {begun:.1f} s)\n    {told}")
+            left_behind()
     if not CPU:
-        memory(text, out)
+        memory(data(100_000), out)
 
 
 def memory(text, out):
@@ -346,9 +354,10 @@ def stage_refusals(out):
 def stage_tests(program, out):
     parts = ("nccl", "bucket", "ranks", "parallel", "peer", "memory")
     wanted = [name for name in models.tests_of(program) if "on_gpu" in name and any(part in name for part in parts)]
-    say(", ".join(wanted))
-    for name in wanted:
-        models.run_test(program, name, "", out / "tests.txt", {})
+    wanted = [name for name in wanted if re.search(os.environ.get("TESTS", ""), name)]
+    failed = [name for name in wanted if models.run_test(program, name, "", out / "tests.txt", {}) != 0]
+    if failed:
+        sys.exit(f"{len(failed)} of {len(wanted)} tests failed: {', '.join(failed)}")
 
 
 def main():
