@@ -106,10 +106,15 @@ impl<'a> Pass<'a> {
             // It has its shape, and a tape would note every reshape.
             (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
             _ => {
-                self.reshaped.borrow_mut().extend(self.index.find(name).map(|(place, _)| place));
+                self.is_shared(name);
                 values.reshape(Shape::from(shape.to_vec()))
             }
         }
+    }
+
+    /// An operation of Burn's own takes a parameter that others may take too: where its gradient is whole is not known.
+    pub fn is_shared(&self, name: &str) {
+        self.reshaped.borrow_mut().extend(self.index.find(name).map(|(place, _)| place));
     }
 
     /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.

@@ -57,16 +57,17 @@ pub fn convolve_relu(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) 
 
 fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified: bool) -> Tensor<4> {
     let weight = format!("{name}.weight");
-    let bias = format!("{name}.bias");
-    let bias = pass.has(&bias).then(|| pass.exact::<1>(&bias));
+    let named = format!("{name}.bias");
+    let bias = pass.has(&named).then(|| pass.exact::<1>(&named));
     #[cfg(feature = "cuda")]
     if let Some(y) = by_cudnn(pass, &x, &weight, window) {
         return match bias {
-            Some(bias) => biased(pass, y, &bias, rectified),
+            Some(bias) => biased(pass, y, (&named, &bias), rectified),
             None if rectified => relu(y),
             None => y,
         };
     }
+    pass.is_shared(&named);
     let Window { stride, padding } = window;
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
     let y = conv2d(pass.round(x), pass.round(pass.exact::<4>(&weight)), bias.map(|bias| pass.round(bias)), options);
@@ -75,8 +76,9 @@ fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified
 
 /// y + bias, with the rectifier if there is one, in the format of y.
 #[cfg(feature = "cuda")]
-fn biased(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Tensor<4> {
+fn biased(pass: &Pass<'_>, y: Tensor<4>, (name, bias): (&str, &Tensor<1>), rectified: bool) -> Tensor<4> {
     by_kernel(pass, y, bias, rectified).unwrap_or_else(|y| {
+        pass.is_shared(name);
         let y = y + pass.round(bias.clone()).reshape([1, bias.dims()[0], 1, 1]);
         if rectified { relu(y) } else { y }
     })
