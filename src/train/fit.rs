@@ -205,7 +205,10 @@ impl<'a> Trainee<'a> {
             self.fact("all_reduce_mib", mebibytes.into());
         }
         let left = if self.task.whole() { 0 } else { self.task.samples() % self.batch() };
-        self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
+        // A run that ends before has none.
+        if self.plan.steps >= self.plan.steps_per_epoch {
+            self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
+        }
     }
 
     /// The rest in which idle power is measured: on all devices at the same time.

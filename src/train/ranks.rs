@@ -53,6 +53,8 @@ fn cards(ranks: usize, sink: &dyn Sink) -> Result<Link, TrainError> {
     if let Ok(reach) = super::native::memory::neighbours_reach_each_other(ranks) {
         sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
+    let by = if all.iter().all(|communicator| communicator.copies()) { "copies" } else { "nccl" };
+    sink.emit(EventKind::Fact { name: "all_reduce".to_owned(), value: by.into() });
     Ok(Link::Cards(all))
 }
 

@@ -107,6 +107,8 @@ pub struct Communicator {
     /// `ncclComm_t` as a number, so that it can be sent to another thread.
     comm: usize,
     card: usize,
+    /// Where cards reach each other's memory, their buckets are summed by copies.
+    copies: Option<&'static End>,
 }
 
 /// The cards are parted, for good: their communicators are gone.
@@ -147,7 +149,10 @@ fn connect(nccl: &Nccl, ranks: usize) -> Result<Vec<Communicator>, c_int> {
     if status != 0 {
         return Err(status);
     }
-    let communicator = |(card, comm): (usize, Opaque)| Communicator { comm: comm.expose_provenance(), card };
+    let copies = copies::ends(ranks);
+    let end = |card: usize| copies.as_ref().and_then(|ends| ends.get(card).copied());
+    let communicator =
+        |(card, comm): (usize, Opaque)| Communicator { comm: comm.expose_provenance(), card, copies: end(card) };
     Ok(comms.into_iter().enumerate().map(communicator).collect())
 }
 
@@ -184,6 +189,11 @@ impl Communicator {
                 log::warn!("ncclCommAbort: {}", meaning(status));
             }
         }
+    }
+
+    /// Buckets are summed by copies between cards, which take hardly any multiprocessors from other work, and not by NCCL's kernels.
+    pub fn copies(self) -> bool {
+        self.copies.is_some()
     }
 
     fn pointer(self) -> Opaque {
@@ -266,8 +276,10 @@ impl Communicator {
 }
 
 mod aside;
+mod copies;
 
 pub use aside::{Piece, exposed_s};
+use copies::End;
 
 #[cfg(test)]
 mod tests;

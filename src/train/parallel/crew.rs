@@ -222,7 +222,7 @@ impl Watch<'_> {
     fn look(&mut self) {
         let late = self.pulses.late();
         let Some(((rank, limit), others)) = late.split_first() else { return };
-        let seconds = limit.as_secs_f64();
+        let seconds = super::seconds(*limit);
         let others: Vec<usize> = others.iter().map(|(rank, _)| *rank).collect();
         self.fail(
             *rank,

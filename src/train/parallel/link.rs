@@ -21,6 +21,11 @@ use std::cell::RefCell;
 use std::iter::repeat;
 use std::sync::Arc;
 
+/// From so many values on, 256 MiB, sums by NCCL are hidden behind the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
+/// (`docs/measurements/2026-11-22-h200-overlap.md`).
+#[cfg(feature = "cuda")]
+const WORTH: usize = 64 << 20;
+
 /// A way for values from rank to rank.
 #[derive(Clone, Debug)]
 pub enum Link {
@@ -80,6 +85,15 @@ struct CardReducer {
 }
 
 #[cfg(feature = "cuda")]
+impl Drop for CardReducer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.communicator.leave(memory);
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
 impl Reducer for CardReducer {
     fn ranks(&self) -> usize {
         self.meeting.ranks()
@@ -111,7 +125,8 @@ impl Reducer for CardReducer {
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
         let Marks { groups, end } = marks;
         let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
-        let values: usize = buckets.iter().map(|bucket| bucket.len).sum();
+        let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
+        let values = self.communicator.room(&lengths);
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
         match self.communicator.sum_aside(tensors, (pieces, end), memory, single(share)) {
@@ -122,8 +137,8 @@ impl Reducer for CardReducer {
         }
     }
 
-    fn early(&self) -> bool {
-        true
+    fn early(&self) -> Option<usize> {
+        Some(if self.communicator.copies() { 0 } else { WORTH })
     }
 
     fn begin(&self) {

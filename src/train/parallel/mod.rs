@@ -47,7 +47,7 @@ pub enum ParallelError {
     #[error("another rank has failed")]
     Ended,
     /// Ranks are missing.
-    #[error("{} did not come to {occasion} within {} s", named(ranks), limit.as_secs_f64())]
+    #[error("{} did not come to {occasion} within {} s", named(ranks), seconds(*limit))]
     Late {
         /// Which.
         ranks: Vec<usize>,
@@ -125,6 +125,11 @@ fn named(ranks: &[usize]) -> String {
     ranks.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(" and ")
 }
 
+/// In hundredths, as people read them.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100.0).round() / 100.0
+}
+
 /// What ranks do together. All of them call the same functions in the same order.
 pub trait Reducer: Send {
     /// How many ranks there are.
@@ -174,9 +179,9 @@ pub trait Reducer: Send {
     /// Has the device begin with all that was asked of it.
     fn begin(&self) {}
 
-    /// Whether it helps to know behind what tensors are whole.
-    fn early(&self) -> bool {
-        false
+    /// From how many values in all on it helps to know behind what tensors are whole, so that sums begin before all of them are.
+    fn early(&self) -> Option<usize> {
+        None
     }
 
     /// The mean time in seconds that a device had nothing to do in a step but to wait for such sums, where it knows that.

@@ -11,10 +11,6 @@ use burn::tensor::Tensor;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From so many values on, 256 MiB, sums are hidden behind the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
-/// (`docs/measurements/2026-11-22-h200-overlap.md`).
-const WORTH: usize = 64 << 20;
-
 /// A rank among its fellows.
 pub struct Team {
     rank: usize,
@@ -44,7 +40,7 @@ impl Team {
     /// A rank that shares tensors of these lengths with others.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
         let buckets = buckets(lengths, MOST);
-        let worth = reducer.early() && lengths.iter().sum::<usize>() >= WORTH;
+        let worth = reducer.early().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
         let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
         Self { rank, reducer: Some(reducer), patience: Patience::new(limits), buckets, groups, pipelined: false }
     }

@@ -10,7 +10,7 @@ use super::super::library::{Driver, Opaque, driver};
 use super::super::operation::{Cube, Primitive, Promise, register};
 use super::super::submit::{bound, flush, submit};
 use super::super::{Fault, card_of, told};
-use super::{Communicator, nccl};
+use super::{Communicator, End, nccl};
 use crate::train::number::{real_len, wide};
 use burn::backend::{Cuda, TensorMetadata};
 use burn::tensor::{DType, Tensor};
@@ -101,7 +101,13 @@ pub fn exposed_s(cards: usize) -> Option<f64> {
 
 /// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
 fn waited(driver: &Driver, card: usize, wait: Wait, last: bool) {
-    NOW.with_borrow_mut(|now| now.push(wait));
+    NOW.with_borrow_mut(|now| {
+        if matches!(wait.from, From::Pass(_)) {
+            // What is left of a step that failed.
+            now.clear();
+        }
+        now.push(wait);
+    });
     if !last {
         return;
     }
@@ -183,12 +189,27 @@ impl OnItsWay {
 }
 
 impl Communicator {
+    /// The values of the memory that [`Self::sum_aside`] needs for buckets of these lengths.
+    pub fn room(self, lengths: &[usize]) -> usize {
+        let copied = |copies: &End| lengths.iter().map(|len| copies.room(*len)).max().unwrap_or(0);
+        lengths.iter().sum::<usize>() + self.copies.map_or(0, copied)
+    }
+
+    /// Keeps the memory of [`Self::sum_aside`] until all cards have copied what is in it.
+    pub fn leave(self, memory: Tensor<1>) {
+        let (Some(copies), Ok(memory)) = (self.copies, memory.try_into_primitive::<Cuda>()) else { return };
+        submit(&memory.device, vec![bound(&memory.handle)], move |_, stream| {
+            copies.begin(driver().ok_or(Fault::Absent)?, &[stream])
+        });
+        flush(&memory.device);
+    }
+
     /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere. All of them are to be taken,
     /// in their order.
     ///
     /// With a mark at the end of the backward pass the time is noted that the card waits from there on.
     ///
-    /// Buckets lie in `memory`, which nobody else uses. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
+    /// Buckets lie in `memory`, which nobody else uses and which has so many values as [`Self::room`] says. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
     /// same order.
     pub fn sum_aside(
         self,
@@ -247,21 +268,32 @@ impl Communicator {
         stream: Opaque,
     ) -> Result<(), Fault> {
         let (driver, beside) = (driver().ok_or(Fault::Absent)?, beside()?);
-        let card = Launcher::of(Program::Bucket, self.card, beside)?;
-        let end = Event::behind(driver, stream)?;
+        let [own, other] = [stream, beside].map(|stream| Launcher::of(Program::Bucket, self.card, stream));
+        let (own, other) = (own?, other?);
+        // Behind all buckets.
+        let room = memory + 4 * jobs.iter().map(|job| wide(job.len)).sum::<u64>();
+        if let Some(copies) = self.copies {
+            copies.begin(driver, &[stream, beside])?;
+        }
         for (job, done) in jobs.iter().zip(done) {
-            match &job.mark {
-                Some(mark) => mark.hold(driver, beside)?,
-                None => end.hold(driver, beside)?,
-            }
             let bucket = memory + 4 * job.start;
             let gather = |(from, [start, len, room]): (&u64, &[u32; 3])| (*from, at(bucket, *start), *len, *room);
             let entries: Vec<Entry> = from[job.tensors.clone()].iter().zip(&job.entries).map(gather).collect();
-            launch(&card, &entries, factor)?;
-            self.sum_in_place(bucket, job.len, beside)?;
+            if let Some(mark) = &job.mark {
+                mark.hold(driver, beside)?;
+                launch(&other, &entries, factor)?;
+            } else {
+                // The runtime's stream has nothing to do until sums are there: it gathers a bucket while the one before is summed.
+                launch(&own, &entries, factor)?;
+                Event::behind(driver, stream)?.hold(driver, beside)?;
+            }
+            match self.copies {
+                Some(copies) => copies.sum((driver, &other), (bucket, room, job.len), beside)?,
+                None => self.sum_in_place(bucket, job.len, beside)?,
+            }
             let _ = done.set(Event::behind(driver, beside)?);
         }
-        Ok(())
+        self.copies.map_or(Ok(()), |copies| copies.end(driver, beside))
     }
 }
 
@@ -269,6 +301,8 @@ impl Communicator {
 fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
     let mut start = 0;
     let mut job = |Piece { tensors, places, len, mark }: Piece| {
+        // Kernels take four values at a time.
+        len.is_multiple_of(4).then_some(())?;
         let entries = entries(&places, len)?;
         let job = Job { tensors, entries, start, len, mark };
         start += wide(len);

@@ -40,7 +40,7 @@ fn a_library_is_taken_where_it_has_every_function_and_its_answers_are_told() {
 #[test]
 fn tensors_elsewhere_come_back() {
     let tensor = Tensor::<1>::from_data(TensorData::from([1.0_f32].as_slice()), &Device::flex());
-    let back = Communicator { comm: 0, card: 0 }.all_reduce(vec![tensor]).expect_err("not on a card");
+    let back = Communicator { comm: 0, card: 0, copies: None }.all_reduce(vec![tensor]).expect_err("not on a card");
     assert_eq!(back.len(), 1);
 }
 
@@ -119,7 +119,8 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
         let device = Device::cuda(rank);
         let upload = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &device);
         // The first bucket is long, so that those behind it wait for it in the other stream.
-        let memory = || Tensor::<1>::empty([LONG + BUCKETS * 3 * VIEW], (&device, DType::F32));
+        let lengths: Vec<usize> = std::iter::once(LONG).chain((1..BUCKETS).map(|_| 3 * VIEW)).collect();
+        let memory = Tensor::<1>::empty([all[rank].room(&lengths)], (&device, DType::F32));
         for round in 0..8_u16 {
             let of = |bucket: usize| values(rank + bucket + usize::from(round), 3 * VIEW);
             let mut gradients = Vec::new();
@@ -137,7 +138,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
             };
             let pieces = std::iter::once(long).chain((1..BUCKETS).map(short)).collect();
             together.wait();
-            let sums = all[rank].sum_aside(gradients, (pieces, None), memory(), 1.0).expect("on a card");
+            let sums = all[rank].sum_aside(gradients, (pieces, None), memory.clone(), 1.0).expect("on a card");
             let mut found = Vec::new();
             for sum in sums {
                 let taken = sum.take();

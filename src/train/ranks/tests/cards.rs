@@ -1,7 +1,7 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::train::early::Groups;
+use crate::train::early::{Groups, Marks};
 use crate::train::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
 use crate::train::parameters::Layout;
 use crate::train::task::Loaded;
@@ -152,41 +152,49 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     (marked, buckets.len())
 }
 
-/// How fast buckets of the largest size are summed; a measurement, not a bound.
+/// How fast buckets are summed in their place by NCCL, and as the loop sums them, gathering and scattering among it; a measurement, not a bound.
 #[test]
 #[ignore = "needs two GPUs"]
-fn buckets_of_the_largest_size_are_summed_fast_on_gpu() {
+fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
     let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let (link, meeting) = (Link::Cards(connected.clone()), Arc::new(Meeting::of(2)));
     let together = std::sync::Barrier::new(2);
     let work = |rank: usize| {
         let device = Device::cuda(rank);
-        for values in [1_usize << 20, 32 << 20, 110 << 20] {
-            let mut bucket = Some(Tensor::<1>::zeros([values], &device));
-            let mut sum = |times: u32| {
-                device.sync().expect("the card works");
-                together.wait();
-                let start = Instant::now();
-                for _ in 0..times {
+        for values in [1_usize << 20, 8 << 20, 32 << 20, 110 << 20] {
+            let timed = |sum: &dyn Fn(Tensor<1>) -> Tensor<1>| {
+                let mut bucket = Some(Tensor::<1>::zeros([values], &device));
+                let mut run = |times: u32| {
+                    device.sync().expect("the card works");
+                    together.wait();
+                    let start = Instant::now();
                     // Nobody else has it: it is summed in its place.
-                    let given = bucket.take().expect("given back");
-                    bucket = connected[rank].all_reduce(vec![given]).expect("on a card").pop();
-                }
-                device.sync().expect("the card works");
-                start.elapsed().as_secs_f64() / f64::from(times)
+                    (0..times).for_each(|_| bucket = bucket.take().map(sum));
+                    device.sync().expect("the card works");
+                    start.elapsed().as_secs_f64() / f64::from(times)
+                };
+                run(5);
+                run(TIMES)
             };
-            sum(5);
-            let seconds = sum(TIMES);
+            let by_nccl =
+                timed(&|bucket| connected[rank].all_reduce(vec![bucket]).expect("on a card").pop().expect("one"));
+            let reducer = link.reducer(rank, Arc::clone(&meeting));
+            let buckets = buckets(&[values], values);
+            let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+            let by_loop = timed(&|bucket| {
+                let sums = reducer.sum(at, &buckets, (vec![bucket], Marks::default()), 1.0).expect("all come");
+                sums.all().pop().expect("one")
+            });
             if rank == 0 {
                 let bytes = real_len(values) * 4.0;
-                println!(
-                    "{:.0} MiB: {:.3} ms, bus bandwidth {:.0} GB/s",
-                    bytes / 1_048_576.0,
-                    seconds * 1e3,
-                    bytes / seconds / 1e9
-                );
+                let told =
+                    |seconds: f64| format!("{:.3} ms, bus bandwidth {:.0} GB/s", seconds * 1e3, bytes / seconds / 1e9);
+                let mebibytes = bytes / 1_048_576.0;
+                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", told(by_nccl), told(by_loop));
             }
         }
+        assert_eq!(crate::train::native::fault_on(rank), None);
     };
     std::thread::scope(|scope| {
         for rank in 0..2 {
