@@ -126,16 +126,7 @@ mod tests {
         let request = table_of([("options", vec!["--error=e.log"].into()), ("array_limit", 3_i64.into())]);
         assert!(Request::merged(&[&request]).is_err());
         assert_eq!((array_limit(&request), array_limit(&Table::new())), (Some(3), None));
-        let submission = Submission {
-            name: "n".to_owned(),
-            experiment: "e".to_owned(),
-            manifest: "m.toml".to_owned(),
-            manifest_digest: Digest::of(b"m"),
-            created_unix_ms: 0,
-            request,
-            arrays: Vec::new(),
-            cells: Vec::new(),
-        };
+        let submission = Submission { request, ..Submission::empty() };
         let standing = Standing { submission, jobs: Vec::new(), cells: Vec::new() };
         let placed = resume(&standing, &Again::default(), &Folder::at("/nowhere"), Slurm).unwrap();
         assert!(placed.jobs.is_empty() && placed.refused.is_none());

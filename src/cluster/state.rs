@@ -283,16 +283,7 @@ mod tests {
     fn what_is_still_being_submitted_is_not_done() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path());
-        let submission = Submission {
-            name: "n".to_owned(),
-            experiment: "e".to_owned(),
-            manifest: "m.toml".to_owned(),
-            manifest_digest: Digest::of(b"m"),
-            created_unix_ms: 0,
-            request: crate::record::Table::new(),
-            arrays: Vec::new(),
-            cells: vec![cell()],
-        };
+        let submission = Submission { cells: vec![cell()], ..Submission::empty() };
         std::fs::create_dir(dir.path().join("jobs")).unwrap();
         folder.write("submission.json", submission.text().as_bytes()).unwrap();
         let known = Answer::default();

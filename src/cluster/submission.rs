@@ -268,6 +268,23 @@ fn member(file: &Fields, value: &Value) -> Result<Member, ClusterError> {
 }
 
 #[cfg(test)]
+impl Submission {
+    /// One of nothing, for tests.
+    pub(super) fn empty() -> Self {
+        Self {
+            name: "n".to_owned(),
+            experiment: "e".to_owned(),
+            manifest: "m.toml".to_owned(),
+            manifest_digest: Digest::of(b"m"),
+            created_unix_ms: 0,
+            request: Table::new(),
+            arrays: Vec::new(),
+            cells: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -283,14 +300,11 @@ mod tests {
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let submission = Submission {
-            name: "n".to_owned(),
-            experiment: "e".to_owned(),
-            manifest: "m.toml".to_owned(),
-            manifest_digest: Digest::of(b"m"),
             created_unix_ms: -5,
             request: table_of([("partition", "gpu".into())]),
             arrays: vec![Array { gpus: 2, tasks: 3, kind: "k".to_owned() }],
             cells: vec![Listed { id: member(0.1).id, label: "l".to_owned(), array: 0, task: 2, attempts: 1 }],
+            ..Submission::empty()
         };
         let path = dir.path().join("s.json");
         std::fs::write(&path, submission.text()).unwrap();
