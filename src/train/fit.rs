@@ -13,12 +13,12 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::early::{self, Marks};
+use super::early::{self, Marks, Passes};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
 use super::laps::Laps;
-use super::number::{real, wide};
+use super::number::{real, real_len, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Sums, Team};
 use super::parameters::Layout;
@@ -57,6 +57,8 @@ struct Unread {
     share: f64,
     /// How long the step might take.
     pace: Pace,
+    /// When this stage worked.
+    passes: Option<Passes>,
 }
 
 /// A model in training.
@@ -84,6 +86,8 @@ struct Trainee<'a> {
     /// Their borders by the device's clock.
     laps: Laps,
     last_loss: f64,
+    /// Of each step whose passes are timed, the share of it in which this stage was in none.
+    idle: Vec<f64>,
     /// Of all samples that this rank has seen, in their order.
     seen: Digest,
 }
@@ -140,6 +144,7 @@ impl<'a> Trainee<'a> {
             since_ns: 0,
             laps: Laps::default(),
             last_loss: f64::NAN,
+            idle: Vec::new(),
             seen: Digest::of(b""),
         })
     }
@@ -178,14 +183,30 @@ impl<'a> Trainee<'a> {
             }
             self.evaluation(epoch)?;
         }
+        self.bubble()?;
         self.summary()?;
         if let Some(exposed_s) = self.team.exposed_s() {
             self.metric("all_reduce_exposed", exposed_s, "s");
+            let waits: Vec<Value> = self.team.waits_s().into_iter().map(Value::from).collect();
+            self.fact("all_reduce_waits_s", waits.into());
         }
         if self.team.leads() && stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
             self.peak();
         }
         Ok(Finish::Done)
+    }
+
+    /// How much of their time the stages of a pipeline are in no pass, by the clocks of their devices.
+    fn bubble(&self) -> Result<(), TrainError> {
+        if self.drained || !self.team.pipelined() {
+            return Ok(());
+        }
+        let mine = self.idle.iter().sum::<f64>() / real_len(self.idle.len());
+        let all = self.team.total("bubble", 1, Pace::First, mine)? / real_len(self.team.ranks());
+        if all.is_finite() {
+            self.metric("bubble_fraction", all, "");
+        }
+        Ok(())
     }
 
     /// Samples that all ranks together take in a step.
@@ -295,6 +316,7 @@ impl<'a> Trainee<'a> {
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
         let Gradients { loss, gradients, mean_of, mut marks } = found;
+        let passes = std::mem::take(&mut marks.passes);
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
@@ -321,9 +343,12 @@ impl<'a> Trainee<'a> {
         let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
+        let before = (!passes.is_empty()).then(|| early::end(&self.place.device()));
         inner.phase("optimizer", || self.update((number, pace), sums, rate, scale))?;
+        let behind = |before| [before, early::end(&self.place.device())];
+        let passes = before.map(|before| Passes { borders: passes, update: behind(before) });
         self.team.begin();
-        Ok(Some(Unread { step: number, loss, share, pace }))
+        Ok(Some(Unread { step: number, loss, share, pace, passes }))
     }
 
     /// Keeps what several ranks were given, so that a record shows that each of them had its own.
@@ -379,8 +404,12 @@ impl<'a> Trainee<'a> {
         // As in a step: those that wait at the meeting name the one that does not come.
         let limit = self.team.limit(pace, many).filter(|_| !self.drained).map(|limit| limit.saturating_mul(2));
         self.sink.doing("losses", first, limit);
-        let (shares, losses): (Vec<f64>, Vec<Tensor<1>>) =
-            self.unread.drain(..).map(|unread| (unread.share, unread.loss)).unzip();
+        let (mut shares, mut losses, mut passes) = (Vec::new(), Vec::new(), Vec::new());
+        for unread in self.unread.drain(..) {
+            shares.push(unread.share);
+            losses.push(unread.loss);
+            passes.push(unread.passes);
+        }
         let losses: Vec<f32> =
             joined(losses).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
         self.place.check()?;
@@ -393,6 +422,9 @@ impl<'a> Trainee<'a> {
         }
         let mut t_ns = self.since_ns;
         let laps = self.laps.durations_ns().filter(|laps| laps.len() == many && many > 1);
+        let told =
+            |(passes, lap): (&Option<Passes>, &u64)| passes.as_ref()?.idle(Duration::from_nanos(*lap).as_secs_f64());
+        self.idle.extend(passes.iter().zip(laps.iter().flatten()).filter_map(told));
         let laps = laps.unwrap_or_else(|| vec![duration_ns; many]);
         for ((step, loss), duration_ns) in (first..).zip(losses).zip(laps) {
             self.last_loss = loss;

@@ -8,7 +8,7 @@ use super::{Occasion, ParallelError, Part, Sums};
 #[cfg(feature = "cuda")]
 use crate::train::early::Marks;
 #[cfg(feature = "cuda")]
-use crate::train::native::nccl::{Communicator, Piece, exposed_s};
+use crate::train::native::nccl::{Communicator, Piece, exposed_s, waits_s};
 #[cfg(feature = "cuda")]
 use crate::train::native::{self, event::Mark};
 #[cfg(feature = "cuda")]
@@ -147,6 +147,10 @@ impl Reducer for CardReducer {
 
     fn exposed_s(&self) -> Option<f64> {
         exposed_s(self.ranks())
+    }
+
+    fn waits_s(&self) -> Vec<f64> {
+        waits_s()
     }
 
     fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {

@@ -189,6 +189,11 @@ pub trait Reducer: Send {
         None
     }
 
+    /// The same of the first rank, for each bucket in the order in which they are summed.
+    fn waits_s(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
     /// The first rank's values, in buckets that are as long as those that are given.
     ///
     /// # Errors
