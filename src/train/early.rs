@@ -5,7 +5,7 @@
 //! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
 
 #[cfg(feature = "cuda")]
-use super::native::event::Mark;
+pub use super::native::event::Mark;
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -125,6 +125,15 @@ pub fn found(node: u64) {
 /// A mark behind all that was asked of a device, with its time.
 pub fn end(device: &Device) -> Mark {
     mark(device, true)
+}
+
+/// Has a device begin with all that was asked of it.
+pub fn begin(device: &Device) {
+    #[cfg(feature = "cuda")]
+    if let Some(card) = super::native::card_of(device) {
+        super::native::begin(card);
+    }
+    let _ = device;
 }
 
 #[cfg(feature = "cuda")]

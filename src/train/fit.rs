@@ -13,7 +13,7 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::early::{self, Marks, Passes};
+use super::early::{self, Mark, Marks, Passes};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
@@ -202,7 +202,7 @@ impl<'a> Trainee<'a> {
             return Ok(());
         }
         let mine = self.idle.iter().sum::<f64>() / real_len(self.idle.len());
-        let all = self.team.total("bubble", 1, Pace::First, mine)? / real_len(self.team.ranks());
+        let all = self.team.total("bubble", 1, Pace::Steady, mine)? / real_len(self.team.ranks());
         if all.is_finite() {
             self.metric("bubble_fraction", all, "");
         }
@@ -343,10 +343,9 @@ impl<'a> Trainee<'a> {
         let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
-        let before = (!passes.is_empty()).then(|| early::end(&self.place.device()));
-        inner.phase("optimizer", || self.update((number, pace), sums, rate, scale))?;
-        let behind = |before| [before, early::end(&self.place.device())];
-        let passes = before.map(|before| Passes { borders: passes, update: behind(before) });
+        let timed = !passes.is_empty();
+        let update = inner.phase("optimizer", || self.update((number, pace, timed), sums, rate, scale))?;
+        let passes = update.map(|update| Passes { borders: passes, update });
         self.team.begin();
         Ok(Some(Unread { step: number, loss, share, pace, passes }))
     }
@@ -367,7 +366,14 @@ impl<'a> Trainee<'a> {
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
     }
 
-    fn update(&mut self, (step, pace): (u64, Pace), sums: Sums, rate: f64, scale: f64) -> Result<(), TrainError> {
+    /// Between which marks the parameters were updated, if that is timed and they were.
+    fn update(
+        &mut self,
+        (step, pace, timed): (u64, Pace, bool),
+        sums: Sums,
+        rate: f64,
+        scale: f64,
+    ) -> Result<Option<[Mark; 2]>, TrainError> {
         let unread = |source| TrainError::read("the gradients", source);
         let mut sums = sums;
         if let Some(scaler) = &mut self.scaler {
@@ -375,7 +381,7 @@ impl<'a> Trainee<'a> {
             let finite = finite(&gradients).map_err(unread)?;
             // All have the same gradients, and decide the same even if a device erred.
             if !scaler.take(self.team.all("scale", step, pace, finite)?) {
-                return Ok(());
+                return Ok(None);
             }
             sums = Sums::of(scaled(gradients, 1.0 / scale));
         }
@@ -390,9 +396,12 @@ impl<'a> Trainee<'a> {
                 clipped(gradients, norm)
             });
         }
+        // Behind what stages wait for each other.
+        let before = timed.then(|| early::end(&self.place.device()));
         self.optimizer
             .step(&mut self.parameters, sums.parts(), rate)
-            .map_err(|source| TrainError::read("the parameters", source))
+            .map_err(|source| TrainError::read("the parameters", source))?;
+        Ok(before.map(|before| [before, early::end(&self.place.device())]))
     }
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the

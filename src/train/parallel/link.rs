@@ -123,7 +123,7 @@ impl Reducer for CardReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let Marks { groups, end } = marks;
+        let Marks { groups, end, .. } = marks;
         let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);

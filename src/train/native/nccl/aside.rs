@@ -5,14 +5,14 @@
 
 use super::super::event::{Event, Mark};
 use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
-use super::super::kernels::{Launcher, Program, room};
+use super::super::kernels::{Launcher, Program};
 use super::super::library::{Driver, Opaque, driver};
-use super::super::operation::{Cube, Primitive, Promise, register};
+use super::super::operation::{Cube, Primitive};
 use super::super::submit::{bound, flush, submit};
 use super::super::{Fault, card_of, told};
 use super::{Communicator, End, nccl};
 use crate::train::number::{real_len, wide};
-use burn::backend::{Cuda, TensorMetadata};
+use burn::backend::Cuda;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::cell::{Cell, RefCell};

@@ -21,7 +21,7 @@ use crate::record::{Digest, Value};
 use crate::train::TrainError;
 use crate::train::dataset::{Dataset, Samples};
 use crate::train::device::Place;
-use crate::train::early::{Mark, Marks, end};
+use crate::train::early::{Mark, Marks, begin, end};
 use crate::train::evaluate::turn;
 use crate::train::fit::{WARM_UP, joined};
 use crate::train::heartbeat::Heartbeat;
@@ -174,9 +174,15 @@ impl Staged {
 
     /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
     fn border(&self, step: &Step<'_>) {
-        if !step.inner.waits && step.number > WARM_UP {
+        if self.end.is_some() && !step.inner.waits && step.number > WARM_UP {
             self.borders.borrow_mut().push(end(&self.network.place.device()));
         }
+    }
+
+    /// A pass ends here, and the device begins with all of it: this stage may wait for another one before it asks for more.
+    fn ended(&self, step: &Step<'_>) {
+        self.border(step);
+        begin(&self.network.place.device());
     }
 
     /// Adds to each gradient of a parameter that another stage has too what that one found.
@@ -329,7 +335,7 @@ impl Task for Staged {
             let each = micros.into_iter().enumerate();
             let pass = |(number, micro)| {
                 let held = self.forward(step, number, (parameters, counted), micro);
-                self.border(step);
+                self.ended(step);
                 held
             };
             each.map(pass).collect::<Result<Vec<Held>, _>>()
@@ -347,7 +353,7 @@ impl Task for Staged {
                     (Some(sum), Some(part)) => Some(sum + part),
                     (sum, part) => sum.or(part),
                 };
-                self.border(step);
+                self.ended(step);
             }
             self.tie(step, &mut gradients)?;
             if let Some(end) = &self.end {
