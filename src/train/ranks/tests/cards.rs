@@ -134,7 +134,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
             sums.into_iter().map(|sum| sum.try_into_vec_as().expect("readable")).collect()
         };
         let (alone, _) = gradients(None);
-        let expected = read(summed(reducer, at, &buckets, alone, 0.5).expect("all come"));
+        let expected = read(summed(reducer, at, &buckets, alone, 0.5).expect("all come").all());
         let late = read(reducer.sum(at, &buckets, gradients(None), 0.5).expect("all come").all());
         let (early, marks) = gradients(Some(&groups));
         marked = marks.groups.iter().flatten().count();
