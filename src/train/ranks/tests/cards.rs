@@ -152,7 +152,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     (marked, buckets.len())
 }
 
-/// How fast buckets are summed in their place by NCCL, and as the loop sums them, gathering and scattering among it; a measurement, not a bound.
+/// How fast buckets are summed in their place by NCCL, and as the loop sums them, which gathers them first; a measurement, not a bound.
 #[test]
 #[ignore = "needs two GPUs"]
 fn buckets_are_summed_fast_on_gpu() {
