@@ -187,7 +187,8 @@ impl<'a> Trainee<'a> {
         self.summary()?;
         if let Some(exposed_s) = self.team.exposed_s() {
             self.metric("all_reduce_exposed", exposed_s, "s");
-            let waits: Vec<Value> = self.team.waits_s().into_iter().map(Value::from).collect();
+            let of = |waits: Vec<f64>| Value::from(waits.into_iter().map(Value::from).collect::<Vec<_>>());
+            let waits: Vec<Value> = self.team.waits_s().into_iter().map(of).collect();
             self.fact("all_reduce_waits_s", waits.into());
         }
         if self.team.leads() && stated.iter().any(|(name, ..)| *name == "flops_per_sample") {

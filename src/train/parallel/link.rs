@@ -149,8 +149,8 @@ impl Reducer for CardReducer {
         exposed_s(self.ranks())
     }
 
-    fn waits_s(&self) -> Vec<f64> {
-        waits_s()
+    fn waits_s(&self) -> Vec<Vec<f64>> {
+        waits_s(self.ranks())
     }
 
     fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {

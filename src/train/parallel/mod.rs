@@ -184,8 +184,8 @@ pub trait Reducer: Send {
         None
     }
 
-    /// The same of the first rank, for each bucket in the order in which they are summed.
-    fn waits_s(&self) -> Vec<f64> {
+    /// The same of each rank, for each bucket in the order in which they are summed.
+    fn waits_s(&self) -> Vec<Vec<f64>> {
         Vec::new()
     }
 

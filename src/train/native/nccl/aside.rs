@@ -96,10 +96,14 @@ pub fn exposed_s(cards: usize) -> Option<f64> {
     (!medians.is_empty()).then(|| medians.iter().sum::<f64>() / real_len(medians.len()))
 }
 
-/// The same of the first card, bucket by bucket in the order in which they are summed.
-pub fn waits_s() -> Vec<f64> {
+/// The same of each of so many cards, bucket by bucket in the order in which they are summed.
+pub fn waits_s(cards: usize) -> Vec<Vec<f64>> {
     let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
-    let steps = waited.get(&0).map_or(&[][..], Vec::as_slice);
+    (0..cards).map(|card| by_bucket(waited.get(&card).map_or(&[], Vec::as_slice))).collect()
+}
+
+/// The median wait of these steps for each bucket.
+fn by_bucket(steps: &[Vec<f64>]) -> Vec<f64> {
     let buckets = steps.iter().map(Vec::len).max().unwrap_or(0);
     (0..buckets)
         .filter_map(|bucket| median(steps.iter().filter_map(|waits| waits.get(bucket).copied()).collect()))
@@ -320,4 +324,16 @@ fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
         Some(job)
     };
     pieces.into_iter().map(&mut job).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bucket_has_the_median_of_its_waits() {
+        let steps = [vec![0.1, 3.0], vec![0.3, 1.0], vec![0.2, 2.0]];
+        assert_eq!(by_bucket(&steps), [0.2, 2.0]);
+        assert!(by_bucket(&[]).is_empty());
+    }
 }
