@@ -34,6 +34,7 @@ mod statistic;
 mod telemetry;
 mod training;
 mod trials;
+mod unequal;
 mod units;
 mod validity;
 mod verdict;
