@@ -136,6 +136,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     ));
     text.push_str(&sureness(ranking));
     text.push_str(&saving(ranking));
+    text.push_str(&unequal_work(ranking));
     for (limit, below) in &ranking.unmet {
         text.push_str(&format!("without {limit}: {}\n", count(*below, "configuration")));
     }
@@ -154,7 +155,8 @@ pub(super) fn likeness(likeness: Likeness) -> &'static str {
 
 /// What has to be said of the order and of what is not in it, a sentence each.
 pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
-    let text = format!("{}{}", sureness(ranking), left_out_text(&ranking.left_out, &ranking.metric));
+    let left_out = left_out_text(&ranking.left_out, &ranking.metric);
+    let text = format!("{}{}{left_out}", sureness(ranking), unequal_work(ranking));
     text.lines().map(str::to_owned).collect()
 }
 
@@ -215,6 +217,27 @@ fn saving(ranking: &Ranking) -> String {
     let named = named(baseline);
     let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
     format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
+}
+
+/// The least and the most samples that the metric is of, of the configurations that are told of; none where all have as many, or one does not say.
+fn samples(ranking: &Ranking) -> Option<(i64, i64)> {
+    if ranking.places.iter().any(|place| !place.contender.agreed.is_empty()) {
+        return None;
+    }
+    let runs = ranking.places.iter().map(|place| &place.contender.run);
+    let runs = runs.chain(ranking.baseline.iter().map(|baseline| &baseline.run));
+    let samples: Option<Vec<i64>> = runs.map(|run| analysis::samples_behind(&ranking.metric, run)).collect();
+    let samples = samples?;
+    let (least, most) = (samples.iter().min()?, samples.iter().max()?);
+    (least < most).then_some((*least, *most))
+}
+
+/// Warns of a comparison of runs that did not do the same.
+fn unequal_work(ranking: &Ranking) -> String {
+    let (Some((least, most)), metric) = (samples(ranking), &ranking.metric) else { return String::new() };
+    let instead = analysis::of_one_sample(metric)
+        .map_or_else(String::new, |instead| format!(" (`--metric {instead}` compares what one takes)"));
+    format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
 }
 
 /// The name by which it was given; of an id, be it a whole one, as much as tells it from others.
@@ -314,6 +337,9 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("left_out", left_out_value(&ranking.left_out)),
         ("places", Value::List(ranking.places.iter().map(place_value).collect())),
     ]);
+    if let Some((least, most)) = samples(ranking) {
+        members.insert("samples".to_owned(), vec![Value::Int(least), Value::Int(most)].into());
+    }
     let unmet: BTreeSet<(&str, usize)> = ranking.unmet.iter().map(|(limit, below)| (limit.as_str(), *below)).collect();
     if !unmet.is_empty() {
         let item = |(limit, below): (&str, usize)| {
