@@ -219,22 +219,30 @@ fn saving(ranking: &Ranking) -> String {
     format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
 }
 
-/// The least and the most samples that the metric is of, of the configurations that are told of; none where all have as many, or one does not say.
-fn samples(ranking: &Ranking) -> Option<(i64, i64)> {
+/// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many, or one does not say.
+fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     if ranking.places.iter().any(|place| !place.contender.agreed.is_empty()) {
         return None;
     }
-    let runs = ranking.places.iter().map(|place| &place.contender.run);
-    let runs = runs.chain(ranking.baseline.iter().map(|baseline| &baseline.run));
-    let samples: Option<Vec<i64>> = runs.map(|run| analysis::samples_behind(&ranking.metric, run)).collect();
-    let samples = samples?;
-    let (least, most) = (samples.iter().min()?, samples.iter().max()?);
-    (least < most).then_some((*least, *most))
+    let runs = |shown: usize| {
+        let shown = ranking.places.iter().take(shown).map(|place| &place.contender.run);
+        shown.chain(ranking.baseline.iter().map(|baseline| &baseline.run))
+    };
+    // A time is told of the first one and of what it is held against.
+    let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
+    let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
+    let apart = |(metric, shown)| {
+        let samples: Option<Vec<i64>> = runs(shown).map(|run| analysis::samples_behind(metric, run)).collect();
+        let samples = samples?;
+        let (least, most) = (samples.iter().min()?, samples.iter().max()?);
+        (least < most).then_some((metric, *least, *most))
+    };
+    [(ranking.metric.as_str(), usize::MAX)].into_iter().chain(time).find_map(apart)
 }
 
 /// Warns of a comparison of runs that did not do the same.
 fn unequal_work(ranking: &Ranking) -> String {
-    let (Some((least, most)), metric) = (samples(ranking), &ranking.metric) else { return String::new() };
+    let Some((metric, least, most)) = unequal(ranking) else { return String::new() };
     let instead = analysis::of_one_sample(metric)
         .map_or_else(String::new, |instead| format!(" (`--metric {instead}` compares what one takes)"));
     format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
@@ -337,8 +345,9 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("left_out", left_out_value(&ranking.left_out)),
         ("places", Value::List(ranking.places.iter().map(place_value).collect())),
     ]);
-    if let Some((least, most)) = samples(ranking) {
-        members.insert("samples".to_owned(), vec![Value::Int(least), Value::Int(most)].into());
+    if let Some((metric, least, most)) = unequal(ranking) {
+        let work = table_of([("metric", metric.into()), ("least", least.into()), ("most", most.into())]);
+        members.insert("unequal_samples".to_owned(), Value::Table(work));
     }
     let unmet: BTreeSet<(&str, usize)> = ranking.unmet.iter().map(|(limit, below)| (limit.as_str(), *below)).collect();
     if !unmet.is_empty() {
