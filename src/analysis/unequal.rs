@@ -27,7 +27,10 @@ impl EachGpu {
             }
         }
         warnings.extend(self.at_rest());
-        warnings.extend(self.slow());
+        let name = |gpu: Source| facts.get(&format!("{gpu}.name"));
+        // Clocks of other models say nothing of each other.
+        let are_alike = self.clocks_mhz.windows(2).all(|two| name(two[0].0) == name(two[1].0));
+        warnings.extend(self.slow().filter(|_| are_alike));
     }
 
     /// GPUs that hardly did anything while another one worked, as where each process takes the first GPU or all do the work of one.
@@ -50,6 +53,8 @@ impl EachGpu {
 
     /// The slowest of those that work, where it is much slower than the fastest. A clock at rest says nothing.
     fn slow(&self) -> Option<String> {
+        // Nobody knows which of them rest.
+        most(&self.used)?;
         let working: Vec<(Source, f64)> =
             self.clocks_mhz.iter().copied().filter(|(gpu, _)| !self.rests(*gpu)).collect();
         let (fast, most) = most(&working)?;
