@@ -10,6 +10,7 @@ use super::parallel::{Exchanges, wait_energy};
 use super::pipeline::Rounds;
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
+use super::unequal::EachGpu;
 use super::validity::{Bounds, Evidence, stamp};
 use super::window::Windows;
 use crate::record::{Metric, Phase, Quantity, Series, Source, Table, Value, known_metric};
@@ -18,8 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Estimators that differ by more are worth a warning, over windows that are long enough for both.
 const DISAGREEMENT: f64 = 0.05;
 const DISAGREEMENT_SECONDS: f64 = 10.0;
-/// A GPU that is used less than this share of what the busiest one is may take no part.
-const AT_REST: f64 = 0.1;
 /// How reasons name it.
 const TRAINING: &str = "the training";
 /// A 99th percentile needs so many values.
@@ -86,12 +85,7 @@ impl Observed {
         inference(&answers, &mut put);
         let seen_facts = facts.clone();
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
-        let used = self.gauges(&training, &hardware, &seen_facts, &mut put);
-        if used.len() > 1 {
-            warnings.extend(at_rest(&used));
-            let used: Table = used.iter().map(|(gpu, percent)| (gpu.to_string(), (*percent).into())).collect();
-            facts.insert("utilization".to_owned(), used.into());
-        }
+        self.gauges(&training, &hardware, &seen_facts, &mut put).tell(facts, warnings);
         let meters = hardware.meters();
         // Where ranks share their gradients and the first one alone tells of answers, it answers alone.
         let shares = self.phases.iter().any(|phase| phase.name == "all_reduce" && phase.rank > 0);
@@ -182,17 +176,11 @@ impl Observed {
         named.filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns))).collect()
     }
 
-    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken. Returns the utilization of each GPU, in percent.
-    fn gauges(
-        &self,
-        training: &Training,
-        hardware: &Hardware<'_>,
-        facts: &Table,
-        put: &mut Put<'_>,
-    ) -> Vec<(Source, f64)> {
+    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken. Returns what each GPU showed.
+    fn gauges(&self, training: &Training, hardware: &Hardware<'_>, facts: &Table, put: &mut Put<'_>) -> EachGpu {
         let measured = training.unseen().map_or(Ok(&training.measured), |reason| Err(reason.to_owned()));
         let gpus: Vec<Source> = hardware.gpus().collect();
-        let mut used = Vec::new();
+        let mut shown = EachGpu::default();
         if !gpus.is_empty() {
             let means = |quantity: Quantity| -> Result<Vec<f64>, String> {
                 let windows = measured.as_ref().map_err(Clone::clone)?;
@@ -205,7 +193,9 @@ impl Observed {
             };
             let over_gpus = |means: Vec<f64>| means.iter().sum::<f64>() / number(means.len());
             let each = means(Quantity::UtilizationGpu);
-            used = gpus.iter().copied().zip(each.iter().flatten().copied()).collect();
+            let named =
+                |each: &Result<Vec<f64>, String>| gpus.iter().copied().zip(each.iter().flatten().copied()).collect();
+            shown = EachGpu { used: named(&each), clocks_mhz: named(&means(Quantity::ClockSm)) };
             put.found("gpu_util", each.map(over_gpus));
             put.found("gpu_mem_util", means(Quantity::UtilizationMemory).map(over_gpus));
             let peaks = gpus.iter().map(|gpu| Ok(hardware.gauge(*gpu, Quantity::MemoryUsed)?.maximum()));
@@ -215,7 +205,7 @@ impl Observed {
         let memory = hardware.gauge(Source::Host, Quantity::WorkerMemory);
         put.found("host_mem_peak", memory.map(|memory| memory.maximum()));
         put.found("cpu_util", measured.and_then(|windows| cpu_util(hardware, facts, windows)));
-        used
+        shown
     }
 
     /// When the phases of a name were, as the worker said.
@@ -269,17 +259,6 @@ impl Observed {
             put.within("edp", energy.map(|(joules, half_width)| (joules * train_s, half_width * train_s)));
         }
     }
-}
-
-/// Warns of GPUs that hardly did anything while another one worked, as where each process takes the first GPU or all do the work of one.
-fn at_rest(used: &[(Source, f64)]) -> Vec<String> {
-    let Some((busy, most)) = used.iter().max_by(|(_, a), (_, b)| a.total_cmp(b)) else { return Vec::new() };
-    let resting = used.iter().filter(|(_, percent)| *percent < AT_REST * most);
-    let told = |(gpu, percent): &(Source, f64)| {
-        let (gpu, busy) = (device(*gpu), device(*busy));
-        format!("{gpu} ran kernels in {percent:.1}% of the training's time, {busy} in {most:.1}%: does it take part?")
-    };
-    resting.map(told).collect()
 }
 
 /// The energy of an answered sample.

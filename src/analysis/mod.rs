@@ -34,10 +34,12 @@ mod statistic;
 mod telemetry;
 mod training;
 mod trials;
+mod unequal;
 mod units;
 mod validity;
 mod verdict;
 mod window;
+mod work;
 
 pub use crate::record::{Names, field};
 pub use best::{Against, Contender, Likeness, Measured, Place, Saving, place, saving};
@@ -72,3 +74,4 @@ pub use validity::Bounds;
 pub use verdict::{
     Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, compared_metrics, environment_changes, verdict,
 };
+pub use work::{of_one_sample, samples_behind};

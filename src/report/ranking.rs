@@ -136,6 +136,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     ));
     text.push_str(&sureness(ranking));
     text.push_str(&saving(ranking));
+    text.push_str(&unequal_work(ranking));
     for (limit, below) in &ranking.unmet {
         text.push_str(&format!("without {limit}: {}\n", count(*below, "configuration")));
     }
@@ -154,7 +155,8 @@ pub(super) fn likeness(likeness: Likeness) -> &'static str {
 
 /// What has to be said of the order and of what is not in it, a sentence each.
 pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
-    let text = format!("{}{}", sureness(ranking), left_out_text(&ranking.left_out, &ranking.metric));
+    let left_out = left_out_text(&ranking.left_out, &ranking.metric);
+    let text = format!("{}{}{left_out}", sureness(ranking), unequal_work(ranking));
     text.lines().map(str::to_owned).collect()
 }
 
@@ -215,6 +217,35 @@ fn saving(ranking: &Ranking) -> String {
     let named = named(baseline);
     let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
     format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
+}
+
+/// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many, or one does not say.
+fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
+    if ranking.places.iter().any(|place| !place.contender.agreed.is_empty()) {
+        return None;
+    }
+    let runs = |shown: usize| {
+        let shown = ranking.places.iter().take(shown).map(|place| &place.contender.run);
+        shown.chain(ranking.baseline.iter().map(|baseline| &baseline.run))
+    };
+    // A time is told of the first one and of what it is held against.
+    let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
+    let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
+    let apart = |(metric, shown)| {
+        let samples: Option<Vec<i64>> = runs(shown).map(|run| analysis::samples_behind(metric, run)).collect();
+        let samples = samples?;
+        let (least, most) = (samples.iter().min()?, samples.iter().max()?);
+        (least < most).then_some((metric, *least, *most))
+    };
+    [(ranking.metric.as_str(), usize::MAX)].into_iter().chain(time).find_map(apart)
+}
+
+/// Warns of a comparison of runs that did not do the same.
+fn unequal_work(ranking: &Ranking) -> String {
+    let Some((metric, least, most)) = unequal(ranking) else { return String::new() };
+    let instead = analysis::of_one_sample(metric)
+        .map_or_else(String::new, |instead| format!(" (`--metric {instead}` compares what one takes)"));
+    format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
 }
 
 /// The name by which it was given; of an id, be it a whole one, as much as tells it from others.
@@ -314,6 +345,10 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("left_out", left_out_value(&ranking.left_out)),
         ("places", Value::List(ranking.places.iter().map(place_value).collect())),
     ]);
+    if let Some((metric, least, most)) = unequal(ranking) {
+        let work = table_of([("metric", metric.into()), ("least", least.into()), ("most", most.into())]);
+        members.insert("unequal_samples".to_owned(), Value::Table(work));
+    }
     let unmet: BTreeSet<(&str, usize)> = ranking.unmet.iter().map(|(limit, below)| (limit.as_str(), *below)).collect();
     if !unmet.is_empty() {
         let item = |(limit, below): (&str, usize)| {

@@ -5,7 +5,7 @@
 //! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
 
 #[cfg(feature = "cuda")]
-use super::native::event::Mark;
+pub use super::native::event::Mark;
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -30,6 +30,38 @@ pub struct Marks {
     pub groups: Vec<Option<Mark>>,
     /// Behind the whole pass, with its time, where somebody wants to know how long the device waits from there on.
     pub end: Option<Mark>,
+    /// Before and behind each pass of a micro-batch through a stage, one behind the other, with their times; none where the step waits between its phases.
+    pub passes: Vec<Mark>,
+}
+
+/// When a stage worked in a step.
+#[derive(Debug)]
+pub struct Passes {
+    /// Before and behind each pass.
+    pub borders: Vec<Mark>,
+    /// Before and behind the update of the parameters.
+    pub update: [Mark; 2],
+}
+
+impl Passes {
+    /// The share of a step, of so many seconds and the update of the parameters left out, in which the stage was in no pass; none where its device has no clock.
+    pub fn idle(&self, step_s: f64) -> Option<f64> {
+        let [before, behind] = &self.update;
+        let span_s = step_s - between(before, behind)?;
+        let busy_s: Option<f64> = self.borders.chunks_exact(2).map(|pass| between(&pass[0], &pass[1])).sum();
+        Some(1.0 - busy_s? / span_s).filter(|_| span_s > 0.0)
+    }
+}
+
+/// The seconds from a mark with its time to a later one.
+#[cfg(feature = "cuda")]
+fn between(before: &Mark, behind: &Mark) -> Option<f64> {
+    behind.since(before)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn between(_: &Mark, _: &Mark) -> Option<f64> {
+    None
 }
 
 impl Groups {
@@ -72,7 +104,7 @@ pub fn watched<T>(
     WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
     let done = backward();
     let groups = WATCH.take().map(|watch| watch.marks).unwrap_or_default();
-    (done, Marks { groups, end: None })
+    (done, Marks { groups, end: None, passes: Vec::new() })
 }
 
 /// A gradient of a node of the tape has been found and added to those that were found before.
@@ -93,6 +125,15 @@ pub fn found(node: u64) {
 /// A mark behind all that was asked of a device, with its time.
 pub fn end(device: &Device) -> Mark {
     mark(device, true)
+}
+
+/// Has a device begin with all that was asked of it.
+pub fn begin(device: &Device) {
+    #[cfg(feature = "cuda")]
+    if let Some(card) = super::native::card_of(device) {
+        super::native::begin(card);
+    }
+    let _ = device;
 }
 
 #[cfg(feature = "cuda")]

@@ -13,12 +13,12 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::early::{self, Marks};
+use super::early::{self, Mark, Marks, Passes};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
 use super::laps::Laps;
-use super::number::{real, wide};
+use super::number::{real, real_len, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Sums, Team};
 use super::parameters::Layout;
@@ -57,6 +57,8 @@ struct Unread {
     share: f64,
     /// How long the step might take.
     pace: Pace,
+    /// When this stage worked.
+    passes: Option<Passes>,
 }
 
 /// A model in training.
@@ -84,6 +86,8 @@ struct Trainee<'a> {
     /// Their borders by the device's clock.
     laps: Laps,
     last_loss: f64,
+    /// Of each step whose passes are timed, the share of it in which this stage was in none.
+    idle: Vec<f64>,
     /// Of all samples that this rank has seen, in their order.
     seen: Digest,
 }
@@ -140,6 +144,7 @@ impl<'a> Trainee<'a> {
             since_ns: 0,
             laps: Laps::default(),
             last_loss: f64::NAN,
+            idle: Vec::new(),
             seen: Digest::of(b""),
         })
     }
@@ -178,14 +183,31 @@ impl<'a> Trainee<'a> {
             }
             self.evaluation(epoch)?;
         }
+        self.bubble()?;
         self.summary()?;
         if let Some(exposed_s) = self.team.exposed_s() {
             self.metric("all_reduce_exposed", exposed_s, "s");
+            let of = |waits: Vec<f64>| Value::from(waits.into_iter().map(Value::from).collect::<Vec<_>>());
+            let waits: Vec<Value> = self.team.waits_s().into_iter().map(of).collect();
+            self.fact("all_reduce_waits_s", waits.into());
         }
         if self.team.leads() && stated.iter().any(|(name, ..)| *name == "flops_per_sample") {
             self.peak();
         }
         Ok(Finish::Done)
+    }
+
+    /// How much of their time the stages of a pipeline are in no pass, by the clocks of their devices.
+    fn bubble(&self) -> Result<(), TrainError> {
+        if self.drained || !self.team.pipelined() {
+            return Ok(());
+        }
+        let mine = self.idle.iter().sum::<f64>() / real_len(self.idle.len());
+        let all = self.team.total("bubble", 1, Pace::Steady, mine)? / real_len(self.team.ranks());
+        if all.is_finite() {
+            self.metric("bubble_fraction", all, "");
+        }
+        Ok(())
     }
 
     /// Samples that all ranks together take in a step.
@@ -295,6 +317,7 @@ impl<'a> Trainee<'a> {
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
         let Gradients { loss, gradients, mean_of, mut marks } = found;
+        let passes = std::mem::take(&mut marks.passes);
         if gradients.len() != self.parameters.len() {
             return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
         }
@@ -321,9 +344,11 @@ impl<'a> Trainee<'a> {
         let Some(share) = share else { return Ok(None) };
         let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
         let rate = rate * warming(number, self.spec.warmup);
-        inner.phase("optimizer", || self.update((number, pace), sums, rate, scale))?;
+        let timed = !passes.is_empty();
+        let update = inner.phase("optimizer", || self.update((number, pace, timed), sums, rate, scale))?;
+        let passes = update.map(|update| Passes { borders: passes, update });
         self.team.begin();
-        Ok(Some(Unread { step: number, loss, share, pace }))
+        Ok(Some(Unread { step: number, loss, share, pace, passes }))
     }
 
     /// Keeps what several ranks were given, so that a record shows that each of them had its own.
@@ -342,7 +367,14 @@ impl<'a> Trainee<'a> {
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
     }
 
-    fn update(&mut self, (step, pace): (u64, Pace), sums: Sums, rate: f64, scale: f64) -> Result<(), TrainError> {
+    /// Between which marks the parameters were updated, if that is timed and they were.
+    fn update(
+        &mut self,
+        (step, pace, timed): (u64, Pace, bool),
+        sums: Sums,
+        rate: f64,
+        scale: f64,
+    ) -> Result<Option<[Mark; 2]>, TrainError> {
         let unread = |source| TrainError::read("the gradients", source);
         let mut sums = sums;
         if let Some(scaler) = &mut self.scaler {
@@ -350,7 +382,7 @@ impl<'a> Trainee<'a> {
             let finite = finite(&gradients).map_err(unread)?;
             // All have the same gradients, and decide the same even if a device erred.
             if !scaler.take(self.team.all("scale", step, pace, finite)?) {
-                return Ok(());
+                return Ok(None);
             }
             sums = Sums::of(scaled(gradients, 1.0 / scale));
         }
@@ -365,9 +397,12 @@ impl<'a> Trainee<'a> {
                 clipped(gradients, norm)
             });
         }
+        // Behind what stages wait for each other.
+        let before = timed.then(|| early::end(&self.place.device()));
         self.optimizer
             .step(&mut self.parameters, sums.parts(), rate)
-            .map_err(|source| TrainError::read("the parameters", source))
+            .map_err(|source| TrainError::read("the parameters", source))?;
+        Ok(before.map(|before| [before, early::end(&self.place.device())]))
     }
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the
@@ -379,8 +414,12 @@ impl<'a> Trainee<'a> {
         // As in a step: those that wait at the meeting name the one that does not come.
         let limit = self.team.limit(pace, many).filter(|_| !self.drained).map(|limit| limit.saturating_mul(2));
         self.sink.doing("losses", first, limit);
-        let (shares, losses): (Vec<f64>, Vec<Tensor<1>>) =
-            self.unread.drain(..).map(|unread| (unread.share, unread.loss)).unzip();
+        let (mut shares, mut losses, mut passes) = (Vec::new(), Vec::new(), Vec::new());
+        for unread in self.unread.drain(..) {
+            shares.push(unread.share);
+            losses.push(unread.loss);
+            passes.push(unread.passes);
+        }
         let losses: Vec<f32> =
             joined(losses).try_into_vec_as().map_err(|source| TrainError::read("the loss", source))?;
         self.place.check()?;
@@ -393,6 +432,9 @@ impl<'a> Trainee<'a> {
         }
         let mut t_ns = self.since_ns;
         let laps = self.laps.durations_ns().filter(|laps| laps.len() == many && many > 1);
+        let told =
+            |(passes, lap): (&Option<Passes>, &u64)| passes.as_ref()?.idle(Duration::from_nanos(*lap).as_secs_f64());
+        self.idle.extend(passes.iter().zip(laps.iter().flatten()).filter_map(told));
         let laps = laps.unwrap_or_else(|| vec![duration_ns; many]);
         for ((step, loss), duration_ns) in (first..).zip(losses).zip(laps) {
             self.last_loss = loss;

@@ -231,3 +231,33 @@ fn a_closed_pipe_is_a_quiet_end() {
     let said = Sandbox::finish(child);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn best_says_where_configurations_did_not_do_the_same_work() {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.csv", "batch,all,joules,sample,seconds\n32,3520,800,0.25,9\n128,14080,3000,0.21,20\n");
+    sandbox.write(
+        "m.toml",
+        "date = 2024-05-31\n[fields]\nmodel.name = \"net\"\ndata.train_count = 20480\ntraining.steps = 110\ntraining.batch_size = \"{batch}\"\n\
+         [metrics]\nenergy = \"{joules}\"\nenergy_per_sample = \"{sample}\"\ntrain_time = \"{seconds}\"\n",
+    );
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    let ask = |metric: &str| sandbox.run(&["best", "--model", "net", "--metric", metric]).expect(0);
+    let note = |metric: &str, instead: &str| {
+        format!(
+            "not the same work: {metric} is of 3520 to 14080 samples (`--metric {instead}` compares what one takes)\n"
+        )
+    };
+    let (energy, time) = (ask("energy"), ask("train_time"));
+    assert!(energy.contains(&note("energy", "energy_per_sample")), "{energy}");
+    assert!(time.contains(&note("train_time", "throughput")), "{time}");
+    let found = sandbox.json(&["best", "--model", "net", "--metric", "energy"], 0);
+    let work = serde_json::json!({"metric": "energy", "least": 3520, "most": 14080});
+    assert_eq!(found["unequal_samples"], work);
+    // Against the fastest, which did less.
+    let each = ask("energy_per_sample");
+    assert!(each.contains("at +122.22% train_time") && each.contains(&note("train_time", "throughput")), "{each}");
+    // One size alone.
+    let one = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--where", "batch_size == 128"]).expect(0);
+    assert!(!one.contains("not the same work"), "{one}");
+}

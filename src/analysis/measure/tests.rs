@@ -231,6 +231,31 @@ fn a_gpu_at_rest_beside_one_that_works_is_warned_of() {
 }
 
 #[test]
+fn a_gpu_that_is_slower_than_another_one_is_warned_of_if_it_works() {
+    let clocked = |clocks: [f64; 2], used: f64| {
+        let mut two = attempt(2);
+        let mut put = |rank: u32, quantity: Quantity, unit: &str, value: f64| {
+            let name = Source::Gpu(rank).series(quantity);
+            let mut series = Series::new(name.clone(), unit, Axis::TimeNs);
+            (0..=400).for_each(|i| series.push(i * 100 * MS, value));
+            two.telemetry.insert(name, series);
+        };
+        put(0, Quantity::ClockSm, "MHz", clocks[0]);
+        put(1, Quantity::ClockSm, "MHz", clocks[1]);
+        put(1, Quantity::UtilizationGpu, "%", used);
+        Completed::of(&two, &[], Table::new())
+    };
+    let slow = clocked([1_867.0, 1_756.0], 95.0);
+    let mean = |name: &str| slow.fact(name).as_float().map(f64::round);
+    assert_eq!([mean("clock_sm.gpu.0"), mean("clock_sm.gpu.1")], [Some(1_867.0), Some(1_756.0)]);
+    let [warning] = slow.warnings.as_slice() else { panic!("{:?}", slow.warnings) };
+    assert!(warning.starts_with("the clock of GPU 1 was 1756 MHz in the training's mean, that of GPU 0 1867 MHz: "));
+    assert_eq!(clocked([1_980.0, 1_963.0], 95.0).warnings, [""; 0], "as far apart as cards are");
+    let resting = clocked([1_980.0, 345.0], 2.0).warnings;
+    assert!(resting.len() == 1 && resting[0].contains("does it take part?"), "{resting:?}");
+}
+
+#[test]
 fn two_gpus_draw_twice_as_much() {
     let (one, two) = (Completed::of(&attempt(1), &[], eight_cores()), Completed::of(&attempt(2), &[], eight_cores()));
     for name in ["energy", "energy_total", "energy_net", "power_mean", "edp"] {

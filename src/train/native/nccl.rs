@@ -278,7 +278,7 @@ impl Communicator {
 mod aside;
 mod copies;
 
-pub use aside::{Piece, exposed_s};
+pub use aside::{Piece, exposed_s, waits_s};
 use copies::End;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{Occasion, ParallelError, Part, Sums};
 #[cfg(feature = "cuda")]
 use crate::train::early::Marks;
 #[cfg(feature = "cuda")]
-use crate::train::native::nccl::{Communicator, Piece, exposed_s};
+use crate::train::native::nccl::{Communicator, Piece, exposed_s, waits_s};
 #[cfg(feature = "cuda")]
 use crate::train::native::{self, event::Mark};
 #[cfg(feature = "cuda")]
@@ -123,7 +123,7 @@ impl Reducer for CardReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let Marks { groups, end } = marks;
+        let Marks { groups, end, .. } = marks;
         let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);
@@ -133,7 +133,7 @@ impl Reducer for CardReducer {
             Ok(onway) => {
                 Ok(Sums::new(onway.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
             }
-            Err(tensors) => Ok(Sums::of(super::summed(self, at, buckets, tensors, share)?)),
+            Err(tensors) => super::summed(self, at, buckets, tensors, share),
         }
     }
 
@@ -147,6 +147,10 @@ impl Reducer for CardReducer {
 
     fn exposed_s(&self) -> Option<f64> {
         exposed_s(self.ranks())
+    }
+
+    fn waits_s(&self) -> Vec<Vec<f64>> {
+        waits_s(self.ranks())
     }
 
     fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {

@@ -168,12 +168,7 @@ pub trait Reducer: Send {
         (tensors, _): (Vec<Tensor<1>>, Marks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
-        let summed = self.all_reduce(at, bucket::gather(buckets, tensors, share))?;
-        let part = |(bucket, values): (&Bucket, Tensor<1>)| {
-            let bucket = bucket.clone();
-            Part::new(bucket.tensors.clone(), move || bucket.scatter(values))
-        };
-        Ok(Sums::new(buckets.iter().zip(summed).map(part).collect()))
+        summed(self, at, buckets, tensors, share)
     }
 
     /// Has the device begin with all that was asked of it.
@@ -187,6 +182,11 @@ pub trait Reducer: Send {
     /// The mean time in seconds that a device had nothing to do in a step but to wait for such sums, where it knows that.
     fn exposed_s(&self) -> Option<f64> {
         None
+    }
+
+    /// The same of each rank, for each bucket in the order in which they are summed.
+    fn waits_s(&self) -> Vec<Vec<f64>> {
+        Vec::new()
     }
 
     /// The first rank's values, in buckets that are as long as those that are given.
@@ -203,9 +203,13 @@ pub(in crate::train) fn summed(
     buckets: &[Bucket],
     tensors: Vec<Tensor<1>>,
     share: f64,
-) -> Result<Vec<Tensor<1>>, ParallelError> {
+) -> Result<Sums, ParallelError> {
     let summed = reducer.all_reduce(at, bucket::gather(buckets, tensors, share))?;
-    Ok(bucket::scatter(buckets, summed))
+    let part = |(bucket, values): (&Bucket, Tensor<1>)| {
+        let bucket = bucket.clone();
+        Part::new(bucket.tensors.clone(), move || bucket.scatter(values))
+    };
+    Ok(Sums::new(buckets.iter().zip(summed).map(part).collect()))
 }
 
 /// The words of all ranks.

@@ -70,6 +70,11 @@ impl Team {
         self.reducer.as_ref().and_then(|reducer| reducer.exposed_s())
     }
 
+    /// The same of each rank, for each bucket in the order in which they are summed; none where nobody knows that.
+    pub fn waits_s(&self) -> Vec<Vec<f64>> {
+        self.reducer.as_ref().map(|reducer| reducer.waits_s()).unwrap_or_default()
+    }
+
     /// Its number, from 0.
     pub fn rank(&self) -> usize {
         self.rank

@@ -40,20 +40,17 @@ extern "C" __global__ void __launch_bounds__(256) bucket(const __grid_constant__
     for (u32 i = first + 4 * packed + threadIdx.x; i < end; i += 256) to[i] = one(from, i, len, factor);
 }
 
-// Values of this card's slice of a bucket, to which those of the other ranks are added that lie one slice behind the other: from the first rank to the last.
+// Values of this card's slice of a bucket, to which those of the other ranks are added that lie one slice behind the other: from the first rank to the last. Their number is a multiple of four.
 extern "C" __global__ void __launch_bounds__(256) added(float *own, const float *others, u32 len, u32 stride, u32 rank, u32 ranks) {
     u32 begin = 4 * (blockIdx.x * 256 + threadIdx.x);
     if (begin >= len) return;
-    u32 many = len - begin < 4 ? len - begin : 4;
-    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float sums[4];
     for (u32 other = 0; other < ranks; other++) {
-        const float *from = (other == rank ? own : others + u64(other < rank ? other : other - 1) * stride) + begin;
-        float values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (many == 4) load<F32, 4>(values, from);
-        else for (u32 k = 0; k < many; k++) values[k] = from[k];
+        const float *from = other == rank ? own : others + u64(other < rank ? other : other - 1) * stride;
+        float values[4];
+        load<F32, 4>(values, from + begin);
 #pragma unroll
         for (int k = 0; k < 4; k++) sums[k] = other == 0 ? values[k] : sums[k] + values[k];
     }
-    if (many == 4) store<F32, 4>(own + begin, sums);
-    else for (u32 k = 0; k < many; k++) own[begin + k] = sums[k];
+    store<F32, 4>(own + begin, sums);
 }

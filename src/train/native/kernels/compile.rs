@@ -1,4 +1,4 @@
-//! The texts of the kernels, compiled for a card by NVIDIA's run-time compiler: each once in a process, when it is first asked for.
+//! The texts of the kernels, compiled by NVIDIA's run-time compiler: each once in a process for all cards of a kind, when it is first asked for.
 
 use super::super::library::{Opaque, functions, open};
 use super::super::plan::Format;
@@ -170,16 +170,15 @@ impl Program {
 ///
 /// It is never freed: there are a handful of programs.
 pub fn image(program: Program, device: usize) -> Option<&'static [u8]> {
-    type Images = HashMap<(Program, usize), Option<&'static [u8]>>;
+    type Images = HashMap<(Program, [c_int; 2]), Option<&'static [u8]>>;
+    static GENERATIONS: OnceLock<Mutex<HashMap<usize, Option<[c_int; 2]>>>> = OnceLock::new();
     static IMAGES: OnceLock<Mutex<Images>> = OnceLock::new();
+    let told = |fault: Fault| log::warn!("no kernels of {program:?} on card {device}: {fault}");
+    let mut generations = GENERATIONS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let of = (*generations.entry(device).or_insert_with(|| generation(device).map_err(told).ok()))?;
+    drop(generations);
     let mut images = IMAGES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    *images.entry((program, device)).or_insert_with(|| match generation(device).and_then(|of| make(program, of)) {
-        Ok(image) => Some(image.leak()),
-        Err(fault) => {
-            log::warn!("no kernels of {program:?} on card {device}: {fault}");
-            None
-        }
-    })
+    *images.entry((program, of)).or_insert_with(|| make(program, of).map_err(told).ok().map(|image| &*image.leak()))
 }
 
 /// A card's compute capability.

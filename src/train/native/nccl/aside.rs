@@ -5,14 +5,14 @@
 
 use super::super::event::{Event, Mark};
 use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
-use super::super::kernels::{Launcher, Program, room};
+use super::super::kernels::{Launcher, Program};
 use super::super::library::{Driver, Opaque, driver};
-use super::super::operation::{Cube, Primitive, Promise, register};
+use super::super::operation::{Cube, Primitive};
 use super::super::submit::{bound, flush, submit};
 use super::super::{Fault, card_of, told};
 use super::{Communicator, End, nccl};
 use crate::train::number::{real_len, wide};
-use burn::backend::{Cuda, TensorMetadata};
+use burn::backend::Cuda;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::cell::{Cell, RefCell};
@@ -85,18 +85,34 @@ fn beside() -> Result<Opaque, Fault> {
     Ok(stream)
 }
 
-/// By card, how long its stream has waited in each step, in seconds.
-static WAITED: Mutex<BTreeMap<usize, Vec<f64>>> = Mutex::new(BTreeMap::new());
+/// By card, how long its stream has waited for each bucket of each step, in seconds.
+static WAITED: Mutex<BTreeMap<usize, Vec<Vec<f64>>>> = Mutex::new(BTreeMap::new());
 
 /// The time in which a card had nothing to do in a step but to wait for sums: the median of each card's steps, in the mean over the first so many cards.
 pub fn exposed_s(cards: usize) -> Option<f64> {
-    let mut waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
-    let median = |(_, seconds): (&usize, &mut Vec<f64>)| {
-        seconds.sort_by(f64::total_cmp);
-        seconds.get(seconds.len() / 2).copied()
-    };
-    let medians: Vec<f64> = waited.range_mut(..cards).filter_map(median).collect();
+    let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let steps = |steps: &Vec<Vec<f64>>| median(steps.iter().map(|waits| waits.iter().sum()).collect());
+    let medians: Vec<f64> = waited.range(..cards).filter_map(|(_, each)| steps(each)).collect();
     (!medians.is_empty()).then(|| medians.iter().sum::<f64>() / real_len(medians.len()))
+}
+
+/// The same of each of so many cards, bucket by bucket in the order in which they are summed.
+pub fn waits_s(cards: usize) -> Vec<Vec<f64>> {
+    let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    (0..cards).map(|card| by_bucket(waited.get(&card).map_or(&[], Vec::as_slice))).collect()
+}
+
+/// The median wait of these steps for each bucket.
+fn by_bucket(steps: &[Vec<f64>]) -> Vec<f64> {
+    let buckets = steps.iter().map(Vec::len).max().unwrap_or(0);
+    (0..buckets)
+        .filter_map(|bucket| median(steps.iter().filter_map(|waits| waits.get(bucket).copied()).collect()))
+        .collect()
+}
+
+fn median(mut seconds: Vec<f64>) -> Option<f64> {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied()
 }
 
 /// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
@@ -121,12 +137,12 @@ fn waited(driver: &Driver, card: usize, wait: Wait, last: bool) {
 }
 
 /// How long so many waits took; none where the card has not come to the end of one.
-fn length(driver: &Driver, waits: &[Wait]) -> Option<f64> {
+fn length(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
     let each = waits.iter().map(|Wait { from, to }| match from {
         From::Pass(mark) => mark.until(driver, to),
         From::Bucket(event) => to.since(driver, event),
     });
-    each.sum()
+    each.collect()
 }
 
 /// The sum of a bucket that is on its way. To be taken: its gradients' memory is others' as soon as it goes.
@@ -136,7 +152,7 @@ pub struct OnItsWay {
     tensors: Range<usize>,
     entries: Vec<[u32; 3]>,
     start: u64,
-    /// The gradients: their memory is free when the runtime's stream has come behind the sum that was made of them, and it takes the sums up.
+    /// The gradients: their memory is free when the runtime's stream has come behind the sum that was made of them.
     inputs: Vec<Cube>,
     /// Where the sum is.
     memory: Cube,
@@ -153,39 +169,38 @@ impl OnItsWay {
         self.tensors.clone()
     }
 
-    /// The sums. All that is asked of the card behind this waits for them.
+    /// The sums, where they are in their bucket: until the next ones are asked for. All that is asked of the card behind this waits for them.
     pub fn take(self) -> Vec<Tensor<1>> {
         let Self { communicator, entries, start, inputs, memory, done, last, counted, .. } = self;
         let card = communicator.card;
-        let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
-        let made = register("sum_aside", inputs, promised, move |inputs| {
-            let made: Vec<Cube> = inputs.iter().map(room).collect();
-            let many = inputs.len();
-            // The gradients too, even where the sums lie elsewhere: the runtime would give their memory to work that is asked for before the wait, while the other stream has yet to
-            // read it.
-            let buffers = inputs.iter().chain(&made).chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
-            submit(&memory.device, buffers, move |places, stream| {
-                let driver = driver().ok_or(Fault::Absent)?;
-                let (memory, both) = places.split_last().ok_or(Fault::Absent)?;
-                let to = both.get(many..).ok_or(Fault::Absent)?;
-                let from = match counted {
-                    Some(Some(mark)) => Some(From::Pass(mark)),
-                    Some(None) => Some(From::Bucket(Event::timed(driver, stream)?)),
-                    None => None,
-                };
-                done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
-                if let Some(from) = from {
-                    waited(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
-                }
-                let bucket = *memory + 4 * start;
-                let scatter = |(to, [start, len, _]): (&u64, &[u32; 3])| (at(bucket, *start), *to, *len, *len);
-                let entries: Vec<Entry> = to.iter().zip(&entries).map(scatter).collect();
-                launch(&Launcher::of(Program::Bucket, card, stream)?, &entries, 1.0)
-            });
-            made
+        // The gradients too: the runtime would give their memory to work that is asked for before the wait, while the other stream has yet to read it.
+        let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+        submit(&memory.device, buffers, move |_, stream| {
+            let driver = driver().ok_or(Fault::Absent)?;
+            let from = match counted {
+                Some(Some(mark)) => Some(From::Pass(mark)),
+                Some(None) => Some(From::Bucket(Event::timed(driver, stream)?)),
+                None => None,
+            };
+            done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
+            if let Some(from) = from {
+                waited(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
+            }
+            Ok(())
         });
-        made.into_iter().map(Tensor::from_primitive::<Cuda>).collect()
+        drop(inputs);
+        let part = |[place, len, _]: &[u32; 3]| part(&memory, start + u64::from(*place), u64::from(*len));
+        entries.iter().map(part).map(Tensor::from_primitive::<Cuda>).collect()
     }
+}
+
+/// So many values of a tensor in float32, from that one on, where they are. Nobody may write there by it: the memory has another holder.
+fn part(whole: &Cube, start: u64, len: u64) -> Cube {
+    let handle = &whole.handle;
+    let end = handle.size_in_used() - 4 * (start + len);
+    let shape = [usize::try_from(len).unwrap_or(0)].into();
+    let handle = handle.clone().offset_start(4 * start).offset_end(end);
+    Cube::new_contiguous(whole.client.clone(), whole.device.clone(), shape, handle, DType::F32)
 }
 
 impl Communicator {
@@ -309,4 +324,16 @@ fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
         Some(job)
     };
     pieces.into_iter().map(&mut job).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bucket_has_the_median_of_its_waits() {
+        let steps = [vec![0.1, 3.0], vec![0.3, 1.0], vec![0.2, 2.0]];
+        assert_eq!(by_bucket(&steps), [0.2, 2.0]);
+        assert!(by_bucket(&[]).is_empty());
+    }
 }

@@ -21,9 +21,9 @@ use crate::record::{Digest, Value};
 use crate::train::TrainError;
 use crate::train::dataset::{Dataset, Samples};
 use crate::train::device::Place;
-use crate::train::early::Marks;
+use crate::train::early::{Mark, Marks, begin, end};
 use crate::train::evaluate::turn;
-use crate::train::fit::joined;
+use crate::train::fit::{WARM_UP, joined};
 use crate::train::heartbeat::Heartbeat;
 use crate::train::layers::{cross_entropy, judge};
 use crate::train::models::units::Carried;
@@ -36,6 +36,7 @@ use crate::train::task::ahead::Ahead;
 use burn::tensor::{Tensor, TensorData};
 use carry::Boundary;
 use micro::Micro;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct Staged {
     asked: Option<Option<Input>>,
     /// How often anything was asked: it numbers what travels for answers.
     questions: u64,
+    /// Before and behind each pass of this step.
+    borders: RefCell<Vec<Mark>>,
 }
 
 /// What a stage begins with.
@@ -99,7 +102,8 @@ impl Staged {
         let network = Network::part(model, [stages.own(number), statistics], precision, place);
         let batch = batch.min(data.eval_len()).max(1);
         let (ahead, questions) = (Ahead::new(), 0);
-        Self { network, stages, number, end, data, seed, batch, micro_batches, ahead, asked: None, questions }
+        let borders = RefCell::default();
+        Self { network, stages, number, end, data, seed, batch, micro_batches, ahead, asked: None, questions, borders }
     }
 
     fn first(&self) -> bool {
@@ -122,6 +126,7 @@ impl Staged {
             Some(_) => None,
             None => Some(self.take(step, "forward", self.number.wrapping_sub(1))?.leaves()),
         };
+        self.border(step);
         let leaves = leaves(parameters);
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
         let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
@@ -153,6 +158,7 @@ impl Staged {
             Given::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
             Given::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
         };
+        self.border(step);
         let mut tape = root.backward();
         if let Some(taken) = taken {
             self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
@@ -164,6 +170,19 @@ impl Staged {
         let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.layouts).map(of).collect();
         let expected = leaves.len();
         found.map(|found| (found, loss)).map_err(|_| TrainError::Gradients { found: expected - 1, expected })
+    }
+
+    /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
+    fn border(&self, step: &Step<'_>) {
+        if self.end.is_some() && !step.inner.waits && step.number > WARM_UP {
+            self.borders.borrow_mut().push(end(&self.network.place.device()));
+        }
+    }
+
+    /// A pass ends here, and the device begins with all of it: this stage may wait for another one before it asks for more.
+    fn ended(&self, step: &Step<'_>) {
+        self.border(step);
+        begin(&self.network.place.device());
     }
 
     /// Adds to each gradient of a parameter that another stage has too what that one found.
@@ -314,8 +333,12 @@ impl Task for Staged {
         let (micros, counted) = inner.phase("data", || self.micros(step))?;
         let mut held = inner.phase("forward", || {
             let each = micros.into_iter().enumerate();
-            each.map(|(number, micro)| self.forward(step, number, (parameters, counted), micro))
-                .collect::<Result<Vec<Held>, _>>()
+            let pass = |(number, micro)| {
+                let held = self.forward(step, number, (parameters, counted), micro);
+                self.ended(step);
+                held
+            };
+            each.map(pass).collect::<Result<Vec<Held>, _>>()
         })?;
         inner.phase("backward", || {
             let (mut gradients, mut loss): (Vec<Tensor<1>>, Option<Tensor<1>>) = (Vec::new(), None);
@@ -330,13 +353,19 @@ impl Task for Staged {
                     (Some(sum), Some(part)) => Some(sum + part),
                     (sum, part) => sum.or(part),
                 };
+                self.ended(step);
             }
             self.tie(step, &mut gradients)?;
             if let Some(end) = &self.end {
                 end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
-            Ok(Gradients { loss, gradients, mean_of: Some(counted), marks: Marks::default() })
+            Ok(Gradients {
+                loss,
+                gradients,
+                mean_of: Some(counted),
+                marks: Marks { passes: self.borders.take(), ..Marks::default() },
+            })
         })
     }
 

@@ -1,0 +1,93 @@
+//! How much a run does: what takes less energy or time may have done less.
+
+use crate::record::{Run, Table, Value};
+
+/// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, or those of an epoch. None for a metric that does not grow with them, where
+/// the configuration does not say how many there are, and for agents, who also live through what they do not learn from.
+pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
+    let config = run.config();
+    let each = count(config, "data.train_count").filter(|_| run.model() != "dqn")?;
+    let epochs = count(config, "training.epochs");
+    match metric {
+        "energy" | "energy_net" | "energy_total" | "train_time" | "wall_time" | "cpu_time" | "edp" => {
+            epochs.map_or_else(|| of_steps(config, each), |epochs| epochs.checked_mul(each))
+        }
+        // A run of so many steps has epochs that are not whole.
+        "energy_per_epoch" | "epoch_time" => epochs.map(|_| each),
+        _ => None,
+    }
+}
+
+/// The metric that is the same but for the number of samples.
+pub fn of_one_sample(metric: &str) -> Option<&'static str> {
+    match metric {
+        "energy" | "energy_net" | "energy_total" | "energy_per_epoch" => Some("energy_per_sample"),
+        "train_time" | "wall_time" | "epoch_time" => Some("throughput"),
+        _ => None,
+    }
+}
+
+/// The samples of so many steps, of which the last one of each pass takes what is left.
+fn of_steps(config: &Table, each: i64) -> Option<i64> {
+    let steps = count(config, "training.steps")?;
+    let batch = count(config, "training.batch_global").or_else(|| {
+        let is = |field: &str, value: &str| config.get(field).and_then(Value::as_str) == Some(value);
+        let one = |field: &str| count(config, field).unwrap_or(1) == 1;
+        // Several processes of a program have a batch each, or share one: nobody knows.
+        let shared = is("hardware.parallelism", "pipeline") || one("hardware.gpus") && one("hardware.cpu_ranks");
+        count(config, "training.batch_size").filter(|_| shared)
+    });
+    let batch = batch.filter(|batch| *batch > 0)?;
+    let of_a_pass = each.checked_add(batch - 1)? / batch;
+    let (passes, rest) = (steps.checked_div(of_a_pass)?, steps.checked_rem(of_a_pass)?);
+    passes.checked_mul(each)?.checked_add(rest.checked_mul(batch)?)
+}
+
+fn count(config: &Table, field: &str) -> Option<i64> {
+    config.get(field).and_then(Value::as_int)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Parts;
+
+    fn run(fields: &[(&str, i64)]) -> Run {
+        let config = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
+        Run::new(Parts {
+            config: Value::Table(config),
+            program: "p".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed: 1,
+        })
+    }
+
+    #[test]
+    fn samples_are_those_of_all_steps_or_epochs() {
+        let steps = [("training.steps", 110), ("training.batch_size", 128), ("data.train_count", 20_480)];
+        let shared = [steps.as_slice(), &[("training.batch_global", 256), ("hardware.gpus", 2)]].concat();
+        let unknown = [steps.as_slice(), &[("hardware.gpus", 2)]].concat();
+        let epochs = [("training.epochs", 3), ("training.batch_size", 128), ("data.train_count", 1_000)];
+        assert_eq!(samples_behind("energy", &run(&steps)), Some(14_080));
+        assert_eq!(samples_behind("train_time", &run(&shared)), Some(20_480 + 30 * 256), "all GPUs together");
+        assert_eq!(samples_behind("energy", &run(&unknown)), None, "a batch of each or of both");
+        assert_eq!(samples_behind("edp", &run(&epochs)), Some(3_000));
+        assert_eq!(samples_behind("energy_per_epoch", &run(&epochs)), Some(1_000));
+        assert_eq!(samples_behind("epoch_time", &run(&steps)), None, "its one epoch ends early");
+        assert_eq!(samples_behind("energy_per_sample", &run(&epochs)), None);
+        assert_eq!(samples_behind("energy", &run(&epochs[..2])), None, "files have as many as they have");
+        assert_eq!(samples_behind("energy", &run(&[("params.x", 1)])), None);
+    }
+
+    #[test]
+    fn the_last_batch_of_a_pass_is_what_is_left() {
+        let of = |steps: i64| {
+            let fields = [("training.steps", steps), ("training.batch_size", 128), ("data.train_count", 1_000)];
+            samples_behind("energy", &run(&fields))
+        };
+        assert_eq!([of(7), of(8), of(9)], [Some(896), Some(1_000), Some(1_128)]);
+    }
+}
