@@ -49,20 +49,12 @@ fn count(config: &Table, field: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trials::tests::trial;
     use super::*;
-    use crate::record::Parts;
 
     fn run(fields: &[(&str, i64)]) -> Run {
-        let config = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-        Run::new(Parts {
-            config: Value::Table(config),
-            program: "p".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed: 1,
-        })
+        let fields: Vec<(&str, Value)> = fields.iter().map(|(name, value)| (*name, Value::Int(*value))).collect();
+        trial(&fields, 1, &[]).run
     }
 
     #[test]
@@ -80,6 +72,9 @@ mod tests {
         assert_eq!(samples_behind("energy_per_sample", &run(&epochs)), None);
         assert_eq!(samples_behind("energy", &run(&epochs[..2])), None, "files have as many as they have");
         assert_eq!(samples_behind("energy", &run(&[("params.x", 1)])), None);
+        let agent =
+            [("model.name", "dqn".into()), ("training.epochs", Value::Int(3)), ("data.train_count", Value::Int(9))];
+        assert_eq!(samples_behind("energy", &trial(&agent, 1, &[]).run), None);
     }
 
     #[test]
