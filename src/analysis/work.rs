@@ -32,7 +32,8 @@ fn of_steps(config: &Table, each: i64) -> Option<i64> {
     let steps = count(config, "training.steps")?;
     let batch = count(config, "training.batch_global").or_else(|| {
         let is = |field: &str, value: &str| config.get(field).and_then(Value::as_str) == Some(value);
-        let one = |field: &str| count(config, field).unwrap_or(1) == 1;
+        // A cell of the CPU has no GPU.
+        let one = |field: &str| count(config, field).is_none_or(|ranks| ranks <= 1);
         // Several processes of a program have a batch each, or share one: nobody knows.
         let shared = is("hardware.parallelism", "pipeline") || one("hardware.gpus") && one("hardware.cpu_ranks");
         count(config, "training.batch_size").filter(|_| shared)
@@ -64,6 +65,8 @@ mod tests {
         let unknown = [steps.as_slice(), &[("hardware.gpus", 2)]].concat();
         let epochs = [("training.epochs", 3), ("training.batch_size", 128), ("data.train_count", 1_000)];
         assert_eq!(samples_behind("energy", &run(&steps)), Some(14_080));
+        let cpu = [steps.as_slice(), &[("hardware.gpus", 0)]].concat();
+        assert_eq!(samples_behind("energy", &run(&cpu)), Some(14_080));
         assert_eq!(samples_behind("train_time", &run(&shared)), Some(20_480 + 30 * 256), "all GPUs together");
         assert_eq!(samples_behind("energy", &run(&unknown)), None, "a batch of each or of both");
         assert_eq!(samples_behind("edp", &run(&epochs)), Some(3_000));
