@@ -235,7 +235,7 @@ fn a_closed_pipe_is_a_quiet_end() {
 #[test]
 fn best_says_where_configurations_did_not_do_the_same_work() {
     let sandbox = Sandbox::new();
-    sandbox.write("t.csv", "batch,all,joules,sample,seconds\n32,3520,800,0.25,9\n128,14080,3000,0.21,20\n");
+    sandbox.write("t.csv", "batch,joules,sample,seconds\n32,800,0.25,9\n128,3000,0.21,20\n");
     sandbox.write(
         "m.toml",
         "date = 2024-05-31\n[fields]\nmodel.name = \"net\"\ndata.train_count = 20480\ntraining.steps = 110\ntraining.batch_size = \"{batch}\"\n\
