@@ -87,11 +87,11 @@ impl Observed {
         let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
         self.gauges(&training, &hardware, &seen_facts, &mut put).tell(facts, warnings);
         let meters = hardware.meters();
-        // Where ranks share their gradients and the first one alone tells of answers, it answers alone.
         let shares = self.phases.iter().any(|phase| phase.name == "all_reduce" && phase.rank > 0);
-        let alone = shares && self.phases.iter().all(|phase| phase.name != "inference" || phase.rank == 0);
         let answering_meters = match &meters {
-            Ok(meters) if alone && self.gpus > 0 => Ok(meters.iter().take(1).cloned().collect()),
+            Ok(meters) if self.first_answers_alone(shares, &seen_facts) && self.gpus > 0 => {
+                Ok(meters.iter().take(1).cloned().collect())
+            }
             _ => meters.clone(),
         };
         let energies = Energies {
@@ -141,6 +141,15 @@ impl Observed {
             speaks: hardware.speaks(),
         };
         stamp(&evidence, facts);
+    }
+
+    /// Whether the first rank answers alone, as it does where ranks share their gradients. The built-in trainer says what its ranks do; its phases do not, since a short run has no
+    /// step that is looked into. Of a program the phases tell.
+    fn first_answers_alone(&self, shares: bool, facts: &Table) -> bool {
+        let several = facts.get("worker.ranks").and_then(Value::as_int).is_some_and(|ranks| ranks > 1);
+        let staged = facts.contains_key("worker.stages");
+        let all_of_first = || self.phases.iter().all(|phase| phase.name != "inference" || phase.rank == 0);
+        (several || shares) && !staged && all_of_first()
     }
 
     fn times(&self, training: &Training, put: &mut Put<'_>) {

@@ -394,16 +394,25 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
         completed.assert_near(name, expected, 1e-9);
     }
     assert!(completed.reason("inference_p99@1").starts_with("4 batches were answered"));
-    // Ranks that share gradients leave the answers to the first; stages of a pipeline answer together.
-    let energy = |ranks_exchange: bool| {
+    // Ranks that share gradients leave the answers to the first, also in runs too short for a step that is looked into; stages of a pipeline answer together.
+    let energy = |ranks_exchange: bool, told: &[(&str, Value)]| {
         let mut two = Observed { phases: answering.phases.clone(), ..attempt(2) };
         if ranks_exchange {
             let of = |rank| Phase { rank, ..phase("all_reduce", 15, 34_100, 34_200) };
             two.phases.extend([of(0), of(1)]);
         }
-        Completed::of(&two, &[("inference_batch_size", 8.0, "")], eight_cores()).value("inference_energy@8")
+        let mut facts = eight_cores();
+        facts.extend(told.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        Completed::of(&two, &[("inference_batch_size", 8.0, "")], facts).value("inference_energy@8")
     };
-    assert!((energy(true) - 10.0).abs() < 0.5 && (energy(false) - 20.0).abs() < 1.0);
+    let ranks = ("worker.ranks", Value::Int(2));
+    let staged = [ranks.clone(), ("worker.stages", "0-6, 7-13".into())];
+    for (one, found) in [("exchange", energy(true, &[])), ("ranks", energy(false, std::slice::from_ref(&ranks)))] {
+        assert!((found - 10.0).abs() < 0.5, "{one}: {found}");
+    }
+    for (both, found) in [("unknown", energy(false, &[])), ("stages", energy(false, &staged))] {
+        assert!((found - 20.0).abs() < 1.0, "{both}: {found}");
+    }
     // The card draws as much for one row as for eight.
     for (name, joules) in [("inference_energy", 10.0), ("inference_energy@8", 10.0), ("inference_energy@1", 120.0)] {
         completed.assert_near(name, joules, 0.05);
