@@ -21,6 +21,8 @@ const CHOSEN: [&str; 12] = [
 /// What the built-in trainer has defaults for, and a program of its own has not.
 const WORK: [&str; 4] = ["model.", "data.", "training.", "inference."];
 
+const BATCH_OF_ALL: &str = "training.batch_global";
+
 /// Whether a run has a field only because somebody gave it, so that no other field tells of it.
 pub fn is_chosen(name: &str, run: &Run) -> bool {
     let has_own_program = || run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
@@ -78,6 +80,10 @@ pub fn differing(runs: &[&Run]) -> Vec<String> {
             tell(&mut told, values);
         }
     }
+    // The batch of each, where it is shown, is half of what is to be known of runs that share one.
+    if found.contains("training.batch_size") && runs.iter().any(|run| run.config().contains_key(BATCH_OF_ALL)) {
+        found.insert(BATCH_OF_ALL.to_owned());
+    }
     found.into_iter().collect()
 }
 
@@ -114,6 +120,18 @@ mod tests {
         assert_eq!(differing(&runs.each_ref()), ["decay", "x"]);
         assert_eq!(differing(&[&runs[0], &runs[1]]), ["decay"]);
         assert_eq!(differing(&[&runs[1], &runs[3]]), ["x"]);
+    }
+
+    #[test]
+    fn the_batch_of_all_is_shown_beside_the_batch_of_each() {
+        let of = |fields: &[(&str, i64)]| {
+            let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
+            Run::new(Parts { config: config.into(), ..run().parts })
+        };
+        let ranks = |ranks, each| of(&[("x", ranks), ("training.batch_size", each), (BATCH_OF_ALL, 8)]);
+        let alone = of(&[("x", 1), ("training.batch_size", 4)]);
+        assert_eq!(differing(&[&alone, &ranks(2, 4)]), ["x"], "it follows from the ranks");
+        assert_eq!(differing(&[&alone, &ranks(4, 2)]), [BATCH_OF_ALL, "training.batch_size", "x"]);
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use crate::record::{Run, Table, Value};
 
-/// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, or those of an epoch. None for a metric that does not grow with them, where
+/// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
 /// the configuration does not say how many there are, and for agents, who also live through what they do not learn from.
 pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     let config = run.config();
+    if ["step_time", "step_time_p95"].contains(&metric) {
+        return of_a_step(config).filter(|_| run.model() != "dqn");
+    }
     let each = count(config, "data.train_count").filter(|_| run.model() != "dqn")?;
     let epochs = count(config, "training.epochs");
     match metric {
-        "energy" | "energy_net" | "energy_total" | "train_time" | "wall_time" | "cpu_time" | "edp" => {
+        "energy" | "energy_net" | "energy_total" | "wait_energy" | "train_time" | "wall_time" | "cpu_time" | "edp" => {
             epochs.map_or_else(|| of_steps(config, each), |epochs| epochs.checked_mul(each))
         }
         // A run of so many steps has epochs that are not whole.
@@ -22,14 +25,21 @@ pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
 pub fn of_one_sample(metric: &str) -> Option<&'static str> {
     match metric {
         "energy" | "energy_net" | "energy_total" | "energy_per_epoch" => Some("energy_per_sample"),
-        "train_time" | "wall_time" | "epoch_time" => Some("throughput"),
+        "train_time" | "wall_time" | "epoch_time" | "step_time" => Some("throughput"),
         _ => None,
     }
 }
 
 /// The samples of so many steps, of which the last one of each pass takes what is left.
 fn of_steps(config: &Table, each: i64) -> Option<i64> {
-    let steps = count(config, "training.steps")?;
+    let (steps, batch) = (count(config, "training.steps")?, of_a_step(config)?);
+    let of_a_pass = each.checked_add(batch - 1)? / batch;
+    let (passes, rest) = (steps.checked_div(of_a_pass)?, steps.checked_rem(of_a_pass)?);
+    passes.checked_mul(each)?.checked_add(rest.checked_mul(batch)?)
+}
+
+/// The samples of a step of all ranks.
+fn of_a_step(config: &Table) -> Option<i64> {
     let batch = count(config, "training.batch_global").or_else(|| {
         let is = |field: &str, value: &str| config.get(field).and_then(Value::as_str) == Some(value);
         // A cell of the CPU has no GPU.
@@ -38,10 +48,7 @@ fn of_steps(config: &Table, each: i64) -> Option<i64> {
         let shared = is("hardware.parallelism", "pipeline") || one("hardware.gpus") && one("hardware.cpu_ranks");
         count(config, "training.batch_size").filter(|_| shared)
     });
-    let batch = batch.filter(|batch| *batch > 0)?;
-    let of_a_pass = each.checked_add(batch - 1)? / batch;
-    let (passes, rest) = (steps.checked_div(of_a_pass)?, steps.checked_rem(of_a_pass)?);
-    passes.checked_mul(each)?.checked_add(rest.checked_mul(batch)?)
+    batch.filter(|batch| *batch > 0)
 }
 
 fn count(config: &Table, field: &str) -> Option<i64> {
@@ -73,6 +80,12 @@ mod tests {
         assert_eq!(samples_behind("energy_per_epoch", &run(&epochs)), Some(1_000));
         assert_eq!(samples_behind("epoch_time", &run(&steps)), None, "its one epoch ends early");
         assert_eq!(samples_behind("energy_per_sample", &run(&epochs)), None);
+        for metric in ["step_time", "step_time_p95"] {
+            assert_eq!(samples_behind(metric, &run(&shared)), Some(256), "a step of all");
+            assert_eq!(samples_behind(metric, &run(&epochs[..2])), Some(128), "whatever the files have");
+            assert_eq!(samples_behind(metric, &run(&unknown)), None);
+        }
+        assert_eq!(samples_behind("wait_energy", &run(&shared)), samples_behind("energy", &run(&shared)));
         assert_eq!(samples_behind("energy", &run(&epochs[..2])), None, "files have as many as they have");
         assert_eq!(samples_behind("energy", &run(&[("params.x", 1)])), None);
         let agent =
