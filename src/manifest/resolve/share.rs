@@ -85,6 +85,8 @@ impl Resolver<'_> {
             (Some(all), false) if all % count != 0 => {
                 let rule = format!("{ALL} is {all}, but {count} {name} share it (it must be a multiple of {count})");
                 out.fault(self.place(point, ALL), rule);
+                // Nobody wrote the default, and nothing further is to be said of it.
+                out.cell.config.remove(EACH);
             }
             (Some(all), false) => {
                 out.cell.config.insert(EACH.to_owned(), (all / count).into());
@@ -108,16 +110,17 @@ impl Resolver<'_> {
     pub(super) fn fit_batch(&self, point: &Point, model: &str, out: &mut Resolved<'_>) {
         let Some(each) = out.cell.int(EACH) else { return };
         let Sharers { parts: count, name, .. } = Sharers::of(out);
+        let key_of_batch = if self.is_given(point, ALL) { ALL } else { EACH };
         if let Some(micro) = out.cell.int(MICRO).filter(|micro| *micro > each) {
             let given = self.is_given(point, MICRO);
             let (key, by) = if given { (MICRO, "") } else { ("hardware.parallelism", " by default") };
             let rule = format!(
-                "{MICRO} is {micro}{by}, but {EACH} is {each} (a micro-batch has at least one sample: give {each} micro-batches or fewer)"
+                "{MICRO} is {micro}{by}, but {key_of_batch} is {each} (a micro-batch has at least one sample: give {each} micro-batches or fewer)"
             );
             out.fault(self.place(point, key), rule);
         }
         let all = each * count;
-        let key = if self.is_given(point, ALL) { ALL } else { EACH };
+        let key = key_of_batch;
         let (found, of_all) = if key == ALL || count == 1 {
             (all.to_string(), all.to_string())
         } else {

@@ -114,6 +114,7 @@ fn how_gpus_share_the_work_is_checked() {
     insta::assert_snapshot!(with("gpus = 2\nparallelism = 'pipeline'", ""), @"m:9:15: `pipeline` parallelism is not available for `mnist_mlp` (use data)");
     let staged = "[model]\nname = 'bert'\n[training]\nlearning_rate = 1\nsteps = 1\nbatch_size = 4\n[hardware]\ngpus = 2\nparallelism = ";
     insta::assert_snapshot!(faults(&format!("{staged}'pipeline'")), @"m:9:15: training.micro_batches is 8 by default, but training.batch_size is 4 (a micro-batch has at least one sample: give 4 micro-batches or fewer)");
+    insta::assert_snapshot!(faults(&format!("{staged}'pipeline'").replace("batch_size", "batch_global")), @"m:9:15: training.micro_batches is 8 by default, but training.batch_global is 4 (a micro-batch has at least one sample: give 4 micro-batches or fewer)");
     insta::assert_snapshot!(faults(&format!("{staged}'none'")), @"m:8:8: hardware.gpus is 2, but hardware.parallelism is none (it must be data or pipeline)");
     insta::assert_snapshot!(with("gpus = 1\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.gpus is not 2 or 4 (add gpus)");
     insta::assert_snapshot!(with("device = 'cpu'\nparallelism = 'data'", ""), @"m:9:15: hardware.parallelism is data, but hardware.cpu_ranks is not 2 or 4 (add cpu_ranks)");
@@ -123,6 +124,7 @@ fn how_gpus_share_the_work_is_checked() {
     ");
     insta::assert_snapshot!(with("gpus = 4\nparallelism = 'data'", "batch_size = 8\nbatch_global = 32"), @"m:7:16: training has both batch_size and batch_global (give one of them)");
     insta::assert_snapshot!(with("gpus = [1, 2, 4]\nparallelism = 'data'", "batch_global = 30"), @"m:6:16: training.batch_global is 30, but 4 GPUs share it (it must be a multiple of 4)");
+    insta::assert_snapshot!(with("gpus = 4\nparallelism = 'data'\n[data]\ntrain_count = 100", "batch_global = 30"), @"m:6:16: training.batch_global is 30, but 4 GPUs share it (it must be a multiple of 4)");
     insta::assert_snapshot!(with("gpus = 2\nparallelism = 'data'\n[data]\ntrain_count = 100", "batch_size = 64"), @"m:6:14: training.batch_size is 64 on each of 2 GPUs, but data.train_count is 100 (the batch of all must fit into the data: 128 in all)");
     insta::assert_snapshot!(with("gpus = 2\nparallelism = 'data'\n[data]\ntrain_count = 100", "batch_global = 128"), @"m:6:16: training.batch_global is 128, but data.train_count is 100 (the batch of all must fit into the data: 128)");
     insta::assert_snapshot!(with("device = 'cpu'", "learning_rate_scaling = 'linear'"), @"m:6:1: training.learning_rate_scaling has no effect (it applies where hardware.parallelism is data)");
