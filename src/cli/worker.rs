@@ -247,7 +247,8 @@ mod trained {
             }
         });
         let tuned = environment::var("LEDGER_KERNELS_TUNED").is_some_and(|tuned| tuned == "1");
-        let fault = environment::text_var("LEDGER_FAULT").map(|text| text.parse()).transpose();
+        let fault = environment::text_var("LEDGER_FAULT").filter(|text| !text.is_empty());
+        let fault = fault.map(|text| text.parse()).transpose();
         let fault = fault.map_err(|error: train::FaultError| failed(format!("LEDGER_FAULT: {error}")))?;
         let finish = train::run(&cell, tuned, fault, pipe.as_ref(), &stop);
         let logged = held.after(Duration::ZERO);

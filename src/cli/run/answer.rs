@@ -82,7 +82,7 @@ pub(super) fn answer(
         say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
     }
     if report.interrupted {
-        say("interrupted; the same command goes on where this one stopped");
+        say("interrupted; the same command executes what is missing (a run that was under way begins anew)");
     }
     Ok(())
 }
