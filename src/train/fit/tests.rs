@@ -136,6 +136,18 @@ fn a_diverged_run_is_a_finished_run() {
 }
 
 #[test]
+fn a_network_whose_answers_are_no_numbers_is_never_right() {
+    for model in ["resnet50", "gru", "gpt2"] {
+        let mut cell = tiny_cell(model);
+        cell.config.insert("training.learning_rate".to_owned(), 1e38.into());
+        let metrics = tell(&cell).expect(model).metrics;
+        assert!(metrics["eval_loss"].is_nan(), "{model}: {metrics:?}");
+        assert_eq!(metrics["accuracy"], 0.0, "{model}");
+        assert!(metrics.get("perplexity").is_none_or(|perplexity| perplexity.is_nan()), "{model}: {metrics:?}");
+    }
+}
+
+#[test]
 fn a_linear_run_is_one_epoch_and_tells_its_parameters() {
     let told = tell(&linear_cell("momentum", 0.005)).expect("trains");
     let plan = EventKind::Plan { steps: 1000, epochs: 1, samples_per_step: 4 };

@@ -29,7 +29,7 @@ pub fn cross_entropy(
         Ok(loss) => return loss,
         Err(given) => given,
     };
-    summed(pass, possible(pass, answers, classes), targets) * share
+    summed(pass, picked(possible(pass, answers, classes), targets.clone()), targets) * share
 }
 
 /// By kernels of ours, which go through the answers once for the loss and once for the gradient.
@@ -56,13 +56,17 @@ fn by_kernel(
     Ok(recorded)
 }
 
-/// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. Otherwise as [`cross_entropy`].
+/// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. A row that has no cross-entropy is
+/// never right. Otherwise as [`cross_entropy`].
 pub fn judge(pass: &Pass<'_>, answers: Tensor<2>, targets: Tensor<1, Int>, classes: usize) -> Tensor<1> {
     let answers = possible(pass, answers, classes);
     let rows = answers.dims()[0];
-    let right = answers.clone().argmax(1).reshape([rows]).equal(targets.clone()).float();
+    let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone());
+    let picked = picked(answers, targets.clone());
+    // Where a NaN is, devices differ in what they take for the largest, but all of the row's softmax is NaN.
+    let right = largest.bool_and(picked.clone().is_nan().bool_not()).float();
     let right = pass.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
-    Tensor::cat(vec![summed(pass, answers, targets), right], 0)
+    Tensor::cat(vec![summed(pass, picked, targets), right], 0)
 }
 
 /// In float32, and without what no class has.
@@ -75,11 +79,90 @@ fn possible(pass: &Pass<'_>, answers: Tensor<2>, classes: usize) -> Tensor<2> {
     answers + pass.values(padding, [1, columns])
 }
 
-/// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
-fn summed(pass: &Pass<'_>, answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
+/// The logarithm of each right class's probability, shape [rows]; that of the first class where none is right.
+fn picked(answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     let rows = answers.dims()[0];
+    log_softmax(answers, 1).gather(1, targets.clamp_min(0).reshape([rows, 1])).reshape([rows])
+}
+
+/// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
+fn summed(pass: &Pass<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
+    let rows = picked.dims()[0];
     // Whole numbers are never on a tape, and what is made of them is not either.
-    let counts = pass.constant(targets.clone().greater_equal_elem(0).float());
-    let picked = log_softmax(answers, 1).gather(1, targets.clamp_min(0).reshape([rows, 1])).reshape([rows]);
+    let counts = pass.constant(targets.greater_equal_elem(0).float());
     -(picked * counts).reshape([1, rows]).sum_dim(1).reshape([1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::parameters::Index;
+    use crate::train::pass::{Material, whole};
+    use crate::train::precision::Precision;
+    use burn::tensor::{Device, TensorData};
+
+    /// The loss, and how many answers are right, where columns from `classes` on are padding.
+    fn judged<const COLUMNS: usize>(
+        answers: &[[f32; COLUMNS]],
+        targets: &[i32],
+        classes: usize,
+        device: &Device,
+    ) -> [f32; 2] {
+        let none = Index::default();
+        let material = Material {
+            index: &none,
+            parameters: &[],
+            statistics: &none,
+            running: &mut [],
+            precision: Precision::Fp32,
+            device: device.clone(),
+        };
+        let rows = [answers.len()];
+        let answers =
+            Tensor::<2>::from_data(TensorData::new(answers.as_flattened().to_vec(), [rows[0], COLUMNS]), device);
+        let found = judge(&Pass::to_answer(material), answers, whole(targets, rows, device), classes);
+        let found: Vec<f32> = found.try_into_vec_as().expect("readable");
+        found.try_into().expect("a loss and a count")
+    }
+
+    fn largest_is_right(device: &Device) {
+        let answers = [[0.0, 2.0, 9.0], [2.0, 2.0, 9.0], [2.0, 2.0, 9.0], [3.0, 1.0, 9.0]];
+        let [loss, right] = judged(&answers, &[1, 0, 1, -1], 2, device);
+        // The first of two that are as large is the answer, and the last row does not count.
+        assert_eq!(right, 2.0);
+        let expected = (1.0 + (-2.0_f32).exp()).ln() + 2.0 * 2.0_f32.ln();
+        assert!((loss - expected).abs() < 1e-5, "{loss} for {expected}");
+        assert_eq!(judged(&answers, &[2, 2, 2, 2], 3, device)[1], 4.0);
+    }
+
+    fn none_is_right(device: &Device) {
+        const NAN: f32 = f32::NAN;
+        for classes in [2, 3] {
+            for target in 0..2 {
+                let [loss, right] = judged(&[[NAN; 3]; 4], &[target; 4], classes, device);
+                assert!(loss.is_nan() && right == 0.0, "{right} are right of {classes}");
+            }
+            let rows = [[NAN, 5.0, 1.0], [5.0, NAN, 1.0], [0.0, 7.0, 1.0]];
+            let [loss, right] = judged(&rows, &[1, 0, 1], classes, device);
+            assert!(loss.is_nan() && right == 1.0, "{right} are right of {classes}");
+        }
+    }
+
+    #[test]
+    fn the_largest_answer_of_those_that_count_is_right() {
+        largest_is_right(&Device::flex());
+    }
+
+    #[test]
+    fn answers_that_are_no_numbers_are_wrong() {
+        none_is_right(&Device::flex());
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn a_card_judges_as_the_processor_on_gpu() {
+        largest_is_right(&Device::cuda(0));
+        none_is_right(&Device::cuda(0));
+    }
 }
