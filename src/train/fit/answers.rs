@@ -75,9 +75,10 @@ impl Trainee<'_> {
         self.heartbeat.beat(rows);
         self.task.ask(0, rows)?;
         self.task.answer(&self.parameters, &self.heartbeat)?;
-        let start_ns = self.sink.now_ns();
+        let (start_ns, mut answered_ns) = (self.sink.now_ns(), 0_u64);
         for done in 0.. {
-            let mine = [f64::from(u8::from(enough(done, self.sink.now_ns().saturating_sub(start_ns))))];
+            let all_ns = self.sink.now_ns().saturating_sub(start_ns);
+            let mine = [f64::from(u8::from(enough(done, answered_ns, all_ns)))];
             let first = if self.team.pipelined() {
                 let patience = self.heartbeat.patience().unwrap_or_default();
                 let said = self.team.led("inference", done + 1, Pace::Within(patience), mine.to_vec())?;
@@ -91,11 +92,13 @@ impl Trainee<'_> {
             }
             self.heartbeat.host();
             self.task.ask(done, rows)?;
+            let asked_ns = self.sink.now_ns();
             self.told("inference", done + 1, PhaseEdge::Start);
             self.heartbeat.begin("inference", done + 1, self.team.patience());
             self.heartbeat.beat(rows);
             self.task.answer(&self.parameters, &self.heartbeat)?;
             self.told("inference", done + 1, PhaseEdge::Stop);
+            answered_ns = answered_ns.saturating_add(self.sink.now_ns().saturating_sub(asked_ns));
         }
         Ok(())
     }
