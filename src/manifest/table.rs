@@ -256,7 +256,7 @@ const HERE: &[Field] = &[
         "how the step size changes",
     )
     .text("constant"),
-    F::hashed("training.schedule_step_size", POSITIVE, "steps between two drops of the step size")
+    F::hashed("training.schedule_step_size", POSITIVE, "epochs between two drops of the step size; steps, where `training.steps` is given")
         .required()
         .when("training.schedule", &["step"]),
     F::hashed("training.schedule_gamma", Kind::Real(Interval::UpTo(1.0)), "factor of each drop")
