@@ -52,7 +52,7 @@ fn label(bound: &crate::engine::Bound) -> String {
 fn result_line(executed: &Executed) -> String {
     let attempt = &executed.sealed.attempt;
     let mut words = vec![attempt.outcome.name().to_owned()];
-    for name in ["accuracy", "loss"] {
+    for name in ["accuracy", "mean_return", "perplexity", "loss"] {
         if let Some(value) = attempt.metric(name) {
             words.push(format!("{name} {}", report::significant(value)));
         }

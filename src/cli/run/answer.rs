@@ -98,11 +98,15 @@ fn trouble_value(report: &SweepReport) -> Value {
     Value::List(reasons.into_iter().map(item).collect())
 }
 
-/// The metrics by which a run may be the best of its model, and which way they are better: the objective, else accuracy, else loss.
+/// What says without an objective which run is the best, the first that a run has. The loss comes last: it is of the training, and that of a `dqn` is small where nothing was
+/// learned.
+const USUAL: [&str; 5] = ["accuracy", "mean_return", "perplexity", "eval_loss", "loss"];
+
+/// The metrics by which a run may be the best of its model, and which way they are better: the objective, then the usual ones.
 fn deciding(objective: Option<&Objective>) -> Vec<(String, Direction)> {
     let stated = objective.map(|objective| (objective.metric.clone(), objective.direction));
     let known = |name: &str| known_metric(name).map(|metric| (name.to_owned(), metric.direction));
-    stated.into_iter().chain(["accuracy", "loss"].into_iter().filter_map(known)).collect()
+    stated.into_iter().chain(USUAL.into_iter().filter_map(known)).collect()
 }
 
 fn held(
@@ -285,4 +289,22 @@ fn best_value(best: &Best, planned: &[Planned]) -> Option<Value> {
     ]);
     table.extend(summary.half_width().map(|half_width| ("half_width".to_owned(), half_width.into())));
     Some(table.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_objective_decides_before_what_is_usual() {
+        let said = |objective: Option<&Objective>| {
+            let name = |(name, direction): (String, Direction)| format!("{name} {direction:?}");
+            deciding(objective).into_iter().map(name).collect::<Vec<_>>()
+        };
+        let usual =
+            ["accuracy Maximize", "mean_return Maximize", "perplexity Minimize", "eval_loss Minimize", "loss Minimize"];
+        assert_eq!(said(None), usual);
+        let objective = Objective { metric: "cost".to_owned(), direction: Direction::Minimize };
+        assert_eq!(said(Some(&objective)), [&["cost Minimize"], &usual[..]].concat());
+    }
 }
