@@ -194,12 +194,29 @@ pub(super) fn measure(path: &Path) -> Result<(u32, u32), FolderError> {
     size.map_err(|source| FolderError::Decode { path: path.to_owned(), source })
 }
 
-/// Whether a JPEG's end marker stands behind its last scan (ITU-T T.81, annex B). The decoder fills up with grey what is missing.
+/// Whether a JPEG has an end marker behind its first scan, whatever stands behind that (ITU-T T.81, annex B). The decoder fills up with grey what is missing.
 fn ends(bytes: &[u8]) -> bool {
-    const END: [u8; 2] = [0xff, 0xd9];
-    const SCAN: [u8; 2] = [0xff, 0xda];
-    let last = bytes.windows(2).rev().find(|pair| *pair == END || *pair == SCAN);
-    last.is_some_and(|pair| pair == END)
+    const END: u8 = 0xd9;
+    const SCAN: u8 = 0xda;
+    // A zero behind 0xff is a scan's data, 0xff fills up, and restarts and the picture's beginning are markers without a segment.
+    let marks = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
+    let (mut rest, mut scanned) = (bytes, false);
+    while let Some(at) = rest.windows(2).position(marks) {
+        let (marker, segment) = (rest[at + 1], &rest[at + 2..]);
+        if marker == END && scanned {
+            return true;
+        }
+        scanned |= marker == SCAN;
+        // A segment begins with its length, and may hold a whole small picture.
+        let length = match segment.first_chunk() {
+            _ if marker == END => 0,
+            Some(length) => usize::from(u16::from_be_bytes(*length)),
+            None => return false,
+        };
+        let Some(behind) = segment.get(length..) else { return false };
+        rest = behind;
+    }
+    false
 }
 
 fn scaled(picture: &RgbImage, part: Crop, (width, height): (u32, u32)) -> RgbImage {

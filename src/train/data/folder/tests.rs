@@ -216,6 +216,14 @@ fn a_jpeg_is_whole_up_to_its_last_marker() {
     }
     // Cameras and programs leave all sorts of things behind the picture.
     assert_eq!(middle_of(&[&whole[..], b"\0\0left over"].concat()).expect("whole"), Some(1));
+    // Among them may be what looks like the beginning of a scan.
+    assert_eq!(middle_of(&[&whole[..], b"\xff\xda\0\x08more"].concat()).expect("whole"), Some(1));
+    // A small picture within the head has an end of its own.
+    let length = u16::try_from(whole.len() + 2).expect("small").to_be_bytes();
+    let nested = [&whole[..2], &[0xff, 0xe1], &length, &whole[..], &whole[2..]].concat();
+    assert_eq!(middle_of(&nested).expect("whole"), Some(1));
+    assert!(middle_of(&nested[..nested.len() - 2]).is_err());
+    assert!(middle_of(&nested[..whole.len()]).is_err());
 }
 
 #[test]
