@@ -248,6 +248,8 @@ pub enum Interval {
     UpTo(f64),
     /// From 0, below this.
     Below(f64),
+    /// Above 0, below this.
+    Within(f64),
 }
 
 impl Interval {
@@ -258,6 +260,7 @@ impl Interval {
                 Self::Positive => value > 0.0,
                 Self::UpTo(top) => value > 0.0 && value <= top,
                 Self::Below(top) => value >= 0.0 && value < top,
+                Self::Within(top) => value > 0.0 && value < top,
             }
     }
 }
@@ -269,6 +272,7 @@ impl fmt::Display for Interval {
             Self::Positive => f.write_str("a finite number above 0"),
             Self::UpTo(top) => write!(f, "a number above 0 and at most {top}"),
             Self::Below(top) => write!(f, "a number from 0 and below {top}"),
+            Self::Within(top) => write!(f, "a number above 0 and below {top}"),
         }
     }
 }

@@ -55,7 +55,7 @@ const TOGETHER: u64 = 256;
 
 /// The vocabulary has a size that the grammar cannot fill.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a generated vocabulary of {vocabulary} words is not possible (it has {least} to {most})", least = VOCABULARY.start(), most = VOCABULARY.end())]
+#[error("`model.classes` is {vocabulary}, but a generated vocabulary has {least} to {most} words", least = VOCABULARY.start(), most = VOCABULARY.end())]
 pub struct GrammarError {
     /// The size asked for.
     pub vocabulary: usize,

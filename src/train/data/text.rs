@@ -54,7 +54,7 @@ pub enum TextError {
     },
     /// The vocabulary is too small for the tokens that every text needs, or too large.
     #[error(
-        "a vocabulary of {size} tokens is not possible (this text and kind take {least} to {most})",
+        "`model.classes` is {size}, but a vocabulary of this text and `data.tokenizer` has {least} to {most} tokens",
         most = MAX_VOCABULARY
     )]
     Vocabulary {
@@ -73,7 +73,8 @@ pub enum TextError {
     },
     /// A part of the text is too short.
     #[error(
-        "the {part} text has {tokens} tokens, but {windows} windows of {width} need {needed} (take more text or narrower windows)"
+        "the {part} text has {tokens} tokens, but {windows} windows of {width} need {needed} ({remedy})",
+        remedy = remedy(part)
     )]
     Short {
         /// `training` or `evaluation`.
@@ -113,6 +114,14 @@ pub enum Objective {
     /// What stood where tokens were masked.
     MaskedToken,
 }
+/// What makes a part longer, or lets it do.
+fn remedy(part: &str) -> &'static str {
+    match part {
+        "evaluation" => "take more text, a smaller `data.width` or a larger `data.validation_share`",
+        _ => "take more text, or a smaller `data.width`, `training.batch_size` or `data.validation_share`",
+    }
+}
+
 
 /// How tokens are cut into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

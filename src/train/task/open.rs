@@ -231,7 +231,8 @@ fn dataset(learn: &LearnSpec, batch: usize) -> Result<Arc<dyn Dataset>, DataErro
         Learned::Cifar { path } => Arc::new(Pictures::cifar(path, CifarKind::Ten)?),
         Learned::Folder { path, side } => Arc::new(Pictures::folder(path, *side)?),
         Learned::Grammar { seed, width, train, eval } => {
-            let windows = Windows { width: *width, objective, batch };
+            // Whether the samples suffice for a step is checked as for pictures, with the keys that say how many there are.
+            let windows = Windows { width: *width, objective, batch: 1 };
             let [train, eval] = [*train, *eval].map(|count| windows.needed(count));
             Arc::new(Text::generate(*seed, learn.classes, train, eval, windows)?)
         }

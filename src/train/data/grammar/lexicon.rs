@@ -51,8 +51,8 @@ const FUNCTION_WORDS: [&str; 43] = [
     "ul", "ules", "ur", "ures", "ap", "in", "ex", "ad", "ub", "em", "ix", "ak",
 ];
 
-/// Fewer ids leave too few words in a class; more do not fit into 16 bits.
-pub const VOCABULARY: std::ops::RangeInclusive<usize> = 128..=65_536;
+/// Fewer ids leave too few words in a class; `model.classes` has no more.
+pub const VOCABULARY: std::ops::RangeInclusive<usize> = 128..=65_535;
 
 /// Gender and number: what determiners, adjectives, pronouns, relative words and nouns agree in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_id_has_a_word_of_its_own() {
-        for vocabulary in [128, 1_000, 10_000, 50_257, 65_536] {
+        for vocabulary in [128, 1_000, 10_000, 50_257, 65_535] {
             let lexicon = Lexicon::new(vocabulary).expect("allowed");
             let ids = (0..vocabulary).map(|id| u16::try_from(id).expect("16 bits"));
             let words: HashSet<String> = ids.map(|id| lexicon.spell(id)).filter(|word| !word.is_empty()).collect();
@@ -235,8 +235,8 @@ mod tests {
     fn sizes_that_do_not_fit_are_refused() {
         assert!(Lexicon::new(127).is_err());
         assert_eq!(
-            Lexicon::new(65_537).expect_err("too many").to_string(),
-            "a generated vocabulary of 65537 words is not possible (it has 128 to 65536)"
+            Lexicon::new(65_536).expect_err("too many").to_string(),
+            "`model.classes` is 65536, but a generated vocabulary has 128 to 65535 words"
         );
     }
 

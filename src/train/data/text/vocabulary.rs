@@ -40,8 +40,8 @@ pub enum Vocabulary {
     },
 }
 
-/// Token ids are kept in 16 bits.
-pub const MAX_VOCABULARY: usize = 1 << 16;
+/// Token ids are kept in 16 bits; `model.classes` has no more either.
+pub const MAX_VOCABULARY: usize = 65_535;
 
 /// A pair of tokens that comes less often is not joined: the library's usual choice.
 const LEAST: u64 = 2;

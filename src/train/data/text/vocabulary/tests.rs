@@ -132,12 +132,14 @@ fn wordpiece_knows_the_most_frequent_characters_only() {
 fn sizes_that_do_not_suffice_are_refused() {
     let refused = |kind: Vocabulary| kind.encode(&["ab ba"], &["ab"], false).expect_err("too small").to_string();
     let message = |size, least| {
-        format!("a vocabulary of {size} tokens is not possible (this text and kind take {least} to 65536)")
+        format!(
+            "`model.classes` is {size}, but a vocabulary of this text and `data.tokenizer` has {least} to 65535 tokens"
+        )
     };
     assert_eq!(refused(Vocabulary::Words { size: 2 }), message(2, 3));
     assert_eq!(refused(Vocabulary::Bpe { size: 256 }), message(256, 257));
     assert_eq!(refused(Vocabulary::WordPiece { size: 8 }), message(8, 9));
-    assert_eq!(refused(Vocabulary::Bpe { size: 65_537 }), message(65_537, 257));
+    assert_eq!(refused(Vocabulary::Bpe { size: 65_536 }), message(65_536, 257));
 }
 
 #[test]
