@@ -33,6 +33,10 @@ const END_OF_TEXT: &str = "<|endoftext|>";
 /// About how many bytes are cut at a time.
 const CHUNK: usize = 8192;
 
+/// A word of more characters is cut into pieces, since the time that joining takes grows with the square of a word's length. A text without white space is one word.
+/// The characters of [`Rule::ByteLevel`] are bytes of the text.
+const LONGEST: usize = 1000;
+
 /// Texts as the words they consist of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
@@ -118,8 +122,20 @@ fn words(text: &str, rule: Rule, mut each: impl FnMut(&str)) -> Result<(), TextE
     } else {
         ByteLevel::new(false, false, true).pre_tokenize(&mut cut).map_err(TextError::tokenizer)?;
     }
-    cut.get_splits(OffsetReferential::Normalized, OffsetType::None).iter().for_each(|(word, ..)| each(word));
+    let splits = cut.get_splits(OffsetReferential::Normalized, OffsetType::None);
+    splits.iter().for_each(|(word, ..)| shorter(word, &mut each));
     Ok(())
+}
+
+/// Calls `each` with a word, or with its pieces where it has more than [`LONGEST`] characters.
+fn shorter(word: &str, each: &mut impl FnMut(&str)) {
+    let mut rest = word;
+    while let Some((at, _)) = rest.char_indices().nth(LONGEST).filter(|_| rest.len() > LONGEST) {
+        let (piece, behind) = rest.split_at(at);
+        each(piece);
+        rest = behind;
+    }
+    each(rest);
 }
 
 /// The documents of a text: what lies between lines that say `<|endoftext|>` or, if there is none, between blank lines.
@@ -217,6 +233,21 @@ mod tests {
         assert_eq!(pieces.words, ["b", "a", "c"]);
         assert_eq!(pieces.counts, [3, 1, 1]);
         assert_eq!(pieces.sequence, [0, 1, 0, BREAK, 2, 0, BREAK]);
+    }
+
+    #[test]
+    fn a_long_word_is_cut_into_pieces_of_a_thousand_characters() {
+        let lengths =
+            |text: &str, rule| said(&[text], rule).iter().map(|word| word.chars().count()).collect::<Vec<_>>();
+        let end = "BREAK".len();
+        for rule in [Rule::ByteLevel, Rule::Bert] {
+            assert_eq!(lengths(&"a".repeat(1000), rule), [1000, end]);
+            assert_eq!(lengths(&"a".repeat(2001), rule), [1000, 1000, 1, end]);
+        }
+        // Two bytes each, also where no character ends.
+        assert_eq!(lengths(&"é".repeat(501), Rule::ByteLevel), [1000, 2, end]);
+        assert_eq!(lengths(&"ж".repeat(501), Rule::Bert), [501, end]);
+        assert_eq!(lengths(&"a".repeat(2001), Rule::Lines), [2001, end]);
     }
 
     #[test]

@@ -119,6 +119,18 @@ fn bpe_can_say_any_text() {
 }
 
 #[test]
+fn a_text_without_white_space_is_cut_and_joined_like_any_other() {
+    use crate::train::draw::{Draw, Stream};
+    let mut draw = Draw::new(7, Stream::TrainText, 0);
+    let text: String = (0..100_000).map(|_| ['A', 'C', 'G', 'T'][draw.below(4)]).collect();
+    let tokens = encode(Vocabulary::Bpe { size: 600 }, &text, &text[..5_000], false);
+    // Pieces of a thousand bytes stand alone, as words do; the last token is the document's end.
+    let own = tokens.eval.len() - 1;
+    assert_eq!(tokens.train[..own], tokens.eval[..own]);
+    assert!((20_000..50_000).contains(&tokens.train.len()), "{}", tokens.train.len());
+}
+
+#[test]
 fn wordpiece_knows_the_most_frequent_characters_only() {
     // 1,100 letters, all of which begin a word and the last 100 of which come once less.
     let letters: Vec<char> = ('\u{4e00}'..).take(1100).collect();
