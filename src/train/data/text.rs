@@ -88,6 +88,14 @@ pub enum TextError {
         /// How many tokens that takes.
         needed: usize,
     },
+    /// No token of a part may be masked.
+    #[error(
+        "the {part} text has no token that may be masked (`data.path` must have more than ends of lines and documents)"
+    )]
+    Unmasked {
+        /// `training` or `evaluation`.
+        part: &'static str,
+    },
     /// Text cannot be generated with that vocabulary.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
@@ -106,14 +114,6 @@ impl TextError {
     }
 }
 
-/// What a model is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objective {
-    /// At each token, the next one.
-    NextToken,
-    /// What stood where tokens were masked.
-    MaskedToken,
-}
 /// What makes a part longer, or lets it do.
 fn remedy(part: &str) -> &'static str {
     match part {
@@ -122,6 +122,14 @@ fn remedy(part: &str) -> &'static str {
     }
 }
 
+/// What a model is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// At each token, the next one.
+    NextToken,
+    /// What stood where tokens were masked.
+    MaskedToken,
+}
 
 /// How tokens are cut into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +176,12 @@ impl Windows {
         let needed = self.needed(windows);
         let width = self.width;
         if tokens < needed { Err(TextError::Short { part, tokens, windows, width, needed }) } else { Ok(()) }
+    }
+
+    /// Whether anything is asked in the windows of a part: of no answers at all a share would be right, or none, as one likes.
+    fn check_open(self, part: &'static str, tokens: &[u16], marks: &Marks) -> Result<(), TextError> {
+        let used = &tokens[..self.count(tokens.len()) * self.stride()];
+        if used.iter().all(|token| marks.has(*token)) { Err(TextError::Unmasked { part }) } else { Ok(()) }
     }
 }
 
@@ -240,6 +254,10 @@ impl Text {
     fn new(text: Encoded, windows: Windows) -> Result<Self, TextError> {
         windows.check("training", text.train.len(), windows.batch)?;
         windows.check("evaluation", text.eval.len(), 1)?;
+        if let (Objective::MaskedToken, Some(marks)) = (windows.objective, &text.marks) {
+            windows.check_open("training", &text.train, marks)?;
+            windows.check_open("evaluation", &text.eval, marks)?;
+        }
         Ok(Self {
             train: text.train,
             eval: text.eval,

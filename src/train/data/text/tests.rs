@@ -130,6 +130,26 @@ fn too_little_text_is_an_error_that_counts() {
 }
 
 #[test]
+fn a_part_in_which_nothing_may_be_masked_is_refused() {
+    // What remains behind the last whole window is never asked.
+    let new = |train: [u16; 5], eval: [u16; 5], objective| {
+        let marks = Some(Marks { cls: 1, sep: 2, mask: 3, end: Some(4) });
+        let text = Encoded { train: train.to_vec(), eval: eval.to_vec(), vocabulary: 100, marks };
+        Text::new(text, Windows { width: 6, objective, batch: 1 }).map(drop).map_err(|fault| fault.to_string())
+    };
+    let (open, shut) = ([4, 4, 9, 4, 4], [4, 4, 4, 4, 9]);
+    let message = |part| {
+        format!(
+            "the {part} text has no token that may be masked (`data.path` must have more than ends of lines and documents)"
+        )
+    };
+    assert_eq!(new(open, open, Objective::MaskedToken), Ok(()));
+    assert_eq!(new(open, shut, Objective::MaskedToken), Err(message("evaluation")));
+    assert_eq!(new(shut, open, Objective::MaskedToken), Err(message("training")));
+    assert!(new([4; 5], [4; 5], Objective::NextToken).is_err_and(|fault| fault.starts_with("the training text has 5")));
+}
+
+#[test]
 fn windows_without_room_are_refused() {
     let generate = |width, objective| {
         Text::generate(0, 200, 500, 500, windows(width, objective)).map_err(|fault| fault.to_string())
