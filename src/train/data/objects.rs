@@ -157,7 +157,12 @@ impl ObjectPictures {
         let Source::Coco(coco) = &self.source else { return Vec::new() };
         let left_out = Some(coco.left_out()).filter(|count| *count > 0);
         let pictures = ("data_pictures", (coco.train_len() + coco.eval_len()).into());
-        [pictures].into_iter().chain(left_out.map(|count| ("data_objects_left_out", count.into()))).collect()
+        let missing = (!coco.evaluates()).then_some("no picture of the evaluation has an object to be found");
+        [pictures]
+            .into_iter()
+            .chain(left_out.map(|count| ("data_objects_left_out", count.into())))
+            .chain(missing.map(|why| ("accuracy_missing", why.into())))
+            .collect()
     }
 
     /// Fills the rows on rayon's threads; `fill` writes the planes of one picture and returns its objects.

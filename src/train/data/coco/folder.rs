@@ -88,6 +88,11 @@ impl Coco {
         self.train.instances.images().iter().map(of_image).sum()
     }
 
+    /// Whether a picture of the evaluation has an object to be found; crowds need not be.
+    pub fn evaluates(&self) -> bool {
+        self.eval.instances.images().iter().flat_map(|image| &image.objects).any(|object| !object.crowd)
+    }
+
     /// The digest of both files of annotations, and of all pictures' names and bytes, as they were when the folder was opened.
     pub fn digest(&self) -> Digest {
         self.digest

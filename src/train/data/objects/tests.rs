@@ -57,6 +57,22 @@ fn every_source_tells_its_sizes_and_classes() {
 }
 
 #[test]
+fn an_evaluation_without_an_object_says_why_it_has_no_accuracy() {
+    let (root, _) = coco();
+    let file = root.path().join("annotations/instances_val2017.json");
+    let text = fs::read_to_string(&file).expect("written");
+    let facts = |text: String| {
+        fs::write(&file, text).expect("writable");
+        ObjectPictures::coco(root.path(), SIDE, Parts::Boxes).expect("valid").facts()
+    };
+    let missing = [("accuracy_missing", "no picture of the evaluation has an object to be found".into())];
+    assert_eq!(facts(text.replace("\"area\"", "\"iscrowd\": 1, \"area\""))[1..], missing);
+    let (start, end) =
+        (text.find("[{\"id\": 0, \"image_id\"").expect("there"), text.find("], \"categories\"").expect("there"));
+    assert_eq!(facts(format!("{}[{}", &text[..start], &text[end..]))[1..], missing);
+}
+
+#[test]
 fn a_batch_is_the_same_on_any_number_of_threads() {
     for (_root, pictures) in all_sources() {
         let make = |threads| {
