@@ -172,12 +172,14 @@ impl TrainError {
 /// - for each epoch its `epoch` phase with a `Step` for each optimiser step (series `loss`, before the step's update), then an
 ///   `eval` phase and a `Step` without a duration, which is no training step but the evaluation after it (series `eval_loss`,
 ///   `eval_accuracy`);
-/// - the metrics `eval_loss` and `accuracy`, and an `inference` phase for each timed answer to one batch of evaluation data (none of
-///   them for `linear`), `loss`, for `linear` also `weight` and `bias`, and the digests `weights` and `data`.
+/// - the metrics `eval_loss` and `accuracy`, `inference_batch_size`, and an `inference` phase for each timed answer to one batch of
+///   evaluation data (none of them for `linear`), for each of `inference.batch_sizes` in a phase `inference_batch`; `loss`,
+///   `skipped_steps` where losses are scaled, for `linear` also `weight` and `bias`, and the digests `weights` and `data`;
+/// - for a published model the phase `peak` and the metric `matmul_tflops`.
 ///
 /// A GPU works off a queue. Of its first ten steps, which compile and tune, the first three and the last are read one by one, as are those on a smaller
-/// batch; the fact `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps gets
-/// the mean of their times, and lies where the mean puts it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
+/// batch; the fact `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps has
+/// its own time by the card's clock, or where that has none the mean of their times, and lies where these times put it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
 /// `optimizer` have the step's number and end when their work is done, not when it is queued. Such a step is a batch of its own.
 ///
 /// With several ranks all events are the first one's, but for the phases of steps, `epoch` and the steps themselves without a loss, of which each rank tells. A step's loss is
