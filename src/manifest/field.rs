@@ -248,8 +248,6 @@ pub enum Interval {
     UpTo(f64),
     /// From 0, below this.
     Below(f64),
-    /// Above 0, below this.
-    Within(f64),
 }
 
 impl Interval {
@@ -260,7 +258,6 @@ impl Interval {
                 Self::Positive => value > 0.0,
                 Self::UpTo(top) => value > 0.0 && value <= top,
                 Self::Below(top) => value >= 0.0 && value < top,
-                Self::Within(top) => value > 0.0 && value < top,
             }
     }
 }
@@ -272,7 +269,6 @@ impl fmt::Display for Interval {
             Self::Positive => f.write_str("a finite number above 0"),
             Self::UpTo(top) => write!(f, "a number above 0 and at most {top}"),
             Self::Below(top) => write!(f, "a number from 0 and below {top}"),
-            Self::Within(top) => write!(f, "a number above 0 and below {top}"),
         }
     }
 }

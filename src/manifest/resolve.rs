@@ -152,6 +152,10 @@ impl<'a> Resolver<'a> {
             }
         }
         self.fit_batch(point, &model, out);
+        if out.cell.get("data.validation_share").and_then(Value::as_float) == Some(0.0) {
+            let rule = "data.validation_share is 0, but the built-in trainer evaluates with that part of the text (use a number above 0)";
+            out.fault(at("data.validation_share"), rule.to_owned());
+        }
         if model == "bert" && out.cell.int("data.width").is_some_and(|width| width > BERT_POSITIONS) {
             let rule =
                 format!("data.width is more than the {BERT_POSITIONS} positions that `bert` has (use fewer tokens)");

@@ -127,7 +127,6 @@ fn scalar(kind: Kind) -> Value {
                 Interval::Positive => drop(bound("exclusiveMinimum", 0.0)),
                 Interval::UpTo(top) => drop((bound("exclusiveMinimum", 0.0), bound("maximum", top))),
                 Interval::Below(top) => drop((bound("minimum", 0.0), bound("exclusiveMaximum", top))),
-                Interval::Within(top) => drop((bound("exclusiveMinimum", 0.0), bound("exclusiveMaximum", top))),
             }
             schema.into()
         }

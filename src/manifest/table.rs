@@ -195,7 +195,7 @@ const HERE: &[Field] = &[
             (TEXT_LEARNERS, Constant::Text("bpe")),
         ]))
         .when("data.name", &["text"]),
-    F::hashed("data.validation_share", Kind::Real(Interval::Within(1.0)), "share of a text, its end, to evaluate with")
+    F::hashed("data.validation_share", Kind::Real(Interval::Below(1.0)), "share of a text, its end, to evaluate with; the built-in trainer needs one above 0")
         .real(0.1)
         .when("data.name", &["text"]),
     F::hashed("data.actions", Kind::OneOf(&[4, 6]), "actions of the game; 6 are as many as Pong has")
@@ -299,7 +299,7 @@ const HERE: &[Field] = &[
             (WORLDS, Constant::Real(1.0)),
         ]))
         .when("model.name", &["dqn"]),
-    F::hashed("training.batch_size", Kind::Int { min: 1, max: 65_536 }, "samples of a step on each GPU, and on all stages of a pipeline; `linear` takes only 4")
+    F::hashed("training.batch_size", Kind::Int { min: 1, max: 1_048_576 }, "samples of a step on each GPU, and on all stages of a pipeline; the built-in trainer takes at most 65536, `linear` only 4")
         .preset(Preset::By(&[
             (LINEAR, Constant::Int(LINE_SAMPLES)),
             (DIGIT_LEARNERS, Constant::Int(64)),
@@ -309,7 +309,7 @@ const HERE: &[Field] = &[
         ])),
     F::hashed(
         "training.batch_global",
-        Kind::Int { min: 1, max: 262_144 },
+        Kind::Int { min: 1, max: 1_048_576 },
         "samples of a step on all GPUs together, in place of `batch_size`",
     )
     .preset(Preset::Stated("`batch_size` × GPUs where several share the work; none for one")),

@@ -7,6 +7,8 @@ use super::{Resolved, Resolver};
 const EACH: &str = "training.batch_size";
 const ALL: &str = "training.batch_global";
 const MICRO: &str = "training.micro_batches";
+/// As the trainer reads it.
+const LARGEST_BATCH: i64 = 65_536;
 
 /// Who shares a step.
 pub(super) struct Sharers {
@@ -126,7 +128,10 @@ impl Resolver<'_> {
         } else {
             (format!("{each} on each of {count} {name}"), format!("{all} in all"))
         };
-        if model == "linear" && all != LINE_SAMPLES {
+        if each > LARGEST_BATCH {
+            let rule = format!("{key} is {found}, but the built-in trainer takes at most {LARGEST_BATCH} on each");
+            out.fault(self.place(point, key), rule);
+        } else if model == "linear" && all != LINE_SAMPLES {
             let use_this = if key == ALL { LINE_SAMPLES } else { LINE_SAMPLES / count };
             let rule = format!("{key} is {found}, but `linear` learns its 4 samples together (use {use_this})");
             out.fault(self.place(point, key), rule);

@@ -39,7 +39,7 @@ hz = [1, 2]
     m:11:23: training.learning_rate is the text "fast" (it must be a finite number above 0)
     m:11:31: training.learning_rate is nan (it must be a finite number above 0)
     m:11:36: training.learning_rate has the value 1e-1 twice (remove one)
-    m:12:14: training.batch_size is 2_000_000 (it must be at most 65536)
+    m:12:14: training.batch_size is 2_000_000 (it must be at most 1048576)
     m:13:10: training.epochs is 2.0 (it must be a whole number from 1)
     m:16:1: unknown key `hardware.gpu` (did you mean `gpus`?)
     m:19:2: unknown key `nonsense` (known keys: name, description, seed, repeats, [model], [data], [training], [inference], [hardware], [container], [program], [params], [telemetry], [protocol], [limits], [objective], [grid], [slurm])
@@ -56,11 +56,11 @@ fn a_band_of_temperatures_has_room() {
 #[test]
 fn what_the_trainer_refuses_has_a_line_and_a_column() {
     let text = "model.name = 'softmax'\n[training]\nepochs = 1\nlearning_rate = 1\nbatch_size = 65_537";
-    insta::assert_snapshot!(faults(text), @"m:5:14: training.batch_size is 65_537 (it must be at most 65536)");
+    insta::assert_snapshot!(faults(text), @"m:5:14: training.batch_size is 65537, but the built-in trainer takes at most 65536 on each");
     let text = "model.name = 'gru'\n[data]\nname = 'text'\npath = 'x'\nvalidation_share = [0.5, 0, 1]\n[training]\nsteps = 1\nlearning_rate = 1";
     insta::assert_snapshot!(faults(text), @r"
-    m:5:26: data.validation_share is 0 (it must be a number above 0 and below 1)
-    m:5:29: data.validation_share is 1 (it must be a number above 0 and below 1)
+    m:5:26: data.validation_share is 0, but the built-in trainer evaluates with that part of the text (use a number above 0)
+    m:5:29: data.validation_share is 1 (it must be a number from 0 and below 1)
     ");
 }
 

@@ -61,10 +61,10 @@ fn by_kernel(
 pub fn judge(pass: &Pass<'_>, answers: Tensor<2>, targets: Tensor<1, Int>, classes: usize) -> Tensor<1> {
     let answers = possible(pass, answers, classes);
     let rows = answers.dims()[0];
-    let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone());
+    let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone()).float();
     let picked = picked(answers, targets.clone());
-    // Where a NaN is, devices differ in what they take for the largest, but all of the row's softmax is NaN.
-    let right = largest.bool_and(picked.clone().is_nan().bool_not()).float();
+    // Where a NaN is, devices differ in what they take for the largest, but all of the row's softmax is NaN, which equals nothing.
+    let right = largest * picked.clone().equal(picked.clone()).float();
     let right = pass.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
     Tensor::cat(vec![summed(pass, picked, targets), right], 0)
 }
