@@ -17,7 +17,6 @@ const CIFAR_FILES: [&str; 6] = [
     "data_batch_5.bin",
     "test_batch.bin",
 ];
-const IMAGE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 
 /// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws.
 pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Machine) -> Result<(), BindError> {
@@ -33,10 +32,10 @@ pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Ma
             named(&path, &IDX_FILES, either, " (plain or .gz)", machine)?
         }
         Some("cifar10") => named(&path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], "", machine)?,
-        Some("folder") => all(files::below(&path, &IMAGE_ENDINGS)?, machine)?,
+        Some("folder") => all(files::pictures(&path)?, machine)?,
         Some("coco") => all(coco(&path)?, machine)?,
         Some("text") if path.is_file() => all(vec![(String::new(), path)], machine)?,
-        Some("text") => all(files::below(&path, &["txt"])?, machine)?,
+        Some("text") => all(files::texts(&path)?, machine)?,
         Some(name) => {
             let drawn = trainer.and_then(|trainer| trainer.generators.iter().find(|(of, _)| *of == name));
             let Some((_, digest)) = drawn else { return Ok(()) };
@@ -89,7 +88,7 @@ fn coco(directory: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
     }
     for half in ["train", "val"] {
         let (name, path) = only("", half, "", true, &format!("folder {half}* of pictures"))?;
-        let pictures = files::below(&path, &IMAGE_ENDINGS)?;
+        let pictures = files::pictures(&path)?;
         all.extend(pictures.into_iter().map(|(below, path)| (format!("{name}/{below}"), path)));
     }
     Ok(all)

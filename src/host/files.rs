@@ -1,10 +1,11 @@
 //! Files: digests of what they hold, pipes with a name, and getting them safely onto the disk.
 
 use super::HostError;
-use crate::record::{Digest, DigestWriter, Nonce};
+use crate::record::{DEEPEST, Digest, DigestWriter, Nonce, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 use flate2::bufread::MultiGzDecoder;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -75,38 +76,54 @@ pub fn digest_contents(paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
     Ok(digests)
 }
 
-/// The files with one of these endings, in any case, in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out,
-/// links are followed.
+/// The pictures in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out, links are followed.
 ///
 /// # Errors
 /// If a directory cannot be read, or there is no such file.
-pub fn below(directory: &Path, endings: &[&str]) -> Result<Vec<(String, PathBuf)>, HostError> {
-    /// Deeper than any data set; a link that leads back up ends here.
-    const DEPTH: usize = 16;
+pub fn pictures(directory: &Path) -> Result<Vec<(String, PathBuf)>, HostError> {
     let mut found = Vec::new();
     let mut waiting = vec![(String::new(), directory.to_owned(), 0)];
     while let Some((prefix, folder, depth)) = waiting.pop() {
         for entry in std::fs::read_dir(&folder).map_err(|source| unreadable(&folder, source))? {
             let entry = entry.map_err(|source| unreadable(&folder, source))?;
             let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
-            if name.starts_with('.') {
+            if is_hidden(&entry.file_name()) {
                 continue;
             }
-            let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-            if path.is_dir() {
-                if depth < DEPTH {
+            // A folder of a million pictures is listed without asking for each of them.
+            let is_folder = match entry.file_type() {
+                Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+                _ => path.is_dir(),
+            };
+            if is_folder {
+                if depth < DEEPEST {
                     waiting.push((format!("{prefix}{name}/"), path, depth + 1));
                 }
-            } else if ending.is_some_and(|ending| endings.contains(&ending.as_str())) {
+            } else if is_picture(&path) {
                 found.push((format!("{prefix}{name}"), path));
             }
         }
     }
+    found.sort();
+    some(directory, found, &PICTURE_ENDINGS)
+}
+
+/// The texts that lie directly in a directory, by their names, sorted.
+///
+/// # Errors
+/// If the directory cannot be read, or there is no text.
+pub fn texts(directory: &Path) -> Result<Vec<(String, PathBuf)>, HostError> {
+    let mut found = beginning(directory, "", "")?;
+    found.retain(|(_, path)| is_text(path.file_name().unwrap_or(OsStr::new(""))) && path.is_file());
+    some(directory, found, &["txt"])
+}
+
+/// What was found, if anything was.
+fn some<T>(directory: &Path, found: Vec<T>, endings: &[&str]) -> Result<Vec<T>, HostError> {
     if found.is_empty() {
         let source = std::io::Error::new(ErrorKind::NotFound, format!("no file ends in .{}", endings.join(", .")));
         return Err(unreadable(directory, source));
     }
-    found.sort();
     Ok(found)
 }
 
@@ -343,15 +360,17 @@ mod tests {
         }
         // A way round in a circle.
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/c/up")).unwrap();
-        let found = below(dir.path(), &["png", "jpg"]).unwrap();
+        let found = pictures(dir.path()).unwrap();
         let names: Vec<&str> =
             found.iter().map(|(name, _)| name.as_str()).filter(|name| !name.contains("up/")).collect();
         assert_eq!(names, ["a/c/3.png", "b/1.jpg", "b/2.PNG"]);
         let paths: Vec<&Path> = found.iter().map(|(_, path)| path.as_path()).collect();
         let expected: Vec<Digest> = paths.iter().map(|path| digest_content(path).unwrap()).collect();
         assert_eq!(digest_contents(&paths).unwrap(), expected);
-        let fault = below(&dir.path().join("a"), &["bin"]).unwrap_err();
+        let fault = texts(dir.path()).unwrap_err();
         assert!(fault.to_string().contains("cannot read"), "{fault}");
+        let names: Vec<String> = texts(&dir.path().join("a")).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["6.txt"]);
         assert!(digest_contents(&[Path::new("/no/such/file"), paths[0]]).is_err());
     }
 

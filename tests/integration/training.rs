@@ -175,3 +175,38 @@ fn every_manifest_of_the_repository_has_a_plan() {
     }
     assert!(count >= 5);
 }
+
+const TEXTS: &str = r#"
+[model]
+name = "gru"
+size = "tiny"
+[data]
+name = "text"
+path = "texts"
+width = 16
+tokenizer = "bytes"
+[training]
+optimizer = "adam"
+learning_rate = [0.001, 0.002, 0.003]
+batch_size = 4
+steps = 20
+[hardware]
+device = "cpu"
+"#;
+
+#[test]
+fn what_does_not_enter_the_id_is_not_learned_from() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.path("texts/below")).unwrap();
+    sandbox.write("texts/a.txt", "some words that are said again and again\n".repeat(200));
+    sandbox.write("m.toml", TEXTS.replace("[0.001, 0.002, 0.003]", "0.001"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    for name in ["texts/.b.txt", "texts/B.TXT", "texts/below/c.txt"] {
+        sandbox.write(name, "other words, which nobody has named\n".repeat(900));
+    }
+    sandbox.run(&["run", "m.toml", "--repeat", "1"]).expect(0);
+    let [first, second] = ["latest~1", "latest"].map(|id| sandbox.json(&["show", id], 0));
+    assert_eq!(first["parts"], second["parts"], "both are of one run");
+    assert_eq!(first["attempts"][0]["digests"], second["attempts"][0]["digests"]);
+    assert!(first["attempts"][0]["digests"]["weights"].is_string());
+}

@@ -4,6 +4,7 @@ use super::fault::{EntryFault, Fault, Halt};
 use super::fields::{Fields, numbers};
 use super::sections::{Entry, List, visit};
 use super::{Category, Image, Instance, Outline, Parts};
+use crate::record::{DEEPEST, is_hidden, is_picture};
 use crate::train::detection::boxes::Xywh;
 use crate::train::detection::mask::{Mask, MaskError, Size};
 use serde_json::Value;
@@ -140,12 +141,12 @@ fn image(id: u64, fields: Fields<'_>) -> Result<Image, EntryFault> {
         let path = Path::new(value.as_str()?);
         // What else lies there is in no run's identity.
         let seen = |part: Component<'_>| match part {
-            Component::Normal(name) => !name.as_encoded_bytes().starts_with(b"."),
+            Component::Normal(name) => !is_hidden(name),
             part => part == Component::CurDir,
         };
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-        let picture = ending.is_some_and(|ending| ["jpg", "jpeg", "png"].contains(&ending.as_str()));
-        (picture && path.components().all(seen)).then(|| path.to_owned())
+        let depth = path.components().filter(|part| *part != Component::CurDir).count();
+        let is_near = depth <= DEEPEST + 1;
+        (is_near && is_picture(path) && path.components().all(seen)).then(|| path.to_owned())
     };
     Ok(Image {
         id,
@@ -155,7 +156,7 @@ fn image(id: u64, fields: Fields<'_>) -> Result<Image, EntryFault> {
     })
 }
 
-pub(super) const PICTURE: &str = "a path below the folder of the pictures that ends in .jpg, .jpeg or .png, without a dot at the beginning of a name";
+pub(super) const PICTURE: &str = "a path below the folder of the pictures that ends in .jpg, .jpeg or .png, without a dot at the beginning of a name, and in 16 folders at most";
 
 fn annotation(offset: usize, id: u64, fields: Fields<'_>, parts: Parts) -> Result<Annotation, EntryFault> {
     Ok(Annotation {

@@ -142,6 +142,13 @@ fn fields_of_the_wrong_kind_are_named() {
         fault("\"width\": 60", "\"width\": 0"),
         "file.json:13:9: `images[1]` (id 2): `width` is 0 (it must be 1 to 65535 pixels)"
     );
+    let deep = fault("\"a.jpg\"", &format!("\"{}a.jpg\"", "d/".repeat(17)));
+    assert!(
+        deep.starts_with("file.json:13:9: `images[1]` (id 2): `file_name` is \"d/d/") && deep.ends_with("at most)"),
+        "{deep}"
+    );
+    let near = FILE.replace("\"a.jpg\"", &format!("\"./{}a.jpg\"", "d/".repeat(16)));
+    assert!(parsed(&near, Parts::Masks).is_ok());
     for path in ["/etc/passwd.jpg", "../a.jpg", "b/../../a.jpg", "", "a.gif", "a", ".a.jpg", "b/.c/a.jpg"] {
         assert_eq!(
             fault("\"a.jpg\"", &format!("\"{path}\"")),

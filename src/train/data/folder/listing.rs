@@ -3,15 +3,13 @@
 //! Knows names and endings and nothing of what is in the files.
 
 use super::FolderError;
+use crate::record::{self, is_hidden, is_picture};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, FileType};
 use std::path::{Path, PathBuf};
 
-/// Endings of pictures, in small letters.
-const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
-
-/// How many folders may lie between a class and its files: a link that leads upwards has no end.
-const DEEPEST: usize = 16;
+/// How many folders may lie between a class and its files: a class is itself the second one below the root.
+const DEEPEST: usize = record::DEEPEST - 2;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +95,9 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>, ignored: &mut usize)
     }
     for entry in seen(dir, ignored)? {
         let path = entry.path();
-        let picture = path.extension().is_some_and(|own| ENDINGS.iter().any(|ending| own.eq_ignore_ascii_case(ending)));
         if kind(&entry)?.is_dir() {
             walk(&path, depth + 1, found, ignored)?;
-        } else if picture {
+        } else if is_picture(&path) {
             found.push(path);
         } else {
             *ignored += 1;
@@ -114,7 +111,7 @@ fn seen(dir: &Path, ignored: &mut usize) -> Result<Vec<DirEntry>, FolderError> {
     let fault = |source| FolderError::Read { path: dir.to_owned(), source };
     let mut all = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<DirEntry>, _>>().map_err(fault)?;
     let before = all.len();
-    all.retain(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    all.retain(|entry| !is_hidden(&entry.file_name()));
     *ignored += before - all.len();
     Ok(all)
 }
@@ -125,4 +122,35 @@ fn kind(entry: &DirEntry) -> Result<FileType, FolderError> {
         if own.is_symlink() { fs::metadata(entry.path()).map(|target| target.file_type()) } else { Ok(own) }
     });
     kind.map_err(|source| FolderError::Read { path: entry.path(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read is what runs are named by, which another room lists.
+    #[test]
+    fn what_is_read_enters_the_id() {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, name).expect("written");
+        };
+        let deepest = format!("train/cat/{}", "d/".repeat(DEEPEST));
+        for name in ["train/cat/1.JPG", "train/cat/2.gif", "train/cat/.3.png", "train/.dog/4.png", "val/cat/a/5.Jpeg"] {
+            write(name);
+        }
+        write(&format!("{deepest}6.png"));
+        let read = |part| Listing::read(root.path(), part);
+        let halves = ["train", "val"].map(|part| read(part).expect("valid").entries);
+        let mut paths: Vec<PathBuf> = halves.into_iter().flatten().map(|entry| entry.path).collect();
+        paths.sort();
+        let identity = crate::host::files::pictures(root.path()).expect("listed");
+        let mut listed: Vec<PathBuf> = identity.into_iter().map(|(_, path)| path).collect();
+        listed.sort();
+        assert_eq!((paths.len(), &paths), (3, &listed));
+        write(&format!("{deepest}d/7.png"));
+        assert!(matches!(read("train"), Err(FolderError::Deep { .. })), "it is in no id");
+    }
 }

@@ -3,6 +3,7 @@
 //! Knows nothing of tokens. What a file says is not changed, save that a byte order mark at its beginning is left out.
 
 use super::TextError;
+use crate::record::is_text;
 use crate::train::number::part;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// No text may be longer than this, in bytes: counts of pairs of tokens then fit into 32 bits.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads a file, or the `.txt` files that lie directly in a directory, in the order of their names; each is one text.
+/// Reads a file, or the `.txt` files that lie directly in a directory and are not hidden, in the order of their names; each is one text.
 pub fn read(path: &Path) -> Result<Vec<String>, TextError> {
     let fault = |source| TextError::Read { path: path.to_owned(), source };
     let files =
@@ -33,8 +34,9 @@ pub fn read(path: &Path) -> Result<Vec<String>, TextError> {
 fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "txt") && path.is_file() {
+        let entry = entry?;
+        let path = entry.path();
+        if is_text(&entry.file_name()) && path.is_file() {
             files.push(path);
         }
     }
@@ -103,6 +105,23 @@ mod tests {
         fs::create_dir(dir.path().join("e.txt")).expect("made");
         assert_eq!(read(dir.path()).expect("valid"), texts(&["one", "two"]));
         assert_eq!(read(&dir.path().join("c.md")).expect("valid"), texts(&["not this"]));
+    }
+
+    /// What is read is what runs are named by, which another room lists.
+    #[test]
+    fn what_is_read_enters_the_id() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(dir.path().join("below/deep.txt")).expect("made");
+        let names =
+            ["b.txt", "a.txt", ".b.txt", "._a.txt", ".txt", "B.TXT", "c.md", "below/d.txt", "below/deep.txt/e.txt"];
+        for name in names {
+            fs::write(dir.path().join(name), name).expect("written");
+        }
+        std::os::unix::fs::symlink(dir.path().join("c.md"), dir.path().join("z.txt")).expect("linked");
+        let identity = crate::host::files::texts(dir.path()).expect("listed");
+        let paths: Vec<PathBuf> = identity.into_iter().map(|(_, path)| path).collect();
+        assert_eq!(list(dir.path()).expect("listed"), paths);
+        assert_eq!(read(dir.path()).expect("valid"), texts(&["a.txt", "b.txt", "c.md"]));
     }
 
     #[test]
