@@ -89,6 +89,8 @@ pub fn execute(
         Some(None) => return Ok(Attempted::Stopped),
         kernels => kernels.flatten(),
     };
+    // Before anything is waited for or set, and again when the worker has read them.
+    let changed = bound.changed_data();
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
@@ -128,7 +130,10 @@ pub fn execute(
     supervision.keep(facts_of(cooled));
     supervision.keep_left(bound, shim);
     watch.see(Seen::Begun(bound));
-    supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
+    match changed {
+        Some(reason) => supervision.refuse(reason),
+        None => supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref()),
+    }
     drop(kernels);
     supervision.seal(store)
 }
@@ -251,6 +256,12 @@ impl Supervision {
         self.keep(facts_of(fact.into_iter().collect()));
     }
 
+    /// Ends it without a worker.
+    fn refuse(&mut self, reason: String) {
+        self.release();
+        self.end(Outcome::Failed { reason }, None, None, Moment::now());
+    }
+
     fn run(
         &mut self,
         bound: &Bound,
@@ -271,10 +282,7 @@ impl Supervision {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
-                self.release();
-                let reason = format!("the worker could not be started: {error}");
-                self.end(Outcome::Failed { reason }, None, None, Moment::now());
-                return;
+                return self.refuse(format!("the worker could not be started: {error}"));
             }
         };
         if let Some(sampler) = &sampler {
@@ -344,6 +352,9 @@ impl Supervision {
             // Nobody knows what it ran in.
             Some(Err(changed)) => halt.failed(changed.to_string()),
             Some(Ok(())) | None => {}
+        }
+        if exit == Exit::Code(0) {
+            bound.changed_data().into_iter().for_each(|changed| halt.failed(changed));
         }
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);

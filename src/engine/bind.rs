@@ -1,13 +1,14 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
-use super::data::{self, bind_data};
+use super::data::{self, DataFiles, bind_data};
 use super::machine::Machine;
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Manifest, Program};
 use crate::record::{Cell, Digest, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The cell cannot be bound to this machine.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +124,8 @@ pub struct Bound {
     pub nvml: Option<PathBuf>,
     /// The image that its worker runs in; none is the host itself.
     pub image: Option<Image>,
+    /// The files of its data as they were when it was named by them; none where no files were read.
+    pub data: Option<Arc<DataFiles>>,
     /// What is recorded of where it comes from, which other runs of a sweep need not share.
     pub facts: Table,
 }
@@ -142,6 +145,11 @@ impl Bound {
     /// How often the hardware is looked at, in looks a second.
     pub fn telemetry_hz(&self) -> u32 {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
+    }
+
+    /// What says that its worker may read other data than it is named by, or may have read them.
+    pub(super) fn changed_data(&self) -> Option<String> {
+        self.data.as_ref().and_then(|data| data.changed())
     }
 
     /// The files that an external program's manifest names, where they lie.
@@ -238,9 +246,7 @@ pub fn bind_anchored(
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
     }
-    if program.is_none() {
-        bind_data(&mut cell, trainer, machine)?;
-    }
+    let data = if program.is_none() { bind_data(&mut cell, trainer, machine)? } else { None };
     let (program_part, launch) = match program {
         Some(program) => {
             let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
@@ -285,7 +291,7 @@ pub fn bind_anchored(
         device,
         seed: cell.seed,
     });
-    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image, facts: Table::new() })
+    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image, data, facts: Table::new() })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.

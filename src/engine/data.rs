@@ -3,10 +3,14 @@
 use super::bind::{BindError, Refusal, Trainer};
 use super::machine::Machine;
 use crate::host::files;
+use crate::host::sums::Stamp;
 use crate::record::{Cell, Digest};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(super) const DIGEST: &str = "data.digest";
+/// Data that lie in files.
+const FILES: [&str; 5] = ["idx", "cifar10", "folder", "coco", "text"];
 const IDX_FILES: [&str; 4] =
     ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 const CIFAR_FILES: [&str; 6] = [
@@ -18,50 +22,125 @@ const CIFAR_FILES: [&str; 6] = [
     "test_batch.bin",
 ];
 
-/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws.
-pub(super) fn bind_data(cell: &mut Cell, trainer: Option<&Trainer>, machine: &Machine) -> Result<(), BindError> {
-    let path = PathBuf::from(cell.text("data.path").unwrap_or_default());
-    let is_of_files = matches!(cell.text("data.name"), Some("idx" | "cifar10" | "folder" | "coco" | "text"));
-    if let (true, Some(told)) = (is_of_files, machine.told_data()) {
-        cell.config.insert(DIGEST.to_owned(), told.clone());
-        return Ok(());
-    }
-    let digest = match cell.text("data.name") {
-        Some("idx") => {
-            let either = |file: &str| [file.to_owned(), format!("{file}.gz")];
-            named(&path, &IDX_FILES, either, " (plain or .gz)", machine)?
-        }
-        Some("cifar10") => named(&path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], "", machine)?,
-        Some("folder") => all(files::pictures(&path)?, machine)?,
-        Some("coco") => all(coco(&path)?, machine)?,
-        Some("text") if path.is_file() => all(vec![(String::new(), path)], machine)?,
-        Some("text") => all(files::texts(&path)?, machine)?,
-        Some(name) => {
-            let drawn = trainer.and_then(|trainer| trainer.generators.iter().find(|(of, _)| *of == name));
-            let Some((_, digest)) = drawn else { return Ok(()) };
-            *digest
-        }
-        None => return Ok(()),
-    };
-    cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
-    Ok(())
+/// The files of data as they were when a run was named by them.
+#[derive(Debug, PartialEq)]
+pub struct DataFiles {
+    kind: String,
+    path: PathBuf,
+    /// Of all names, in their order.
+    names: Digest,
+    /// Of each file, in the same order.
+    known: Vec<(Stamp, Digest)>,
 }
 
-/// The digest of files that must be there, each under one of two names.
+impl DataFiles {
+    /// Reads the files of a kind of data, and gives the digest of names and contents too.
+    pub(super) fn read(kind: &str, path: &Path) -> Result<(Self, Digest), BindError> {
+        let files = list(kind, path)?;
+        let paths = paths(&files);
+        // Before the contents: a file that is written to meanwhile has another stamp then.
+        let stamps = files::stamps(&paths)?;
+        let contents = files::digest_contents(&paths)?;
+        let pieces: Vec<&[u8]> = files
+            .iter()
+            .zip(&contents)
+            .flat_map(|((name, _), digest)| [name.as_bytes(), digest.0.as_slice()])
+            .collect();
+        let digest = Digest::of_pieces("ledger data v1", &pieces);
+        let known = stamps.into_iter().zip(contents).collect();
+        Ok((Self { kind: kind.to_owned(), path: path.to_owned(), names: digest_of_names(&files), known }, digest))
+    }
+
+    /// What says that a worker may have read other data than these.
+    pub(super) fn changed(&self) -> Option<String> {
+        let difference = self.difference().unwrap_or_else(|error| Some(error.to_string()));
+        difference.map(|found| format!("the data changed since the run was named by them: {found} (start it again)"))
+    }
+
+    fn difference(&self) -> Result<Option<String>, BindError> {
+        let files = list(&self.kind, &self.path)?;
+        if files.len() != self.known.len() {
+            let (path, now, before) = (self.path.display(), files.len(), self.known.len());
+            return Ok(Some(format!("`{path}` has {now} files of data, and had {before}")));
+        }
+        if digest_of_names(&files) != self.names {
+            return Ok(Some(format!("files of `{}` have other names", self.path.display())));
+        }
+        let paths = paths(&files);
+        let stamps = files::stamps(&paths)?;
+        let both =
+            || paths.iter().zip(stamps.iter().zip(&self.known)).map(|(path, (now, before))| (*path, now, before));
+        let written = |path: &Path| Some(format!("`{}` was written to", path.display()));
+        if let Some((path, ..)) = both().find(|(_, now, (before, _))| now.is_written_since(before)) {
+            return Ok(written(path));
+        }
+        // What was moved, linked or changed hands, and on some file systems what was long not looked at: the content decides.
+        let unsure: Vec<(&Path, Digest)> = both()
+            .filter(|(_, now, (before, _))| *now != before)
+            .map(|(path, _, (_, digest))| (path, *digest))
+            .collect();
+        let contents = files::digest_contents(&unsure.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
+        let other = unsure.iter().zip(contents).find(|((_, before), now)| before != now);
+        Ok(other.and_then(|((path, _), _)| written(path)))
+    }
+}
+
+fn paths(files: &[(String, PathBuf)]) -> Vec<&Path> {
+    files.iter().map(|(_, path)| path.as_path()).collect()
+}
+
+fn digest_of_names(files: &[(String, PathBuf)]) -> Digest {
+    Digest::of_pieces("ledger data names v1", &files.iter().map(|(name, _)| name.as_bytes()).collect::<Vec<_>>())
+}
+
+/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws. Gives the files, where they were read.
+pub(super) fn bind_data(
+    cell: &mut Cell,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Option<Arc<DataFiles>>, BindError> {
+    let Some(name) = cell.text("data.name").map(str::to_owned) else { return Ok(None) };
+    if !FILES.contains(&name.as_str()) {
+        let drawn = trainer.and_then(|trainer| trainer.generators.iter().find(|(of, _)| *of == name));
+        if let Some((_, digest)) = drawn {
+            cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
+        }
+        return Ok(None);
+    }
+    if let Some(told) = machine.told_data() {
+        cell.config.insert(DIGEST.to_owned(), told.clone());
+        return Ok(None);
+    }
+    let (digest, files) = machine.data(&name, Path::new(cell.text("data.path").unwrap_or_default()))?;
+    cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
+    Ok(Some(files))
+}
+
+/// The files of a kind of data, by the names that enter the identity.
+fn list(kind: &str, path: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
+    match kind {
+        "idx" => named(path, &IDX_FILES, |file| [file.to_owned(), format!("{file}.gz")], " (plain or .gz)"),
+        "cifar10" => named(path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], ""),
+        "folder" => Ok(files::pictures(path)?),
+        "coco" => coco(path),
+        _ if path.is_file() => Ok(vec![(String::new(), path.to_owned())]),
+        _ => Ok(files::texts(path)?),
+    }
+}
+
+/// Files that must be there, each under one of two names.
 fn named(
     directory: &Path,
     files: &[&str],
     names: impl Fn(&str) -> [String; 2],
     forms: &str,
-    machine: &Machine,
-) -> Result<Digest, BindError> {
-    let mut found = Vec::new();
-    for file in files {
+) -> Result<Vec<(String, PathBuf)>, BindError> {
+    let find = |file: &&str| -> Result<_, BindError> {
         let path = names(file).iter().map(|name| directory.join(name)).find(|path| path.is_file());
         let missing = || Refusal::NoData { path: directory.to_owned(), file: format!("{file}{forms}") };
-        found.push(((*file).to_owned(), path.ok_or_else(missing)?));
-    }
-    all(found, machine)
+        Ok(((*file).to_owned(), path.ok_or_else(missing)?))
+    };
+    files.iter().map(find).collect()
 }
 
 /// The files of a folder that is laid out as COCO's: annotations of training and evaluation, then their pictures, by their names from
@@ -94,15 +173,6 @@ fn coco(directory: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
     Ok(all)
 }
 
-/// The digest of names and contents.
-fn all(files: Vec<(String, PathBuf)>, machine: &Machine) -> Result<Digest, BindError> {
-    let paths: Vec<&Path> = files.iter().map(|(_, path)| path.as_path()).collect();
-    let contents = machine.contents(&paths)?;
-    let pieces: Vec<&[u8]> =
-        files.iter().zip(&contents).flat_map(|((name, _), digest)| [name.as_bytes(), digest.0.as_slice()]).collect();
-    Ok(Digest::of_pieces("ledger data v1", &pieces))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,12 +198,71 @@ mod tests {
         let bound = |machine: &Machine| {
             let config = [("data.name".to_owned(), "idx".into())].into();
             let mut cell = Cell { config, settings: settings.clone(), seed: 1 };
-            bind_data(&mut cell, None, machine).map(|()| cell.config)
+            bind_data(&mut cell, None, machine).map(|_| cell.config)
         };
         assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
         assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
         let silent = Run::new(Parts { config: Table::new().into(), ..run.parts.clone() });
         assert!(bound(&Machine::default().without_data(&silent)).is_ok());
+    }
+
+    #[test]
+    fn ids_of_data_that_lie_there_are_those_of_their_names_and_contents() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("below")).unwrap();
+        let names = ["b.txt", "a.txt", ".c.txt", "D.TXT", "below/e.txt"];
+        names.iter().for_each(|name| fs::write(root.path().join(name), name).unwrap());
+        let of = |names: &[&str], kind: &str, path: &Path| {
+            let pieces: Vec<Vec<u8>> = names
+                .iter()
+                .flat_map(|name| {
+                    let content = Digest::of(path.join(name).file_name().unwrap().as_encoded_bytes());
+                    [name.as_bytes().to_vec(), content.0.to_vec()]
+                })
+                .collect();
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            assert_eq!(DataFiles::read(kind, path).unwrap().1, Digest::of_pieces("ledger data v1", &pieces), "{kind}");
+        };
+        of(&["a.txt", "b.txt"], "text", root.path());
+        let one = DataFiles::read("text", &root.path().join("a.txt")).unwrap().1;
+        assert_eq!(one, Digest::of_pieces("ledger data v1", &[b"", &Digest::of(b"a.txt").0]));
+    }
+
+    #[test]
+    fn data_that_were_written_to_are_noticed_and_those_that_were_only_moved_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::write(path("a.txt"), "one").unwrap();
+        fs::write(path("b.txt"), "two").unwrap();
+        let (files, digest) = DataFiles::read("text", root.path()).unwrap();
+        let said =
+            |files: &DataFiles| files.changed().map(|said| said.replace(&root.path().display().to_string(), "ROOT"));
+        let text =
+            |found: &str| Some(format!("the data changed since the run was named by them: {found} (start it again)"));
+        assert_eq!(said(&files), None);
+        let time = fs::metadata(path("a.txt")).unwrap().modified().unwrap();
+        let with_time = |content: &str| {
+            fs::write(path("new"), content).unwrap();
+            fs::File::options().write(true).open(path("new")).unwrap().set_modified(time).unwrap();
+            fs::rename(path("new"), path("a.txt")).unwrap();
+        };
+        with_time("one");
+        fs::hard_link(path("b.txt"), path("kept")).unwrap();
+        assert_eq!(said(&files), None, "another inode with the same content");
+        with_time("ONE");
+        assert_eq!(said(&files), text("`ROOT/a.txt` was written to"), "by its content alone");
+        fs::write(path("a.txt"), "one more").unwrap();
+        assert_eq!(said(&files), text("`ROOT/a.txt` was written to"));
+        let (files, other) = DataFiles::read("text", root.path()).unwrap();
+        assert!(other != digest && said(&files).is_none());
+        fs::write(path(".c.txt"), "hidden").unwrap();
+        assert_eq!(said(&files), None);
+        fs::rename(path("b.txt"), path("c.txt")).unwrap();
+        assert_eq!(said(&files), text("files of `ROOT` have other names"));
+        fs::remove_file(path("c.txt")).unwrap();
+        assert_eq!(said(&files), text("`ROOT` has 1 files of data, and had 2"));
+        fs::remove_file(path("a.txt")).unwrap();
+        assert!(said(&files).is_some_and(|said| said.contains("cannot read `ROOT`")), "{:?}", said(&files));
     }
 
     #[test]

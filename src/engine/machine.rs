@@ -1,7 +1,8 @@
 //! What this machine is, as far as runs depend on it.
 
+use super::bind::BindError;
 use super::container::{self, ContainerError, Tool};
-use super::data;
+use super::data::{self, DataFiles};
 use crate::gpu::{self, Allowed, GpuInfo, Gpus, LibraryEnv};
 use crate::host::sif::Sif;
 use crate::host::sums::Stamp;
@@ -10,6 +11,10 @@ use crate::record::{Digest, Run, Table, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The digest of data, and their files as they were when they were read for it.
+type ReadData = (Digest, Arc<DataFiles>);
 
 /// What this machine is, asked as late as possible and once.
 #[derive(Default)]
@@ -18,6 +23,7 @@ pub struct Machine {
     gpus: OnceCell<GpuState>,
     allowed: RefCell<BTreeMap<String, Allowed>>,
     program_files: RefCell<BTreeMap<PathBuf, Digest>>,
+    data: RefCell<BTreeMap<(String, PathBuf), ReadData>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
     container_tool: OnceCell<Tool>,
@@ -138,13 +144,16 @@ impl Machine {
         Ok(digest)
     }
 
-    /// The digests of files' contents, in their order, each computed once; as many files at a time as there are processors.
-    pub(super) fn contents(&self, paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
-        let new: Vec<&Path> =
-            paths.iter().copied().filter(|path| !self.program_files.borrow().contains_key(*path)).collect();
-        let read = files::digest_contents(&new)?;
-        self.program_files.borrow_mut().extend(new.into_iter().map(Path::to_owned).zip(read));
-        paths.iter().map(|path| self.content(path)).collect()
+    /// The digest of data of a kind, and their files as they were then: read once, whatever becomes of them.
+    pub(super) fn data(&self, kind: &str, path: &Path) -> Result<ReadData, BindError> {
+        let key = (kind.to_owned(), path.to_owned());
+        if let Some((digest, files)) = self.data.borrow().get(&key) {
+            return Ok((*digest, Arc::clone(files)));
+        }
+        let (files, digest) = DataFiles::read(kind, path)?;
+        let files = Arc::new(files);
+        self.data.borrow_mut().insert(key, (digest, Arc::clone(&files)));
+        Ok((digest, files))
     }
 
     /// What an image file is, looked at once.

@@ -37,6 +37,7 @@ pub use bind::{
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
 pub use container::{ContainerError, Image, surroundings};
+pub use data::DataFiles;
 pub use drift::{Canary, Drift};
 pub use expect::Expected;
 pub use fold::fold;

@@ -1,6 +1,7 @@
 //! Files: digests of what they hold, pipes with a name, and getting them safely onto the disk.
 
 use super::HostError;
+use super::sums::Stamp;
 use crate::record::{DEEPEST, Digest, DigestWriter, Nonce, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 use flate2::bufread::MultiGzDecoder;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
@@ -55,25 +56,42 @@ pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
 /// # Errors
 /// As of the first file of those that cannot be read.
 pub fn digest_contents(paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
+    each(paths, digest_content)
+}
+
+/// What says of many files that they are still the same, in their order.
+///
+/// # Errors
+/// As of the first file of those that cannot be found.
+pub fn stamps(paths: &[&Path]) -> Result<Vec<Stamp>, HostError> {
+    each(paths, |path| {
+        let metadata = std::fs::metadata(path).map_err(|source| unreadable(path, source))?;
+        Ok(Stamp::of(&metadata))
+    })
+}
+
+/// Asks for something of each file, of as many at a time as there are processors.
+fn each<T: Send>(paths: &[&Path], ask: impl Fn(&Path) -> Result<T, HostError> + Sync) -> Result<Vec<T>, HostError> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = paths.len().div_ceil(threads).max(1);
-    let digest_all = |paths: &[&Path]| paths.iter().map(|path| digest_content(path)).collect::<Result<Vec<_>, _>>();
+    let ask_all = |paths: &[&Path]| paths.iter().map(|path| ask(path)).collect::<Result<Vec<T>, _>>();
     if paths.len() < 2 {
-        return digest_all(paths);
+        return ask_all(paths);
     }
     let shares = std::thread::scope(|scope| {
-        let running: Vec<_> = paths.chunks(share).map(|paths| scope.spawn(move || digest_all(paths))).collect();
+        let ask_all = &ask_all;
+        let running: Vec<_> = paths.chunks(share).map(|paths| scope.spawn(move || ask_all(paths))).collect();
         // A thread that panicked passes its panic on.
         running
             .into_iter()
             .map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Vec<_>>()
     });
-    let mut digests = Vec::with_capacity(paths.len());
+    let mut found = Vec::with_capacity(paths.len());
     for share in shares {
-        digests.extend(share?);
+        found.extend(share?);
     }
-    Ok(digests)
+    Ok(found)
 }
 
 /// The pictures in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out, links are followed.

@@ -439,6 +439,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         gpus,
         nvml: Some(machine.fake.path()),
         image: None,
+        data: None,
         facts: Table::new(),
     };
     let store = Store::at(machine.sandbox.ledger_dir());

@@ -8,6 +8,7 @@ mod calibrate;
 mod campaign;
 mod container;
 mod crash;
+mod data;
 mod fake;
 mod faults;
 mod foreign;

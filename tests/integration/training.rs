@@ -210,3 +210,23 @@ fn what_does_not_enter_the_id_is_not_learned_from() {
     assert_eq!(first["attempts"][0]["digests"], second["attempts"][0]["digests"]);
     assert!(first["attempts"][0]["digests"]["weights"].is_string());
 }
+
+#[test]
+fn data_that_change_during_a_sweep_are_sealed_under_no_name() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("texts")).unwrap();
+    let path = sandbox.write("texts/a.txt", "some words that are said again and again\n".repeat(200));
+    sandbox.write("m.toml", TEXTS.replace("steps = 20", "steps = 200"));
+    let child = sandbox.start(&["run", "m.toml"]);
+    sandbox.wait_for("the first attempt", || !sandbox.journals().is_empty());
+    sandbox.write("texts/a.txt", "other words that are said again and again\n".repeat(200));
+    Sandbox::finish(child).expect(4);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    let reason = format!(
+        "the data changed since the run was named by them: `{}` was written to (start it again)",
+        path.canonicalize().unwrap().display()
+    );
+    assert_eq!((&attempt["outcome"], &attempt["reason"]), (&"failed".into(), &reason.into()));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(sandbox.outcomes().iter().filter(|outcome| *outcome == "finished").count(), 3);
+}

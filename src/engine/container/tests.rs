@@ -18,7 +18,16 @@ fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
     let program: Table = [("named_files".to_owned(), vec!["/shared/vocabulary.txt", "model.py"].into())].into();
     let parts =
         Parts { config: Table::new().into(), program: program.into(), container, cuda, driver, device, seed: 1 };
-    Bound { run: Run::new(parts), cell, launch, gpus: Vec::new(), nvml: None, image: None, facts: Table::new() }
+    Bound {
+        run: Run::new(parts),
+        cell,
+        launch,
+        gpus: Vec::new(),
+        nvml: None,
+        image: None,
+        data: None,
+        facts: Table::new(),
+    }
 }
 
 fn start() -> Start<'static> {
