@@ -68,6 +68,11 @@ pub fn read(dir: &Path, pair: Pair) -> Result<Images, IdxError> {
     join(&images, open(&images)?, &labels, open(&labels)?)
 }
 
+/// The file of a pair that has the images.
+pub fn images(dir: &Path, pair: Pair) -> Result<PathBuf, IdxError> {
+    find(dir, pair.names().0)
+}
+
 fn find(dir: &Path, name: &'static str) -> Result<PathBuf, IdxError> {
     let plain = dir.join(name);
     let compressed = dir.join(format!("{name}.gz"));

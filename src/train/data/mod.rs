@@ -23,6 +23,7 @@ use crate::train::images::{CLASSES, Images, PIXELS};
 use crate::train::spec::SmallData;
 use objects::ObjectError;
 use pictures::PictureError;
+use std::path::PathBuf;
 use text::TextError;
 
 /// The data does not suffice.
@@ -56,6 +57,21 @@ pub enum DataError {
         /// How many there are.
         images: usize,
     },
+    /// More samples are asked for than there are.
+    #[error(
+        "`data.train_count` is {asked}, but `{path}` has {images} images{} (ask for fewer, or leave it out)",
+        besides(*held), path = path.display()
+    )]
+    Count {
+        /// How many are asked for.
+        asked: usize,
+        /// The file of images.
+        path: PathBuf,
+        /// How many it has.
+        images: usize,
+        /// How many of them are held back.
+        held: usize,
+    },
     /// There are fewer samples than one batch has.
     #[error(
         "`training.batch_size` is {batch}, but there are {samples} training samples (take a smaller batch or more data)"
@@ -78,6 +94,10 @@ pub enum DataError {
         /// Samples that there are.
         samples: usize,
     },
+}
+
+fn besides(held: usize) -> String {
+    if held == 0 { String::new() } else { format!(", of which `data.validation_count` holds back {held}") }
 }
 
 impl DataError {
@@ -140,7 +160,13 @@ impl Data {
                 } else {
                     hold_back(&all, *validation, seed)?
                 };
-                kept.truncate(train.unwrap_or(usize::MAX));
+                if let Some(asked) = *train {
+                    let (images, held) = (all.len(), all.len() - kept.len());
+                    if asked > kept.len() {
+                        return Err(DataError::Count { asked, path: idx::images(path, Pair::Train)?, images, held });
+                    }
+                    kept.truncate(asked);
+                }
                 Self::Images { train: all.pick(&kept), eval }
             }
         };
@@ -253,6 +279,30 @@ mod tests {
         );
         let fault = Data::load(&spec, [5, 2], 0).expect_err("too few for both").to_string();
         assert!(fault.starts_with("`training.batch_size` is 5 on each of 2 ranks, but there are 9 "), "{fault}");
+    }
+
+    #[test]
+    fn more_images_than_a_file_has_are_an_error() {
+        let root = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, head: &[u32], items: &[u8]| {
+            let head: Vec<u8> = head.iter().flat_map(|word| word.to_be_bytes()).collect();
+            std::fs::write(root.path().join(name), [head.as_slice(), items].concat()).expect("written");
+        };
+        for name in ["train", "t10k"] {
+            file(&format!("{name}-images-idx3-ubyte"), &[0x0803, 40, 28, 28], &[7; 40 * PIXELS]);
+            file(&format!("{name}-labels-idx1-ubyte"), &[0x0801, 40], &[3; 40]);
+        }
+        let load = |train, validation| {
+            let spec = SmallData::Idx { path: root.path().to_owned(), validation, train };
+            let loaded = Data::load(&spec, [1, 1], 0).map(|data| data.train_len());
+            loaded.map_err(|fault| fault.to_string().replace(&root.path().display().to_string(), "ROOT"))
+        };
+        assert_eq!([load(None, 0), load(Some(40), 0), load(Some(20), 20), load(None, 20)], [40, 40, 20, 20].map(Ok));
+        let file = "`ROOT/train-images-idx3-ubyte` has 40 images";
+        let remedy = "(ask for fewer, or leave it out)";
+        assert_eq!(load(Some(1000), 0), Err(format!("`data.train_count` is 1000, but {file} {remedy}")));
+        let held = "of which `data.validation_count` holds back 20";
+        assert_eq!(load(Some(21), 20), Err(format!("`data.train_count` is 21, but {file}, {held} {remedy}")));
     }
 
     #[test]
