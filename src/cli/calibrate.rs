@@ -94,8 +94,8 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// The visible GPUs, or the one of them that is asked for.
 fn chosen(number: Option<usize>, library: Option<&std::path::Path>) -> Result<Vec<GpuInfo>, Failure> {
     let usage = |error: Box<dyn std::error::Error>| Failure::new(exit::USAGE, error);
-    let devices = Gpus::load(library).and_then(|gpus| gpus.devices()).map_err(|error| usage(error.into()))?;
-    let visible = gpu::visible(&devices, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref());
+    let gpus = Gpus::load(library).map_err(|error| usage(error.into()))?;
+    let visible = gpu::usable(&gpus, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref());
     let mut visible = visible.map_err(|error| usage(error.into()))?;
     if visible.is_empty() {
         return Err(usage("no GPU is visible (`ledger doctor` says what is missing)".into()));

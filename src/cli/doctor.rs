@@ -125,7 +125,7 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
 /// Whether the sensors of the visible GPUs are known; nothing where there are none.
 fn calibrated(context: &Context, nvml: Option<&Path>, visible: Option<&str>) -> Option<Check> {
     let gpus = Gpus::load(nvml).ok()?;
-    let used = gpu::visible(&gpus.devices().ok()?, visible).ok()?;
+    let used = gpu::usable(&gpus, visible).ok()?;
     (!used.is_empty()).then(|| calibration_check(context.store_as_it_is().dir(), &gpus, &used))
 }
 

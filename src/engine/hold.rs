@@ -148,7 +148,7 @@ impl Hold {
             return Ok(Taken::Elsewhere);
         };
         let gpus = Gpus::load(bound.nvml.as_deref()).map_err(|error| HoldError::Silent(error.to_string()))?;
-        let devices = gpus.devices().map_err(|error| HoldError::Silent(error.to_string()))?;
+        let count = gpus.count().map_err(|error| HoldError::Silent(error.to_string()))?;
         for path in place.files()? {
             // What cannot be read may name one of these cards.
             let found = Pending::read(&path);
@@ -184,7 +184,7 @@ impl Hold {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        let pending = Pending::new(&gpus, &bound.gpus, devices.len(), asked)?;
+        let pending = Pending::new(&gpus, &bound.gpus, usize::try_from(count).unwrap_or(usize::MAX), asked)?;
         let file = pending.write_new(place)?;
         let watcher = match start_watcher(shim, bound.nvml.as_deref(), &file) {
             Ok(watcher) => watcher,

@@ -97,11 +97,7 @@ impl Machine {
                 Ok(gpus) => gpus,
                 Err(error) => return absent(error.to_string()),
             };
-            let devices = match gpus.devices() {
-                Ok(devices) => devices,
-                Err(error) => return absent(error.to_string()),
-            };
-            let visible = match gpu::visible(&devices, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
+            let visible = match gpu::usable(&gpus, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
                 Ok(visible) => visible,
                 Err(error) => return absent(error.to_string()),
             };

@@ -210,7 +210,7 @@ impl Pending {
                 index: number(card, "index")?,
                 name: text(card, "name")?,
                 uuid: text(card, "uuid")?,
-                memory_total_bytes: 0,
+                memory_total_bytes: None,
                 mig: false,
                 pci_bus_id: text(card, "pci_bus_id")?,
             };
@@ -241,7 +241,7 @@ mod tests {
             index: 3,
             name: "NVIDIA H200".into(),
             uuid: "GPU-1".into(),
-            memory_total_bytes: 0,
+            memory_total_bytes: None,
             mig: false,
             pci_bus_id: "00000000:3B:00.0".into(),
         };

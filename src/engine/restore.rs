@@ -197,7 +197,12 @@ pub fn held(place: &Place, nvml: Option<&Path>) -> Result<Vec<Held>, EngineError
 /// Whether any card that a file names is one of this machine's; none where the driver does not tell.
 fn is_here(found: &Pending, gpus: &Gpus) -> Option<bool> {
     let devices = gpus.devices().ok()?;
-    Some(found.uuids().iter().any(|uuid| devices.iter().any(|gpu| gpu.uuid == *uuid)))
+    let named = found.uuids();
+    if devices.iter().flatten().any(|gpu| named.contains(&gpu.uuid)) {
+        return Some(true);
+    }
+    // One that does not answer may be the one.
+    devices.iter().all(Result::is_ok).then_some(false)
 }
 
 /// Undoes what a file names whose cards are locked by this process; none if it is gone.

@@ -501,7 +501,7 @@ mod tests {
             index: 0,
             name: "NVIDIA H200".into(),
             uuid: "GPU-1".into(),
-            memory_total_bytes: 1,
+            memory_total_bytes: None,
             mig: false,
             pci_bus_id: "0".into(),
         };

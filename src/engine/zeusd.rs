@@ -197,7 +197,7 @@ mod tests {
             index: 1,
             name: "NVIDIA H200".into(),
             uuid: "GPU-1".into(),
-            memory_total_bytes: 1,
+            memory_total_bytes: None,
             mig: false,
             pci_bus_id: "00000000:3B:00.0".into(),
         }

@@ -2,7 +2,8 @@
 
 use super::condition::condition;
 use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
-use super::{GpuInfo, Gpus, visible};
+use super::visible::in_place;
+use super::{GpuError, GpuInfo, Gpus, usable, visible};
 use crate::record::Check;
 use std::error::Error;
 use std::path::Path;
@@ -20,10 +21,10 @@ pub fn checks(library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Op
     match &gpus {
         Ok(gpus) => {
             checks.push(driver(gpus));
-            checks.push(devices(gpus, cuda_visible_devices));
+            checks.extend(devices(gpus, cuda_visible_devices));
             // Where the choice is refused, `GPUs` says why; the cards have a state all the same.
-            let all = gpus.devices().unwrap_or_default();
-            let chosen = visible(&all, cuda_visible_devices).unwrap_or(all);
+            let answering = || gpus.devices().unwrap_or_default().into_iter().flatten().collect();
+            let chosen = usable(gpus, cuda_visible_devices).unwrap_or_else(|_| answering());
             checks.extend(condition(gpus, &chosen));
         }
         Err(error) => {
@@ -54,14 +55,31 @@ fn driver(gpus: &Gpus) -> Check {
     }
 }
 
-fn devices(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Check {
-    match gpus.devices() {
-        Ok(devices) => seen(&devices, cuda_visible_devices),
-        Err(error) => {
-            let (what, fix) = split_remedy(&chain(&error));
-            Check::warning("GPUs", what, "runs on a GPU that does not answer fail", fix)
-        }
+fn devices(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Vec<Check> {
+    let answers = match gpus.devices() {
+        Ok(answers) => answers,
+        Err(error) => return vec![unanswered(&error, "runs use the CPU, and those that ask for a GPU are refused")],
+    };
+    let (devices, silent) = in_place(answers);
+    let chosen = visible(&devices, cuda_visible_devices).unwrap_or_default();
+    let mut checks = Vec::new();
+    if !chosen.iter().any(|gpu| silent.contains_key(&gpu.index)) {
+        checks.push(seen(&devices, cuda_visible_devices));
     }
+    checks.extend(silent.iter().map(|(index, error)| {
+        let consequence = if chosen.iter().any(|gpu| gpu.index == *index) {
+            "as long as it is visible runs use the CPU, and those that ask for a GPU are refused"
+        } else {
+            "runs do without it"
+        };
+        unanswered(error, consequence)
+    }));
+    checks
+}
+
+fn unanswered(error: &GpuError, consequence: &str) -> Check {
+    let (what, fix) = split_remedy(&chain(error));
+    Check::warning("GPUs", what, consequence, fix)
 }
 
 fn seen(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Check {
@@ -94,7 +112,8 @@ fn seen(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Check {
 }
 
 fn describe(gpu: &GpuInfo) -> String {
-    format!("{} {} ({} GiB)", gpu.index, gpu.name, gpu.memory_total_bytes >> 30)
+    let memory = gpu.memory_total_bytes.map_or(String::new(), |bytes| format!(" ({} GiB)", bytes >> 30));
+    format!("{} {}{memory}", gpu.index, gpu.name)
 }
 
 fn libraries(survey: &LibrarySurvey) -> Vec<Check> {
@@ -156,7 +175,7 @@ mod tests {
             index,
             name: "NVIDIA H200".into(),
             uuid: format!("GPU-{index}"),
-            memory_total_bytes: 139 << 30,
+            memory_total_bytes: Some(139 << 30),
             mig: false,
             pci_bus_id: String::new(),
         };

@@ -298,7 +298,7 @@ mod tests {
             index: 1,
             name: "H200".into(),
             uuid: "GPU-1".into(),
-            memory_total_bytes: 1,
+            memory_total_bytes: None,
             mig: false,
             pci_bus_id: String::new(),
         }

@@ -63,7 +63,7 @@ mod tests {
             index: 0,
             name: name.into(),
             uuid: uuid.into(),
-            memory_total_bytes: 1,
+            memory_total_bytes: None,
             mig: false,
             pci_bus_id: String::new(),
         }

@@ -21,4 +21,4 @@ pub use identity::{CudaVersions, cuda_part, device_part, driver_part};
 pub use libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 pub use meter::{GpuProcess, Look, Meter};
 pub use nvml::{GpuError, GpuInfo, Gpus};
-pub use visible::{VisibleError, visible};
+pub use visible::{UsableError, VisibleError, usable, visible};

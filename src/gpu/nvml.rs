@@ -38,6 +38,19 @@ pub enum GpuError {
         #[source]
         source: NvmlError,
     },
+    /// One GPU does not tell what it is.
+    #[error(
+        "NVML cannot tell of GPU {index} {what}: {source} (`nvidia-smi` shows whether it is well; CUDA_VISIBLE_DEVICES can leave it out)"
+    )]
+    Silent {
+        /// Its number in NVML's order.
+        index: u32,
+        /// What was asked for.
+        what: &'static str,
+        /// What NVML said.
+        #[source]
+        source: NvmlError,
+    },
     /// A call failed.
     #[error("NVML cannot tell {what} (`nvidia-smi` shows whether the GPU is well)")]
     Call {
@@ -58,8 +71,8 @@ pub struct GpuInfo {
     pub name: String,
     /// Its own name in the world: `GPU-8932f937-…`.
     pub uuid: String,
-    /// Its memory in bytes.
-    pub memory_total_bytes: u64,
+    /// Its memory in bytes; none where NVML does not tell, as of a card that shares the host's.
+    pub memory_total_bytes: Option<u64>,
     /// Whether it is split into MIG instances, so that CUDA sees its parts and not the whole.
     pub mig: bool,
     /// Where it sits: `00000000:3B:00.0`.
@@ -108,13 +121,20 @@ impl Gpus {
         Ok((version / 1000, version % 1000 / 10))
     }
 
-    /// Every GPU of the machine, in the order of the PCI bus, visible to CUDA or not.
+    /// How many GPUs the machine has, whether they answer or not.
     ///
     /// # Errors
-    /// If one of them does not answer.
-    pub fn devices(&self) -> Result<Vec<GpuInfo>, GpuError> {
-        let count = self.nvml.device_count().map_err(call("the number of GPUs"))?;
-        (0..count).map(|index| self.device(index)).collect()
+    /// If NVML does not answer.
+    pub fn count(&self) -> Result<u32, GpuError> {
+        self.nvml.device_count().map_err(call("the number of GPUs"))
+    }
+
+    /// Every GPU of the machine, in the order of the PCI bus, visible to CUDA or not; in its place why one does not tell what it is.
+    ///
+    /// # Errors
+    /// If NVML does not tell how many there are.
+    pub fn devices(&self) -> Result<Vec<Result<GpuInfo, GpuError>>, GpuError> {
+        Ok((0..self.count()?).map(|index| self.device(index)).collect())
     }
 
     /// The version of a GPU's firmware; none where it does not tell.
@@ -128,20 +148,21 @@ impl Gpus {
     }
 
     fn device(&self, index: u32) -> Result<GpuInfo, GpuError> {
-        let device = self.nvml.device_by_index(index).map_err(call("a GPU by its index"))?;
+        let silent = |what| move |source| GpuError::Silent { index, what, source };
+        let device = self.nvml.device_by_index(index).map_err(silent("which one it is"))?;
         let mig = match device.mig_mode() {
             Ok(mode) => mode.current == 1,
             // Cards and drivers from before MIG.
             Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => false,
-            Err(source) => return Err(GpuError::Call { what: "whether a GPU is split (MIG)", source }),
+            Err(source) => return Err(silent("whether it is split into MIG instances")(source)),
         };
         Ok(GpuInfo {
             index,
-            name: device.name().map_err(call("a GPU's name"))?,
-            uuid: device.uuid().map_err(call("a GPU's UUID"))?,
-            memory_total_bytes: device.memory_info().map_err(call("a GPU's memory"))?.total,
+            name: device.name().map_err(silent("its name"))?,
+            uuid: device.uuid().map_err(silent("its UUID"))?,
+            memory_total_bytes: device.memory_info().ok().map(|memory| memory.total),
             mig,
-            pci_bus_id: device.pci_info().map_err(call("a GPU's place on the PCI bus"))?.bus_id,
+            pci_bus_id: device.pci_info().map_err(silent("its place on the PCI bus"))?.bus_id,
         })
     }
 }

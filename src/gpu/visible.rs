@@ -1,6 +1,50 @@
 //! Which GPUs CUDA would use, by the rules of `CUDA_VISIBLE_DEVICES`.
 
-use super::GpuInfo;
+use super::{GpuError, GpuInfo, Gpus};
+use std::collections::BTreeMap;
+
+/// The GPUs that CUDA would use cannot be told, or one of them does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum UsableError {
+    /// NVML does not answer, or not for one of them.
+    #[error(transparent)]
+    Silent(#[from] GpuError),
+    /// CUDA's list of them is at fault.
+    #[error(transparent)]
+    Visible(#[from] VisibleError),
+}
+
+/// The GPUs of this machine that CUDA would use, by rank, as [`visible`] chooses them. One that is hidden need not answer.
+///
+/// # Errors
+/// As [`visible`], and if one of those chosen does not answer.
+pub fn usable(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Result<Vec<GpuInfo>, UsableError> {
+    let (devices, mut silent) = in_place(gpus.devices()?);
+    let chosen = visible(&devices, cuda_visible_devices)?;
+    match chosen.iter().find_map(|gpu| silent.remove(&gpu.index)) {
+        Some(error) => Err(error.into()),
+        None => Ok(chosen),
+    }
+}
+
+/// The GPUs with a nameless one in the place of each that does not answer, since CUDA counts it too; and why it does not, by its number.
+pub(super) fn in_place(answers: Vec<Result<GpuInfo, GpuError>>) -> (Vec<GpuInfo>, BTreeMap<u32, GpuError>) {
+    let mut silent = BTreeMap::new();
+    let placed = (0..).zip(answers).map(|(index, answer)| {
+        answer.unwrap_or_else(|error| {
+            silent.insert(index, error);
+            GpuInfo {
+                index,
+                name: String::new(),
+                uuid: String::new(),
+                memory_total_bytes: None,
+                mig: false,
+                pci_bus_id: String::new(),
+            }
+        })
+    });
+    (placed.collect(), silent)
+}
 
 /// The visible devices cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +150,7 @@ mod tests {
             index,
             name: "NVIDIA H200".into(),
             uuid: uuid.into(),
-            memory_total_bytes: 1 << 37,
+            memory_total_bytes: Some(1 << 37),
             mig: false,
             pci_bus_id: format!("00000000:{index:02X}:00.0"),
         };

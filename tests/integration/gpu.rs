@@ -1,7 +1,7 @@
 //! The GPU room against a library that answers what a script says: through the real loader and the real bindings.
 
 use crate::fake::Fake;
-use ledger::gpu::{GpuError, GpuProcess, Gpus, Look, Meter, visible};
+use ledger::gpu::{GpuError, GpuInfo, GpuProcess, Gpus, Look, Meter, usable, visible};
 use ledger::record::{Quantity, Source, Table, Value};
 use std::cell::Cell;
 
@@ -17,8 +17,13 @@ fn load(fake: &Fake) -> Gpus {
     Gpus::load(Some(&fake.path())).unwrap()
 }
 
+/// All of them, which have to answer.
+fn devices(gpus: &Gpus) -> Vec<GpuInfo> {
+    gpus.devices().unwrap().into_iter().map(Result::unwrap).collect()
+}
+
 fn meter(gpus: &Gpus) -> Meter<'_> {
-    Meter::new(gpus, &gpus.devices().unwrap(), ticking)
+    Meter::new(gpus, &devices(gpus), ticking)
 }
 
 fn value(look: &Look, quantity: Quantity) -> Option<f64> {
@@ -51,7 +56,7 @@ fn the_driver_and_its_gpus_are_told() {
     let gpus = load(&fake);
     assert_eq!(gpus.driver_version().unwrap(), "570.86.16");
     assert_eq!(gpus.cuda_driver_version().unwrap(), (12, 8));
-    let devices = gpus.devices().unwrap();
+    let devices = devices(&gpus);
     let told: Vec<_> = devices
         .iter()
         .map(|gpu| {
@@ -61,12 +66,43 @@ fn the_driver_and_its_gpus_are_told() {
     assert_eq!(
         told,
         [
-            (0, "NVIDIA H200", "GPU-aaaa", 150_754_820_096, false, "00000000:3B:00.0"),
-            (1, "NVIDIA A100-SXM4-80GB", "GPU-bbbb", 85_899_345_920, true, "00000000:01:00.0"),
+            (0, "NVIDIA H200", "GPU-aaaa", Some(150_754_820_096), false, "00000000:3B:00.0"),
+            (1, "NVIDIA A100-SXM4-80GB", "GPU-bbbb", Some(85_899_345_920), true, "00000000:01:00.0"),
         ]
     );
     assert_eq!(visible(&devices, Some("GPU-a")).unwrap(), devices[..1]);
     assert!(visible(&devices, None).is_err(), "the second one is split");
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_is_in_nobodys_way_but_its_own() {
+    let fake = Fake::new(
+        "gpu NVIDIA H200\nuuid GPU-a\ngpu NVIDIA H200\nuuid GPU-b\nlost_after 0\ngpu NVIDIA H200\nuuid GPU-c",
+    );
+    let gpus = load(&fake);
+    let chosen = |list| {
+        let chosen = usable(&gpus, list).map_err(|error| error.to_string())?;
+        Ok::<_, String>(chosen.iter().map(|gpu| gpu.index).collect::<Vec<_>>())
+    };
+    assert_eq!(gpus.count().unwrap(), 3);
+    assert_eq!(chosen(Some("0")), Ok(vec![0]));
+    assert_eq!(chosen(Some("2,0")), Ok(vec![2, 0]), "it keeps its number");
+    assert_eq!(chosen(Some("GPU-c")), Ok(vec![2]));
+    for list in [None, Some("0,1")] {
+        let error = chosen(list).unwrap_err();
+        assert!(error.starts_with("NVML cannot tell of GPU 1 "), "{error}");
+    }
+}
+
+#[test]
+fn a_card_whose_memory_is_not_told_is_a_card_all_the_same() {
+    let fake = Fake::new("gpu NVIDIA GB10\nfail nvmlDeviceGetMemoryInfo_v2 3\nfail nvmlDeviceGetMemoryInfo 3");
+    let gpus = load(&fake);
+    let used = devices(&gpus);
+    assert_eq!(used[0].memory_total_bytes, None);
+    let facts = Meter::new(&gpus, &used, ticking).facts();
+    assert!(!facts.contains_key("gpu.0.memory_total_bytes"));
+    assert!(facts["gpu.0.unread.memory_total_bytes"].as_str().unwrap().contains("nvmlDeviceGetMemoryInfo"));
 }
 
 #[test]
@@ -321,7 +357,7 @@ fn a_card_that_is_lost_says_so_and_is_left_alone() {
 
     let fake = Fake::new("gpu NVIDIA H200\nfail field.186 15");
     let gpus = load(&fake);
-    let look = Meter::new(&gpus, &gpus.devices().unwrap(), ticking).look(0);
+    let look = Meter::new(&gpus, &devices(&gpus), ticking).look(0);
     assert!(look.lost);
 }
 
@@ -348,7 +384,7 @@ fn a_slow_call_shows_in_the_cost() {
     }
     let fake = Fake::new("gpu NVIDIA H200\nslow nvmlDeviceGetFieldValues 20");
     let gpus = load(&fake);
-    let mut meter = Meter::new(&gpus, &gpus.devices().unwrap(), clock);
+    let mut meter = Meter::new(&gpus, &devices(&gpus), clock);
     let look = meter.look(0);
     let cost = meter.cost();
     let fields = cost["telemetry.nvml.fields.ns"].as_int().unwrap();
@@ -408,7 +444,7 @@ fn facts_are_told_by_rank() {
          fail nvmlDeviceGetPowerManagementLimitConstraints 3",
     );
     let gpus = load(&fake);
-    let mut used = gpus.devices().unwrap();
+    let mut used = devices(&gpus);
     used.reverse();
     let facts = Meter::new(&gpus, &used, ticking).facts();
     let told: Vec<String> = facts.iter().map(|(name, value)| format!("{name} = {value}")).collect();
@@ -476,7 +512,7 @@ fn facts_that_cannot_be_read_have_reasons() {
         "gpu NVIDIA H200\nfail nvmlDeviceGetVbiosVersion 999\ngpu NVIDIA H200",
     );
     let gpus = load(&fake);
-    let mut used = gpus.devices().unwrap();
+    let mut used = devices(&gpus);
     used[1].uuid = "GPU-elsewhere".into();
     let facts: Table = Meter::new(&gpus, &used, ticking).facts();
     let text = |name: &str| facts.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -488,7 +524,7 @@ fn facts_that_cannot_be_read_have_reasons() {
     assert_eq!(text("gpu.0.unread.topology_1").as_deref(), Some(reason));
     assert!(!facts.contains_key("gpu.topology"));
 
-    let devices = gpus.devices().unwrap();
+    let devices = devices(&gpus);
     let facts = Meter::new(&gpus, &devices, ticking).facts();
     let reason = "the driver's library has no `nvmlDeviceGetTopologyCommonAncestor`";
     assert_eq!(facts["gpu.0.unread.topology_1"], reason.into());

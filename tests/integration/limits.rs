@@ -8,7 +8,7 @@ use crate::fake::Fake;
 use crate::machine::Machine;
 use crate::sandbox::signal;
 use ledger::engine::{Attempted, Bound, Launch, Place, Seen, Shim, Stop, Watch, execute};
-use ledger::gpu::{GpuInfo, Gpus};
+use ledger::gpu::{GpuInfo, Gpus, usable};
 use ledger::record::{Cell, Parts, Run, Table, Value};
 use ledger::store::Store;
 use std::fs;
@@ -419,7 +419,7 @@ impl Watch for Panicking {
 
 /// A run that says hello and asks for everything, and what executes it.
 fn asking(machine: &Machine) -> (Store, Bound, Shim) {
-    let gpus: Vec<GpuInfo> = Gpus::load(Some(&machine.fake.path())).unwrap().devices().unwrap();
+    let gpus: Vec<GpuInfo> = usable(&Gpus::load(Some(&machine.fake.path())).unwrap(), None).unwrap();
     let hardware = [("power_limit_w", 300), ("sm_clock_mhz", 990), ("memory_clock_mhz", 2619)];
     let config: Table = hardware.map(|(key, value)| (format!("hardware.{key}"), Value::Int(value))).into();
     let run = Run::new(Parts {

@@ -291,6 +291,25 @@ fn a_missing_driver_is_named_before_anything_is_started() {
     assert!(doctor.contains("modprobe nvidia"), "{doctor}");
 }
 
+/// With a GPU that is lost behind one that is well.
+fn half_lost() -> Machine {
+    Machine::new(Fake::new(&format!("{TWO}lost_after 0\n")))
+}
+
+#[test]
+fn a_lost_gpu_refuses_only_runs_that_see_it() {
+    let machine = half_lost();
+    machine.manifest("true", "");
+    let complaint = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(complaint.contains("`hardware.device` is cuda, but NVML cannot tell of GPU 1 "), "{complaint}");
+    let attempt = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "0")]);
+    assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
+    let doctor = |list: &str| machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", list)]).expect(0);
+    let (hidden, seen) = (doctor("0"), doctor("0,1"));
+    assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do without it"), "{hidden}");
+    assert!(seen.contains("NVML cannot tell of GPU 1 ") && seen.contains("as long as it is visible"), "{seen}");
+}
+
 #[test]
 fn doctor_tells_the_gpus_that_runs_would_use() {
     let machine = Machine::new(Fake::new(TWO));

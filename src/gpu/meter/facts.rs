@@ -125,7 +125,10 @@ pub(super) fn facts<'a>(gpus: &'a Gpus, cards: &mut [Card<'a>], timer: &mut Time
         put("uuid", info.uuid.as_str().into());
         put("index", info.index.into());
         put("pci_bus_id", info.pci_bus_id.as_str().into());
-        put("memory_total_bytes", info.memory_total_bytes.into());
+        match info.memory_total_bytes {
+            Some(bytes) => put("memory_total_bytes", bytes.into()),
+            None => put("unread.memory_total_bytes", "`nvmlDeviceGetMemoryInfo_v2` does not tell".into()),
+        }
         put("mig", info.mig.into());
         let device = card.device(gpus, timer);
         for fact in &FACTS {
