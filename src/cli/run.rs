@@ -2,7 +2,7 @@
 
 mod answer;
 
-use super::context::Context;
+use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::only;
 use super::provenance::{self, Provenance};
@@ -68,6 +68,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = if args.dry_run { context.store_as_it_is() } else { context.store() };
     let planned = plan(store, bounds)?;
     let axes = axes(&planned);
+    say_what_uses_the_cpu(&planned);
     if args.dry_run {
         return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }
@@ -97,6 +98,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     answer::answer(context, store, &planned, &axes, &manifests, &report)?;
     Ok(code(&report))
+}
+
+/// A default that falls back to the CPU must not do so unheard: what takes minutes on a GPU may take days.
+fn say_what_uses_the_cpu(planned: &[Planned]) {
+    let missing = planned.iter().filter(|planned| planned.missing > 0);
+    let reasons: BTreeSet<&str> = missing.filter_map(|planned| planned.bound.no_gpu.as_deref()).collect();
+    reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
 }
 
 /// This program, which becomes the worker by its hidden command.

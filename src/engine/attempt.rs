@@ -129,6 +129,8 @@ pub fn execute(
     supervision.hold = hold;
     supervision.keep(facts_of(cooled));
     supervision.keep_left(bound, shim);
+    let no_gpu = bound.no_gpu.iter().map(|why| Entry::Warning(format!("it uses the CPU: {why}")));
+    supervision.keep(no_gpu.collect());
     watch.see(Seen::Begun(bound));
     match changed {
         Some(reason) => supervision.refuse(reason),

@@ -126,6 +126,8 @@ pub struct Bound {
     pub image: Option<Image>,
     /// The files of its data as they were when it was named by them; none where no files were read.
     pub data: Option<Arc<DataFiles>>,
+    /// Why it uses no GPU, where it was left open and one might be expected.
+    pub no_gpu: Option<String>,
     /// What is recorded of where it comes from, which other runs of a sweep need not share.
     pub facts: Table,
 }
@@ -238,7 +240,7 @@ pub fn bind_anchored(
     machine: &Machine,
 ) -> Result<Bound, BindError> {
     let image = container::image(&cell, machine)?;
-    let gpus = choose_device(&mut cell, program.is_some(), image.is_some(), trainer, machine)?;
+    let (gpus, no_gpu) = choose_device(&mut cell, program.is_some(), image.is_some(), trainer, machine)?;
     if gpus > 1
         && program.is_none()
         && image.is_none()
@@ -291,17 +293,19 @@ pub fn bind_anchored(
         device,
         seed: cell.seed,
     });
-    Ok(Bound { run, cell, launch, gpus: used, nvml: machine.nvml(), image, data, facts: Table::new() })
+    let nvml = machine.nvml();
+    Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, no_gpu, facts: Table::new() })
 }
 
-/// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs.
+/// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs; of none, why,
+/// where somebody may expect one.
 fn choose_device(
     cell: &mut Cell,
     external: bool,
     contained: bool,
     trainer: Option<&Trainer>,
     machine: &Machine,
-) -> Result<usize, Refusal> {
+) -> Result<(usize, Option<String>), Refusal> {
     let asked = cell.config.get("hardware.device").and_then(Value::as_str).unwrap_or("auto").to_owned();
     let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
     let capable = external || trainer.is_some_and(|trainer| trainer.cuda.is_some());
@@ -312,6 +316,7 @@ fn choose_device(
             Some("this ledger was built without it".to_owned())
         }
     };
+    let mut no_gpu = None;
     let cuda = match asked.as_str() {
         "cpu" => false,
         _ => match fault() {
@@ -321,7 +326,11 @@ fn choose_device(
             }
             Some(why) => match wanted {
                 Some(gpus) => return Err(Refusal::NoCuda { asked: format!("`hardware.gpus` is {gpus}"), why }),
-                None => false,
+                None => {
+                    // Whoever built it without CUDA knows.
+                    no_gpu = (capable && machine.gpus().is_expected()).then_some(why);
+                    false
+                }
             },
         },
     };
@@ -334,7 +343,7 @@ fn choose_device(
     }
     cell.config.insert("hardware.device".to_owned(), if cuda { "cuda" } else { "cpu" }.into());
     cell.config.insert("hardware.gpus".to_owned(), gpus.into());
-    Ok(usize::try_from(gpus).unwrap_or(0))
+    Ok((count, no_gpu))
 }
 
 /// The program part of an external command: the command as written, the files that it names, and the state of its repository. In an image, a word of the command

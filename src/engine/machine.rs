@@ -3,7 +3,7 @@
 use super::bind::BindError;
 use super::container::{self, ContainerError, Tool};
 use super::data::{self, DataFiles};
-use crate::gpu::{self, Allowed, GpuInfo, Gpus, LibraryEnv};
+use crate::gpu::{self, Allowed, GpuError, GpuInfo, Gpus, LibraryEnv};
 use crate::host::sif::Sif;
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
@@ -38,6 +38,8 @@ pub(super) struct GpuState {
     pub(super) visible: Vec<GpuInfo>,
     pub(super) driver: Option<String>,
     pub(super) versions: gpu::CudaVersions,
+    /// Whether a GPU is visible, or the driver that runs here cannot tell.
+    is_expected: bool,
     /// Why no GPU can be used at all.
     no_gpu: Option<String>,
     /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
@@ -50,6 +52,11 @@ impl GpuState {
     /// Why the built-in trainer cannot connect several GPUs.
     pub(super) fn unconnected(&self) -> Option<&str> {
         self.no_nccl.as_deref()
+    }
+
+    /// Whether runs may be expected to use a GPU. Not on a machine without a driver, nor where all GPUs are hidden.
+    pub(super) fn is_expected(&self) -> bool {
+        self.is_expected
     }
 
     /// Why a run cannot use a GPU; an external program brings its own libraries.
@@ -85,21 +92,25 @@ impl Machine {
 
     pub(super) fn gpus(&self) -> &GpuState {
         self.gpus.get_or_init(|| {
-            let absent = |fault: String| GpuState {
+            let absent = |fault: String, is_expected: bool| GpuState {
                 visible: Vec::new(),
                 driver: None,
                 versions: gpu::CudaVersions::default(),
+                is_expected,
                 no_gpu: Some(fault),
                 no_toolkit: None,
                 no_nccl: None,
             };
             let gpus = match Gpus::load(self.nvml().as_deref()) {
                 Ok(gpus) => gpus,
-                Err(error) => return absent(error.to_string()),
+                Err(error) => {
+                    let no_driver = matches!(error, GpuError::Library { .. } | GpuError::NoDriver { .. });
+                    return absent(error.to_string(), !no_driver);
+                }
             };
             let visible = match gpu::usable(&gpus, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref()) {
                 Ok(visible) => visible,
-                Err(error) => return absent(error.to_string()),
+                Err(error) => return absent(error.to_string(), true),
             };
             let library_path = environment::var("LD_LIBRARY_PATH");
             let cuda_path = environment::var("CUDA_PATH");
@@ -116,7 +127,15 @@ impl Machine {
                 .or_else(|| missing("libcuda.so.1", &survey.libcuda));
             let no_nccl = missing("libnccl.so.2", &survey.nccl);
             let driver = gpus.driver_version().ok();
-            GpuState { versions: survey.versions(Some(&gpus)), driver, visible, no_gpu, no_toolkit, no_nccl }
+            GpuState {
+                versions: survey.versions(Some(&gpus)),
+                driver,
+                is_expected: !visible.is_empty(),
+                visible,
+                no_gpu,
+                no_toolkit,
+                no_nccl,
+            }
         })
     }
 

@@ -328,8 +328,12 @@ const HERE: &[Field] = &[
         "samples of a batch that is answered after the training; each size is measured, one after the other; absent: one size, that of evaluation",
     )
     .when("model.name", EVALUATED_MODELS),
-    F::hashed("hardware.device", Kind::Choice(&["auto", "cuda", "cpu"]), "`auto` takes a CUDA GPU if there is one")
-        .text("auto"),
+    F::hashed(
+        "hardware.device",
+        Kind::Choice(&["auto", "cuda", "cpu"]),
+        "`auto` takes a CUDA GPU if there is one; of one that cannot be used, `run` says why",
+    )
+    .text("auto"),
     F::hashed("hardware.gpus", Kind::OneOf(&[1, 2, 4]), "number of GPUs; absent: one where the device is a GPU")
         .when("hardware.device", &["auto", "cuda"]),
     F::hashed(

@@ -440,6 +440,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         nvml: Some(machine.fake.path()),
         image: None,
         data: None,
+        no_gpu: None,
         facts: Table::new(),
     };
     let store = Store::at(machine.sandbox.ledger_dir());

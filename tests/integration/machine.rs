@@ -311,6 +311,42 @@ fn a_lost_gpu_refuses_only_runs_that_see_it() {
 }
 
 #[test]
+fn a_run_that_falls_back_to_the_cpu_says_why() {
+    let machine = half_lost();
+    machine.manifest("true", "");
+    let text = fs::read_to_string(machine.sandbox.path("m.toml")).unwrap();
+    machine.sandbox.write("m.toml", text.replace("device = \"cuda\"", "device = \"auto\""));
+    let run = |env: &[(&str, &str)]| {
+        let said = machine.run(&["run", "m.toml", "--repeat", "1"], env);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let told = warnings(&machine.sandbox.json(&["show", "latest"], 0)["attempts"][0]);
+        (said.err, told)
+    };
+    let (said, told) = run(&[]);
+    assert_eq!(said.matches("note: runs use the CPU: NVML cannot tell of GPU 1 ").count(), 1, "{said}");
+    assert!(told.contains("it uses the CPU: NVML cannot tell of GPU 1 "), "{told}");
+    // Nothing is missing that anybody may expect.
+    for (name, value) in [("LEDGER_NVML", "/nonexistent/libnvidia-ml.so.1"), ("CUDA_VISIBLE_DEVICES", "")] {
+        let (said, told) = run(&[(name, value)]);
+        assert!(!said.contains("use the CPU") && !told.contains("uses the CPU"), "{name}: {said} {told}");
+    }
+    let sealed = machine.run(&["run", "m.toml"], &[]);
+    assert_eq!((sealed.code, sealed.err.contains("use the CPU")), (Some(0), false), "nothing is missing");
+}
+
+#[test]
+#[cfg(feature = "cuda")]
+fn a_training_without_cudas_headers_says_that_it_uses_the_cpu() {
+    let machine = Machine::new(Fake::new(TWO));
+    let text = "[model]\nname = \"softmax\"\n[training]\nlearning_rate = 0.1\nsteps = 1\n";
+    machine.sandbox.write("m.toml", text);
+    let cuda = machine.sandbox.path("no-cuda").display().to_string();
+    let said = machine.run(&["run", "m.toml", "--dry-run"], &[("CUDA_PATH", &cuda)]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.err.contains("note: runs use the CPU: `") && said.err.contains("` is missing ("), "{}", said.err);
+}
+
+#[test]
 fn doctor_tells_the_gpus_that_runs_would_use() {
     let machine = Machine::new(Fake::new(TWO));
     let doctor = machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", "1")]).expect(0);

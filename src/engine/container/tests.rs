@@ -26,6 +26,7 @@ fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
         nvml: None,
         image: None,
         data: None,
+        no_gpu: None,
         facts: Table::new(),
     }
 }
