@@ -4,7 +4,7 @@
 
 use super::Stop;
 use super::calibrations::KeptCalibration;
-use crate::gpu::{GpuInfo, Gpus, Meter};
+use crate::gpu::{GpuInfo, GpuProcess, Gpus, Meter};
 use crate::host::clock::{monotonic_ns, thread_cpu_ns};
 use crate::host::machine;
 use crate::host::meter::{HostMeter, process_is_visible};
@@ -146,6 +146,10 @@ struct Looking<'a> {
     /// GPUs of which was said that somebody else may compute there.
     suspected: BTreeSet<u32>,
     lost: BTreeSet<u32>,
+    /// GPUs whose processes were told at least once.
+    listed: BTreeSet<u32>,
+    /// Why those of a GPU could not be told, as it was said last.
+    unlisted: BTreeMap<u32, String>,
     processes_ns: u64,
     /// Errors of each GPU's memory before the attempt.
     errors: Vec<Option<[u64; 2]>>,
@@ -190,6 +194,8 @@ impl<'a> Looking<'a> {
             hidden: BTreeMap::new(),
             suspected: BTreeSet::new(),
             lost: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            unlisted: BTreeMap::new(),
             processes_ns: 0,
             errors: Vec::new(),
             swapped: None,
@@ -318,11 +324,13 @@ impl<'a> Looking<'a> {
     /// Who else computes on the GPUs.
     fn processes(&mut self) -> Vec<Entry> {
         let mut entries = Vec::new();
-        let Some(meter) = &mut self.meter else { return entries };
+        if self.meter.is_none() {
+            return entries;
+        }
         for rank in 0..self.ranks {
             // Of this look alone: the worker's own processes may come and go.
             let mut hidden = 0;
-            for process in meter.processes(rank).unwrap_or_default() {
+            for process in self.list(rank, &mut entries) {
                 let known = (rank, process.pid);
                 // In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them.
                 let visible = process_is_visible(process.pid);
@@ -349,19 +357,39 @@ impl<'a> Looking<'a> {
             }
         }
         self.processes_ns = monotonic_ns();
-        entries.push(self.others());
+        entries.extend(self.others());
         entries
     }
 
-    fn others(&self) -> Entry {
-        fact("telemetry.foreign_processes", count(self.foreign.len() + self.hidden.values().sum::<usize>()))
+    /// The processes on a GPU, none where NVML does not tell: then the reason becomes an entry, once.
+    fn list(&mut self, rank: u32, entries: &mut Vec<Entry>) -> Vec<GpuProcess> {
+        let told = self.meter.as_mut().map_or_else(|| Ok(Vec::new()), |meter| meter.processes(rank));
+        match told {
+            Ok(processes) => {
+                self.listed.insert(rank);
+                processes
+            }
+            Err(reason) => {
+                if self.unlisted.get(&rank) != Some(&reason) {
+                    entries.push(fact(&format!("telemetry.unread.gpu.{rank}.processes"), reason.as_str().into()));
+                    self.unlisted.insert(rank, reason);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// How many were seen. Where a GPU never told of any, none seen is not none.
+    fn others(&self) -> Option<Entry> {
+        let seen = self.foreign.len() + self.hidden.values().sum::<usize>();
+        let is_known = seen > 0 || (0..self.ranks).all(|rank| self.listed.contains(&rank));
+        is_known.then(|| fact("telemetry.foreign_processes", count(seen)))
     }
 
     /// Who computes on the GPUs when the worker is gone: nobody, once the driver has cleared away what it left.
     fn left(&mut self) -> Vec<Entry> {
         let mut entries = self.processes();
-        let Some(meter) = &mut self.meter else { return entries };
-        if !self.has_worker {
+        if self.meter.is_none() || !self.has_worker {
             return entries;
         }
         let begin = Instant::now();
@@ -369,7 +397,7 @@ impl<'a> Looking<'a> {
         loop {
             found.clear();
             for rank in 0..self.ranks {
-                let there = meter.processes(rank).unwrap_or_default();
+                let there = self.list(rank, &mut entries);
                 let new = |pid: u32| !self.foreign.contains(&(rank, pid)) && !process_is_visible(pid);
                 let many = there.iter().filter(|process| new(process.pid)).count();
                 found.extend((many > 0).then_some((rank, many)));
@@ -385,7 +413,7 @@ impl<'a> Looking<'a> {
                 "{many} processes that are not visible from here use GPU {rank} after the worker has ended: they are others"
             )));
         }
-        entries.push(self.others());
+        entries.extend(self.others());
         entries
     }
 

@@ -347,6 +347,17 @@ fn a_training_without_cudas_headers_says_that_it_uses_the_cpu() {
 }
 
 #[test]
+fn processes_that_cannot_be_listed_are_not_none() {
+    let script = TWO.replace("uuid GPU-aa11", "uuid GPU-aa11\nfail nvmlDeviceGetComputeRunningProcesses_v3 3");
+    let machine = Machine::new(Fake::new(&script));
+    machine.manifest("true", "");
+    let facts = machine.attempt(0, &[])["facts"].clone();
+    assert!(facts.get("telemetry.foreign_processes").is_none(), "{facts}");
+    let reason = facts["telemetry.unread.gpu.0.processes"].as_str().unwrap();
+    assert!(reason.starts_with("`nvmlDeviceGetComputeRunningProcesses_v3`: "), "{reason}");
+}
+
+#[test]
 fn doctor_tells_the_gpus_that_runs_would_use() {
     let machine = Machine::new(Fake::new(TWO));
     let doctor = machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", "1")]).expect(0);
