@@ -58,6 +58,13 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
             ]
         }),
     ));
+    if let Some(steps) = warmup_steps(attempt) {
+        let (first, it) = match steps {
+            1 => ("first logged step is".to_owned(), "it"),
+            _ => (format!("first {steps} logged steps are"), "them"),
+        };
+        text.push_str(&format!("the {first} warm-up, and in all of this; `ledger show` has metrics without {it}\n"));
+    }
     let mut told: Vec<String> = Vec::new();
     for row in rows {
         let Err(reason) = &row.energy else { continue };
@@ -69,6 +76,11 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         }
     }
     text
+}
+
+/// How many steps are warm-up, which metrics leave out and phases do not; none where no step is.
+fn warmup_steps(attempt: &Attempt) -> Option<i64> {
+    attempt.facts.get("measure.warmup_steps").and_then(Value::as_int).filter(|steps| *steps > 0)
 }
 
 fn words(marks: &Value) -> Option<Vec<&str>> {
@@ -115,6 +127,9 @@ pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Tabl
     ]);
     if let Some(marks) = attempt.facts.get("telemetry.marks") {
         members.insert("marks".to_owned(), marks.clone());
+    }
+    if let Some(steps) = warmup_steps(attempt) {
+        members.insert("warmup_steps_included".to_owned(), steps.into());
     }
     members
 }
@@ -197,10 +212,33 @@ mod tests {
         data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
         no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms
         ");
+        assert!(!text.contains("warm-up"), "none of its steps is");
         let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);
         assert!(hostile.contains(r"a\u{1b}[2J") && hostile.contains(r"no energy of `x\u{a}step\u{9b}1A`"), "{hostile}");
         let none = events_text(id, &attempt(&[]), &[]);
         assert_eq!(none.lines().skip(1).collect::<Vec<_>>(), ["it told of no phase"]);
+    }
+
+    #[test]
+    fn it_says_that_the_warm_up_is_in_it() {
+        let id = AttemptId(Digest([0xab; 32]));
+        let warmed = |steps: i64| {
+            let mut attempt = attempt(&[]);
+            attempt.facts.insert("measure.warmup_steps".to_owned(), steps.into());
+            attempt
+        };
+        let told = |steps| events_text(id, &warmed(steps), &rows()[..1]).lines().skip(3).collect::<String>();
+        assert_eq!(told(0), "");
+        assert_eq!(
+            told(1),
+            "the first logged step is warm-up, and in all of this; `ledger show` has metrics without it"
+        );
+        assert_eq!(
+            told(10),
+            "the first 10 logged steps are warm-up, and in all of this; `ledger show` has metrics without them"
+        );
+        assert_eq!(events_value(id, &warmed(10), &rows())["warmup_steps_included"], 10_i64.into());
+        assert!(!events_value(id, &warmed(0), &rows()).contains_key("warmup_steps_included"));
     }
 
     #[test]
