@@ -22,7 +22,7 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         text.push_str(&format!("events   {event}{why}\n"));
     }
     if events.rows.is_empty() {
-        text.push_str("there are no events that were stopped\n");
+        text.push_str(nothing(events));
         return text;
     }
     text.push_str(&columns(&heads(events.by, nearest), events.rows.iter().map(|row| cells(row, nearest))));
@@ -64,6 +64,18 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         ));
     }
     text
+}
+
+/// Why there is no group.
+fn nothing(events: &Events) -> &'static str {
+    let (_, gpus, names) = events.counts;
+    if names == 0 {
+        "it told of no phase\n"
+    } else if gpus == 0 && events.by == By::Gpu {
+        "no GPU was read, so that no event stands beside one (--by name shows them)\n"
+    } else {
+        "there are no events that were stopped\n"
+    }
 }
 
 fn word(quantity: Quantity) -> &'static str {
@@ -244,7 +256,14 @@ mod tests {
         let several = Events { counts: (1, 2, 1), ..events(By::Name, vec![row("step", 1, 1)]) };
         let told = "\nreadings are of a GPU, energy is of all GPUs beside an event together\n";
         assert!(grouped_text(ID, &several, false, false).contains(told));
-        assert!(grouped_text(ID, &events(By::Level, vec![]), false, false).ends_with("no events that were stopped\n"));
+        let ends = |by, counts, told: &str| {
+            let text = grouped_text(ID, &Events { counts, ..events(by, vec![]) }, false, false);
+            assert!(text.ends_with(told), "{text}");
+        };
+        ends(By::Level, (1, 1, 2), "no events that were stopped\n");
+        ends(By::Gpu, (1, 0, 4), "no GPU was read, so that no event stands beside one (--by name shows them)\n");
+        ends(By::Gpu, (1, 1, 4), "no events that were stopped\n");
+        ends(By::Gpu, (1, 0, 0), "it told of no phase\n");
     }
 
     #[test]
