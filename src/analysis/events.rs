@@ -132,7 +132,7 @@ pub struct LengthCorrelation {
     pub quantity: Quantity,
     /// How many groups have both.
     pub n: usize,
-    /// Pearson's coefficient; none where one of the two does not vary.
+    /// Pearson's coefficient; none where one of the two does not vary, and of fewer than three groups.
     pub pearson: Option<f64>,
     /// Spearman's coefficient, which is Pearson's of the ranks.
     pub spearman: Option<f64>,
@@ -281,11 +281,14 @@ impl EventsRow {
     }
 }
 
+/// Through two points there is always a line.
+const LEAST_POINTS: usize = 3;
+
 fn correlations(rows: &[EventsRow]) -> Vec<LengthCorrelation> {
     let of = |(at, quantity): (usize, &Quantity)| {
         let pairs = rows.iter().filter_map(|row| Some((row.time_s.value()?, row.means[at].sample.value()?)));
         let points: Vec<(f64, f64)> = pairs.collect();
-        let found = Correlation::of(&points);
+        let found = Correlation::of(&points).filter(|_| points.len() >= LEAST_POINTS);
         LengthCorrelation {
             quantity: *quantity,
             n: points.len(),

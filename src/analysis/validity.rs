@@ -246,9 +246,9 @@ impl Evidence<'_> {
             .into_iter()
             .filter_map(|kind| Some((kind, self.fact(rank, &format!("ecc_{kind}_errors"))?)))
             .filter(|(_, count)| *count > 0.0)
-            .map(|(kind, count)| format!("{count} {kind}"))
+            .map(|(kind, count)| format!("{count} {kind} {}", if count == 1.0 { "error" } else { "errors" }))
             .collect();
-        (!told.is_empty()).then(|| format!("ECC event: {} errors in GPU {rank}'s memory", told.join(" and ")))
+        (!told.is_empty()).then(|| format!("ECC event: {} in GPU {rank}'s memory", told.join(" and ")))
     }
 
     /// Nobody knows what a card did that did not answer, and one that was reset has forgotten how it was set.

@@ -55,12 +55,11 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
     for correlation in &events.correlations {
         let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));
         text.push_str(&format!(
-            "time and {}: Pearson {}, Spearman {} over {} {}s\n",
+            "time and {}: Pearson {}, Spearman {} over {}\n",
             word(correlation.quantity),
             shown(correlation.pearson),
             shown(correlation.spearman),
-            correlation.n,
-            if events.by == By::Gpu { "GPU" } else { "host" },
+            count(correlation.n, if events.by == By::Gpu { "GPU" } else { "host" }),
         ));
     }
     text
@@ -251,7 +250,7 @@ mod tests {
         ENERGY is that of the power over the time, each reading held until the next
         in 2 of 6 events a reading is held for more than ten times the usual interval, and the energy is no better than that
         2 events were never stopped, and are in no mean
-        time and temperature: Pearson -, Spearman +0.500 over 1 GPUs
+        time and temperature: Pearson -, Spearman +0.500 over 1 GPU
         ");
         let several = Events { counts: (1, 2, 1), ..events(By::Name, vec![row("step", 1, 1)]) };
         let told = "\nreadings are of a GPU, energy is of all GPUs beside an event together\n";

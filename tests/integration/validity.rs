@@ -52,7 +52,8 @@ fn each_disturbance_has_its_reason() {
         of_card(&format!("{CARD}throttle 96\n")),
         ["throttled: GPU 0, sw_thermal in 100% of the readings, hw_thermal in 100% of the readings"]
     );
-    assert_eq!(of_card(&format!("{CARD}ecc_errors 7 0 1\n")), ["ECC event: 1 corrected errors in GPU 0's memory"]);
+    assert_eq!(of_card(&format!("{CARD}ecc_errors 7 0 1\n")), ["ECC event: 1 corrected error in GPU 0's memory"]);
+    assert_eq!(of_card(&format!("{CARD}ecc_errors 7 0 3\n")), ["ECC event: 3 corrected errors in GPU 0's memory"]);
     assert_eq!(of_card(&format!("{CARD}ecc_errors 7 2 0\n")), Vec::<String>::new(), "errors of before");
     assert_eq!(
         of_card(&format!("{CARD}process 1 1073741824\n")),
