@@ -1,7 +1,7 @@
 //! The answer to `events`: phases beside what they drew.
 
 use super::document::table_of;
-use super::number::{duration, quantity, within};
+use super::number::{duration, quantity, quantity_within};
 use super::plain;
 use super::table::columns;
 use crate::analysis::PhaseRow;
@@ -50,7 +50,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
                 duration(row.median_s),
                 percent(row.share),
                 of(&|energy| quantity(energy.watts(), "W")),
-                of(&|energy| within(quantity(energy.joules, "J"), energy.joules, Some(energy.half_width()))),
+                of(&|energy| quantity_within(energy.joules, "J", Some(energy.half_width()))),
                 row.joules_per_sample().map_or_else(|| NOTHING.to_owned(), |joules| quantity(joules, "J")),
                 row.utilization.as_ref().map_or_else(|_| NOTHING.to_owned(), |percent| format!("{percent:.0}%")),
                 of(&|energy| energy.readings.to_string()),

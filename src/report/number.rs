@@ -64,6 +64,10 @@ pub fn took(wall_ns: u64) -> String {
 
 /// A physical quantity with three significant digits and the prefix that fits its unit: `12.4 kJ`, `0.31 J`.
 pub fn quantity(value: f64, unit: &str) -> String {
+    // Beyond the prefixes, so that it is not shown as a zero.
+    if value != 0.0 && value.abs() < 0.9995e-9 {
+        return format!("{value:.2e} {unit}");
+    }
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")];
     let fits = |(scale, _): &&(f64, &str)| value.abs() >= 0.9995 * scale;
     let (scale, prefix) = prefixes.iter().find(fits).copied().unwrap_or((1.0, ""));
@@ -79,9 +83,32 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{scaled:.digits$} {prefix}{unit}")
 }
 
-/// A text and by how much of it the value may be off: `12.4 kJ ± 5.2%`. Half the width of the 95% interval, as a share of the value.
+/// Beyond so many times the value, a share of it says nothing: it is a difference near nothing.
+const NEAR_NOTHING: f64 = 10.0;
+
+/// A text and by how much of it the value may be off: `12.4 ± 5.2%`. Half the width of the 95% interval, as a share of the value, or as
+/// it is where the value is small against it.
 pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
-    let Some(half_width) = half_width else { return text };
+    match half_width {
+        Some(half_width) if half_width > NEAR_NOTHING * value.abs() => format!("{text} ± {}", significant(half_width)),
+        Some(half_width) => share_within(text, value, half_width),
+        None => text,
+    }
+}
+
+/// The same of a physical quantity with its unit: `12.4 kJ ± 5.2%`.
+pub fn quantity_within(value: f64, unit: &str, half_width: Option<f64>) -> String {
+    let text = quantity(value, unit);
+    match half_width {
+        Some(half_width) if half_width > NEAR_NOTHING * value.abs() => {
+            format!("{text} ± {}", quantity(half_width, unit))
+        }
+        Some(half_width) => share_within(text, value, half_width),
+        None => text,
+    }
+}
+
+fn share_within(text: String, value: f64, half_width: f64) -> String {
     let percent = 100.0 * half_width / value.abs();
     match percent {
         p if p < 9.95 => format!("{text} ± {percent:.1}%"),
@@ -92,7 +119,11 @@ pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
 
 /// The same of a mean over repetitions: an interval of no width is that of values which are all the same, and no certainty.
 pub fn mean_within(text: String, mean: f64, half_width: Option<f64>) -> String {
-    if half_width == Some(0.0) { format!("{text} (no scatter)") } else { within(text, mean, half_width) }
+    match half_width {
+        Some(0.0) => format!("{text} (no scatter)"),
+        Some(half_width) => share_within(text, mean, half_width),
+        None => text,
+    }
 }
 
 /// A share as a signed change in percent, two digits behind the point: `+4.00%`.
@@ -168,11 +199,18 @@ mod tests {
 
     #[test]
     fn quantities_have_prefixes_and_uncertainties() {
-        let shown = [12_403.0, 999.9, 999.4, 0.3104, 0.0, -52.06, 3.6e6, 5e-9].map(|joules| quantity(joules, "J"));
-        assert_eq!(shown, ["12.4 kJ", "1.00 kJ", "999 J", "310 mJ", "0 J", "-52.1 J", "3.60 MJ", "5.00 nJ"]);
-        let of = |value: f64, half_width: f64| within(quantity(value, "J"), value, Some(half_width));
-        let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), within("7".to_owned(), 7.0, None)];
-        assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2", "7"]);
+        let shown =
+            [12_403.0, 999.9, 999.4, 0.3104, 0.0, -52.06, 3.6e6, 5e-9, -2.34e-18].map(|joules| quantity(joules, "J"));
+        assert_eq!(
+            shown,
+            ["12.4 kJ", "1.00 kJ", "999 J", "310 mJ", "0 J", "-52.1 J", "3.60 MJ", "5.00 nJ", "-2.34e-18 J"]
+        );
+        let of = |value: f64, half_width: f64| quantity_within(value, "J", Some(half_width));
+        let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), of(0.0125, 38.79)];
+        assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2.00 J", "12.5 mJ ± 38.8 J"]);
+        let of = |value: f64, half_width| within(significant(value), value, half_width);
+        let shown = [of(7.0, None), of(7.0, Some(0.7)), of(0.0125, Some(38.79)), of(0.0, Some(2.0))];
+        assert_eq!(shown, ["7", "7 ± 10%", "0.0125 ± 38.79", "0 ± 2"]);
         let mean = |half_width| mean_within("7".to_owned(), 7.0, half_width);
         assert_eq!([None, Some(0.0), Some(0.7)].map(mean), ["7", "7 (no scatter)", "7 ± 10%"]);
     }

@@ -1,7 +1,7 @@
 //! Energy of attempts by phase, stacked.
 
 use super::super::figure::{Bar, Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, padded, panel};
-use super::super::number::{count, quantity, within};
+use super::super::number::{count, quantity, quantity_within};
 use super::{full, labels, largest, optional, scaled, state_text};
 use crate::analysis::Portions;
 use crate::record::{AttemptId, Run};
@@ -83,7 +83,7 @@ pub fn energy_figure(attempts: &[EnergyOf]) -> Result<Figure, FigureError> {
         let mut from = 0.0;
         let mut put = |kind: usize, joules: f64, half: Option<f64>, name: &str| {
             let to = from + joules * factor;
-            let text = within(quantity(joules, "J"), joules, half);
+            let text = quantity_within(joules, "J", half);
             bars[kind].push(Bar {
                 row,
                 span: (from, to),
