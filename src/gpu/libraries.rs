@@ -124,7 +124,7 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     let (cudnn, loaded) = library(env, "cudnn", fix);
     let cudnn_version = loaded.and_then(|library| library.cudnn_version()).map(split);
     let fix = "install NCCL (package libnccl2, or pip's nvidia-nccl-cu13) and add its directory to LD_LIBRARY_PATH";
-    let (nccl, loaded) = named(env, "nccl", &NCCL_NAMES.map(str::to_owned), fix);
+    let (nccl, loaded) = named(env, &NCCL_NAMES.map(str::to_owned), fix);
     let nccl_version = loaded.and_then(|library| library.nccl_version()).map(split_nccl);
     LibrarySurvey {
         libcuda,
@@ -164,11 +164,11 @@ fn names(stem: &str) -> Vec<String> {
 }
 
 fn library(env: &LibraryEnv, stem: &str, fix: &str) -> (Item, Option<Loaded>) {
-    named(env, stem, &names(stem), fix)
+    named(env, &names(stem), fix)
 }
 
 /// Searches as the dynamic loader does: each name in the directories of `LD_LIBRARY_PATH`, then in its own places.
-fn named(env: &LibraryEnv, stem: &str, names: &[String], fix: &str) -> (Item, Option<Loaded>) {
+fn named(env: &LibraryEnv, names: &[String], fix: &str) -> (Item, Option<Loaded>) {
     for name in names {
         // A file that cannot be loaded, as one for another processor, is passed over, by the loader too.
         for path in env.library_path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file()) {
@@ -188,7 +188,8 @@ fn named(env: &LibraryEnv, stem: &str, names: &[String], fix: &str) -> (Item, Op
         places.push("the system's library directories".to_owned());
     }
     let looked_in = if places.is_empty() { "nowhere".to_owned() } else { places.join(", ") };
-    (Item::Missing { looked_in: format!("lib{stem}.so in {looked_in}"), fix: fix.to_owned() }, None)
+    let first = names.first().map_or("it", String::as_str);
+    (Item::Missing { looked_in: format!("{first} in {looked_in}"), fix: fix.to_owned() }, None)
 }
 
 fn header(env: &LibraryEnv, name: &str) -> Item {
@@ -253,6 +254,8 @@ mod tests {
             assert!(looked_in.contains(root.path().to_str().unwrap()), "{looked_in}");
             assert!(!fix.is_empty());
         }
+        let Item::Missing { looked_in, .. } = nccl else { panic!("{nccl:?}") };
+        assert!(looked_in.starts_with("libnccl.so.2 in "), "the trainer's first: {looked_in}");
         assert_eq!((survey.nvrtc_version, survey.nccl_version), (None, None));
         assert_eq!(survey.versions(None), CudaVersions::default());
     }
