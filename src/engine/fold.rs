@@ -10,6 +10,7 @@ use crate::record::{
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// More series than this one attempt does not have; a worker that names a new one at each step would.
 const MAX_SERIES: usize = 1000;
@@ -17,6 +18,8 @@ const MAX_SERIES: usize = 1000;
 const MAX_STEP_PHASES: usize = 1_000_000;
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
+/// By no more than this an event comes after the worker's end.
+const STAMPED_LATER_NS: u64 = 1_000_000_000;
 
 /// Folds the entries of an attempt. None if it was never opened.
 ///
@@ -99,6 +102,14 @@ impl Fold {
         // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
         facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
         observed.complete(&mut metrics, &mut facts, &mut warnings);
+        warnings.extend(longer_than_the_attempt(&observed));
+        warnings.extend(after_the_end(&observed));
+        if let Some((first, count)) = folding.backwards {
+            let more = and_more(count - 1);
+            warnings.push(format!(
+                "phase {first}{more} was stopped before it was started, by its `t_ns`, and counts as of no length"
+            ));
+        }
         for (name, missing) in folding.unfit {
             let reason = missing.reason.as_deref().unwrap_or_default();
             warnings.push(format!("{reason} (state it so, or under a name of its own)"));
@@ -154,6 +165,34 @@ impl Fold {
     }
 }
 
+/// What to warn of where steps are stated to have taken longer than there was time for: most likely in another unit.
+fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
+    let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    (stated > observed.wall_ns.saturating_add(observed.wall_ns / 100)).then(|| {
+        format!(
+            "the steps are stated to have taken {:.3} s together, and the attempt took {:.3} s: times and energies that follow from them are wrong (`duration_ns` is of one step, in nanoseconds)",
+            seconds(stated),
+            seconds(observed.wall_ns)
+        )
+    })
+}
+
+/// What to warn of where phases begin after the end that the supervisor saw. A line that has no time of its own is stamped a little later.
+fn after_the_end(observed: &Observed) -> Option<String> {
+    let end_ns = observed.wall_ns.saturating_add(STAMPED_LATER_NS);
+    let mut late = observed.phases.iter().filter(|phase| phase.start_ns > end_ns);
+    let first = late.next()?;
+    let (name, index, more) = (&first.name, first.index, and_more(late.count()));
+    Some(format!(
+        "phase `{name}` {index}{more} began after the attempt's end (`t_ns` is of CLOCK_MONOTONIC, in nanoseconds)"
+    ))
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", as {count} more,") }
+}
+
 fn gpu_count(gpus: i64) -> u32 {
     u32::try_from(gpus).unwrap_or(0)
 }
@@ -165,6 +204,8 @@ struct Folding {
     ended_ns: Option<u64>,
     observed: Observed,
     open: Vec<usize>,
+    /// The first phase that was stopped before it was started, and how many were.
+    backwards: Option<(String, usize)>,
     step_phases: Vec<Phase>,
     facts: Table,
     metrics: BTreeMap<String, Metric>,
@@ -295,6 +336,10 @@ impl Folding {
         match self.open.iter().rev().find(is_this).copied() {
             Some(at) => {
                 phases[at].stop_ns = Some(at_ns);
+                if at_ns < phases[at].start_ns {
+                    let (_, count) = self.backwards.get_or_insert_with(|| (format!("`{name}` {index}"), 0));
+                    *count += 1;
+                }
                 self.open.retain(|open| *open != at);
             }
             None => self.warnings.push(format!("phase `{name}` {index} was stopped but never started")),

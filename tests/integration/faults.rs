@@ -58,6 +58,27 @@ fn rubbish_among_events_is_counted_and_does_no_harm() {
 }
 
 #[test]
+fn times_that_cannot_be_are_warned_of() {
+    let script = r#"
+    say() { echo "$1" >> "$LEDGER_EVENTS"; }
+    say '{"event":"step","step":1,"duration_ns":1000000000000000,"values":{"loss":2}}'
+    say '{"event":"step","step":2,"duration_ns":1000000000000000,"values":{"loss":1}}'
+    say '{"event":"phase_start","name":"back","index":1}'
+    say '{"event":"phase_stop","name":"back","index":1,"t_ns":1}'
+    say '{"event":"phase_start","name":"late","index":2,"t_ns":9000000000000000000}'
+    say '{"event":"phase_stop","name":"late","index":2,"t_ns":9000000000000000001}'
+    "#;
+    let warnings = attempt_of(script, 0)["warnings"].to_string();
+    for told in [
+        "the steps are stated to have taken 2000000.000 s together, and the attempt took ",
+        "phase `back` 1 was stopped before it was started, by its `t_ns`",
+        "phase `late` 2 began after the attempt's end",
+    ] {
+        assert!(warnings.contains(told), "{told}: {warnings}");
+    }
+}
+
+#[test]
 fn a_program_without_events_is_timed_all_the_same() {
     let attempt = attempt_of("sleep 0.1", 0);
     assert!(attempt["metrics"]["wall_time"]["value"].as_f64().unwrap() >= 0.1);
