@@ -52,6 +52,8 @@ fn ranks_of_a_run_stand_beside_their_own_gpu() {
     // Rank 0 from 0.5 to 2.5 s: readings at 1 s and 2 s; rank 1 from 0.5 to 1.5 s: the one at 1 s.
     assert_eq!(seen, [("gpu.0", Some(2.0), Some(115.0)), ("gpu.1", Some(1.0), Some(210.0))]);
     assert_eq!(gpus.counts, (1, 2, 1));
+    let power = &gpus.correlations[0];
+    assert_eq!((power.n, power.pearson, power.spearman), (2, None, None), "a line goes through any two points");
     let hosts = events_by(&sealed, By::Host, None).unwrap();
     assert_eq!((hosts.rows.len(), hosts.rows[0].key.as_str(), hosts.rows[0].events), (1, "node7", 2));
     assert_eq!(events_by(&sealed, By::Level, None), Err(EventsFault::NoLevels));
