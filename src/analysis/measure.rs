@@ -125,7 +125,8 @@ impl Observed {
             facts.insert("energy".to_owned(), table.into());
         }
         if hardware.speaks() {
-            let marks = marks(meters.as_deref().unwrap_or_default(), &energies, self.wall_ns, warnings);
+            let mut marks = self.silences(meters.as_deref().unwrap_or_default(), &seen_facts, warnings);
+            marks.extend(doubts(&energies, warnings));
             facts.insert("telemetry.marks".to_owned(), marks.into_iter().collect::<Vec<_>>().into());
         }
         let whole = Windows::new([(0, self.wall_ns)]);
@@ -163,18 +164,15 @@ impl Observed {
         put.some("step_time_p95", training.step_p95_s());
         put.some("data_time", median(&self.lengths("data")).map(|ns| ns / 1e9));
         put.some("warmup_time", training.warmup_s());
-        if let (Some(step_s), Some(samples)) = (training.step_s(), self.samples_per_step.filter(|samples| *samples > 0))
-        {
-            put.value("throughput", throughput(samples, step_s));
-            if let Some(flops) = put.known("flops_per_sample") {
-                let tflops = flops * throughput(samples, step_s) / 1e12;
-                put.value("achieved_tflops", tflops);
-                // The peak is that of one GPU.
-                let peak = put.known("matmul_tflops").filter(|peak| *peak > 0.0);
-                let peak = peak.map(|peak| peak * f64::from(self.gpus.max(1)));
-                put.some("mfu", peak.map(|peak| 100.0 * tflops / peak));
-            }
-        }
+        // From here on the worker may have stated what others follow from.
+        let samples = self.samples_per_step.filter(|samples| *samples > 0);
+        let step_s = put.known("step_time").filter(|step_s| *step_s > 0.0);
+        put.some("throughput", samples.zip(step_s).map(|(samples, step_s)| throughput(samples, step_s)));
+        let flops = put.known("flops_per_sample").zip(put.known("throughput"));
+        put.some("achieved_tflops", flops.map(|(flops, throughput)| flops * throughput / 1e12));
+        // The peak is that of one GPU.
+        let peak = put.known("matmul_tflops").filter(|peak| *peak > 0.0).map(|peak| peak * f64::from(self.gpus.max(1)));
+        put.some("mfu", put.known("achieved_tflops").zip(peak).map(|(tflops, peak)| 100.0 * tflops / peak));
         put.some("epoch_time", training.epoch_s());
         put.some("train_time", training.train_s());
     }
@@ -225,48 +223,71 @@ impl Observed {
     }
 
     fn energies(&self, training: &Training, energies: &Energies, put: &mut Put<'_>) {
-        let sum = |energy: &Seen| energy.as_ref().map(|(_, sum)| sum.clone()).map_err(Clone::clone);
-        let (measured, idle) = (sum(&energies.training), sum(&energies.idle));
-        let joules = |energy: Energy| (energy.joules, energy.half_width());
-        let watts = |energy: Energy| (energy.watts(), energy.half_width() / energy.length_s);
-        let over = |(value, half_width): (f64, f64), by: f64| (value / by, half_width / by);
-
-        let train_s = training.train_s().ok_or_else(|| "the training has no time".to_owned());
-        let energy = match (measured.clone(), train_s) {
-            (Ok(measured), Ok(train_s)) => Ok(joules(measured.over(train_s))),
-            (Err(reason), _) | (_, Err(reason)) => Err(reason),
+        let of = |seen: &Seen, figure: fn(&Energy) -> Figure| match seen {
+            Ok((_, sum)) => Ok(figure(sum)),
+            Err(reason) => Err(reason.clone()),
         };
-        put.within("power_mean", measured.map(watts));
-        put.within("power_idle", idle.clone().map(watts));
-        put.within("energy_total", sum(&energies.attempt).map(joules));
-        put.within("energy", energy.clone());
+        put.within("power_mean", of(&energies.training, Figure::watts));
+        put.within("power_idle", of(&energies.idle, Figure::watts));
+        put.within("energy_total", of(&energies.attempt, Figure::joules));
+        let no_time = || "the training has no time".to_owned();
+        let computed_s = training.train_s().ok_or_else(no_time);
+        let is_stated = put.known("energy").is_some();
+        put.within("energy", put.recorded("power_mean").and_then(|power| Ok(power.times(computed_s.clone()?))));
+        // Our energy is of the time that we found, whatever the worker says of that; its own energy is of its own time.
+        let train_s = if is_stated { put.known("train_time").ok_or_else(no_time) } else { computed_s };
+        let energy = put.recorded("energy");
         put.within("energy_net", {
-            let net = |(joules, half_width): (f64, f64)| {
-                let train_s = training.train_s().unwrap_or_default();
-                let (idle, idle_half_width) = watts(idle.clone()?);
-                Ok((joules - idle * train_s, quadrature([half_width, idle_half_width * train_s])))
-            };
-            energy.clone().and_then(net)
+            let idle = || put.recorded("power_idle");
+            energy.clone().and_then(|energy| Ok(energy.less(idle()?.times(train_s?))))
         });
-        let epochs = training.epochs();
-        let per_epoch = energy.clone().and_then(|energy| {
-            if epochs == 0 { Err("the worker told of no epoch".to_owned()) } else { Ok(over(energy, number(epochs))) }
-        });
-        put.within("energy_per_epoch", per_epoch);
+        let each = |many: Result<f64, &str>| -> Result<Figure, String> { Ok(energy.clone()?.each(many?)) };
+        let epochs = Some(number(training.epochs())).filter(|epochs| *epochs > 0.0);
+        put.within("energy_per_epoch", each(epochs.ok_or("the worker told of no epoch")));
         let samples = self.samples_per_step.map(|samples| real(samples) * real(training.steps()));
-        let per_sample = energy.clone().and_then(|energy| match samples {
-            Some(samples) if samples > 0.0 => Ok(over(energy, samples)),
-            _ => Err("the worker did not say how many samples a step has".to_owned()),
-        });
-        put.within("energy_per_sample", per_sample.clone());
+        let samples = samples.filter(|samples| *samples > 0.0);
+        put.within("energy_per_sample", each(samples.ok_or("the worker did not say how many samples a step has")));
         // A model whose samples have no tokens has no energy of one.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
-            put.within("energy_per_token", per_sample.map(|energy| over(energy, tokens)));
+            put.within("energy_per_token", put.recorded("energy_per_sample").map(|energy| energy.each(tokens)));
         }
-        // The worker may have stated another time than ours; the product is of what is recorded.
         if let Some(train_s) = put.known("train_time") {
-            put.within("edp", energy.map(|(joules, half_width)| (joules * train_s, half_width * train_s)));
+            put.within("edp", energy.map(|energy| energy.times(train_s)));
         }
+    }
+}
+
+/// A value, and half the width of its interval where that was estimated.
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    value: f64,
+    half_width: Option<f64>,
+}
+
+impl Figure {
+    fn joules(energy: &Energy) -> Self {
+        Self { value: energy.joules, half_width: Some(energy.half_width()) }
+    }
+
+    fn watts(energy: &Energy) -> Self {
+        Self::joules(energy).each(energy.length_s)
+    }
+
+    /// A multiple of it; a time that it is multiplied by has no interval.
+    fn times(self, factor: f64) -> Self {
+        Self { value: self.value * factor, half_width: self.half_width.map(|half_width| half_width * factor.abs()) }
+    }
+
+    /// What of it each of so many has.
+    fn each(self, many: f64) -> Self {
+        Self { value: self.value / many, half_width: self.half_width.map(|half_width| half_width / many) }
+    }
+
+    /// The difference of two that are independent; what a worker states without an interval is taken to be right.
+    fn less(self, other: Self) -> Self {
+        let known = [self.half_width, other.half_width];
+        let half_width = known.iter().any(Option::is_some).then(|| quadrature(known.into_iter().flatten()));
+        Self { value: self.value - other.value, half_width }
     }
 }
 
@@ -277,7 +298,7 @@ fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>
         let rows = of_size.rows.map(real).or(stated).filter(|rows| *rows > 0.0);
         let Some(rows) = rows else { continue };
         let answered = rows * number(of_size.spans.len());
-        let energy = seen.as_ref().map(|(_, sum)| (sum.joules / answered, sum.half_width() / answered));
+        let energy = seen.as_ref().map(|(_, sum)| Figure::joules(sum).each(answered));
         for name in of_size.names(place) {
             put.within(&name("inference_energy"), energy.map_err(Clone::clone));
         }
@@ -302,7 +323,8 @@ fn inference(answers: &[Answers], put: &mut Put<'_>) {
         let rows = of_size.rows.map(real).filter(|rows| *rows > 0.0).or(stated);
         for name in of_size.names(place) {
             put.value(&name("inference_time"), median_ns / 1e9);
-            put.some(&name("inference_sample_time"), rows.map(|rows| median_ns / 1e9 / rows));
+            let each = put.known(&name("inference_time")).zip(rows);
+            put.some(&name("inference_sample_time"), each.map(|(batch_s, rows)| batch_s / rows));
             put.found(&name("inference_p99"), p99.map(seconds).ok_or_else(|| few.clone()));
         }
     }
@@ -428,11 +450,18 @@ impl Put<'_> {
         });
     }
 
-    fn within(&mut self, name: &str, found: Result<(f64, f64), String>) {
+    fn within(&mut self, name: &str, found: Result<Figure, String>) {
         self.metric(name, |unit| match found {
-            Ok((value, half_width)) => Metric::within(value, half_width, unit),
+            Ok(Figure { value, half_width }) => Metric { uncertainty: half_width, ..Metric::new(value, unit) },
             Err(reason) => Metric::missing(unit, reason),
         });
+    }
+
+    /// What is recorded by that name, whoever said it.
+    fn recorded(&self, name: &str) -> Result<Figure, String> {
+        let metric = self.0.get(name).ok_or_else(|| format!("there is no `{name}`"))?;
+        let reason = || metric.reason.clone().unwrap_or_default();
+        Ok(Figure { value: metric.value.ok_or_else(reason)?, half_width: metric.uncertainty })
     }
 
     fn known(&self, name: &str) -> Option<f64> {
