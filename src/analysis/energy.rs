@@ -119,28 +119,8 @@ impl Energy {
         Some((self.counter? - integrated) / integrated.abs())
     }
 
-    /// The energy that the same power would have come to in another time.
-    pub(super) fn over(&self, length_s: f64) -> Self {
-        let factor = length_s / self.length_s;
-        let Uncertainty { sensor, edges, sampling, gaps, breaks } = self.uncertainty;
-        Self {
-            joules: self.joules * factor,
-            length_s,
-            counter: self.counter.map(|joules| joules * factor),
-            integrated: self.integrated.map(|joules| joules * factor),
-            uncertainty: Uncertainty {
-                sensor: sensor * factor,
-                edges: edges * factor,
-                sampling: sampling * factor,
-                gaps: gaps * factor,
-                breaks: breaks * factor,
-            },
-            calibration: self.calibration.clone(),
-            ..*self
-        }
-    }
-
-    /// The energy of several devices over the same time. Their sensors may all be off in the same direction; the rest is chance.
+    /// The energy of several devices over the same time. Whatever one of them is off by, the others may be off by too, and in the same
+    /// direction: they have the same kind of sensor and are read at the same moments, and what begins or ends at an edge does on all.
     pub(super) fn sum(devices: &[Self]) -> Option<Self> {
         let (first, others) = devices.split_first()?;
         let mut sum = first.clone();
@@ -157,10 +137,10 @@ impl Energy {
             sum.method = if sum.method == device.method { sum.method } else { Method::Several };
             sum.uncertainty = Uncertainty {
                 sensor: a.sensor + b.sensor,
-                edges: quadrature([a.edges, b.edges]),
-                sampling: quadrature([a.sampling, b.sampling]),
-                gaps: quadrature([a.gaps, b.gaps]),
-                breaks: quadrature([a.breaks, b.breaks]),
+                edges: a.edges + b.edges,
+                sampling: a.sampling + b.sampling,
+                gaps: a.gaps + b.gaps,
+                breaks: a.breaks + b.breaks,
             };
         }
         Some(sum)

@@ -147,6 +147,17 @@ proptest! {
     }
 
     #[test]
+    fn what_begins_at_an_edge_begins_on_all_devices(
+        low in 50.0..700.0f64, high in 50.0..700.0f64, at in 1300..1400u64, length in 200..2000u64, phase in 0..100u64,
+    ) {
+        let watts = |ms: u64| if ms < at || ms >= at + length { low } else { high };
+        let one = without_counter(Truth { watts: &watts }.meter(phase, 100, 100, 8)).energy(&ms(&[(at, at + length)])).unwrap();
+        let sum = Energy::sum(&[one.clone(), one.clone(), one.clone(), one.clone()]).unwrap();
+        assert_holds(&sum, 4.0 * high * real(length) / 1e3)?;
+        prop_assert!((sum.half_width() - 4.0 * one.half_width()).abs() < 1e-9 * sum.half_width());
+    }
+
+    #[test]
     fn power_averaged_over_a_second_is_within_what_is_stated_at_the_edges_of_phases(
         low in 50.0..700.0f64, high in 50.0..700.0f64, at in 2000..3000u64, length in 500..6000u64, every in 20..=100u64,
     ) {
