@@ -2,7 +2,7 @@
 //!
 //! Knows that the counter is behind the truth by anything up to its period, and nothing of whose counter it is.
 
-use super::readings::{Integral, Readings};
+use super::readings::{Integral, Readings, Renewal};
 use super::statistic::{CONFIDENCE, mean_ns, median_ns, seconds};
 use super::window::Windows;
 
@@ -17,6 +17,20 @@ const UNIFORM: f64 = 3.464_101_615_137_754_6;
 pub(super) struct Counter {
     readings: Readings,
     period_ns: u64,
+    ticks: Ticks,
+    /// When it stood still for longer than between two ticks, and so long that it was frozen if power was drawn.
+    still: Windows,
+}
+
+/// How many ticks of a counter were seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ticks {
+    /// So many that its period is known.
+    Many,
+    /// So few that all that is known of its period is how long it is at most.
+    Few,
+    /// Less than two, from which nothing follows.
+    None,
 }
 
 /// Why a counter cannot be believed over some time.
@@ -41,17 +55,36 @@ impl CounterFault {
 impl Counter {
     /// Takes the counter's readings.
     pub(super) fn new(readings: Readings) -> Self {
-        // Readings see a tick late, by turns more and less: only the mean is the ticks' own. A time in which it stood still is no tick.
-        let between = readings.between_changes();
-        let usual = median_ns(&between).unwrap_or(0);
-        let ticks: Vec<u64> = between.into_iter().filter(|time| *time <= 3 * usual).collect();
-        let period_ns = mean_ns(&ticks).unwrap_or(0).max(readings.interval_ns());
-        Self { readings, period_ns }
+        let (period_ns, ticks) = match readings.renewal() {
+            // Readings see a tick late, by turns more and less: only the mean is the ticks' own. A time in which it stood still is no tick.
+            Renewal::Seen(between) => {
+                let usual = median_ns(&between).unwrap_or(0);
+                let times: Vec<u64> = between.into_iter().filter(|time| *time <= 3 * usual).collect();
+                (mean_ns(&times).unwrap_or(0), Ticks::Many)
+            }
+            Renewal::Within(period_ns) => (period_ns, Ticks::Few),
+            Renewal::Untold => (0, Ticks::None),
+        };
+        let period_ns = period_ns.max(readings.interval_ns());
+        Self::of(readings, period_ns, ticks)
+    }
+
+    fn of(readings: Readings, period_ns: u64, ticks: Ticks) -> Self {
+        let patience = FROZEN_NS.max(FROZEN_PERIODS.saturating_mul(period_ns));
+        let still = readings.still().filter(|still| still.length_ns() > patience);
+        // A counter that ticks is as it was for up to a period; what one that goes on has counted meanwhile comes with the next reading.
+        let still = Windows::new(still.map(|still| (still.since_ns + period_ns, still.changed_ns)));
+        Self { readings, period_ns, ticks, still }
     }
 
     /// The same counter as of so many seconds before. None if fewer than two readings are left.
     pub(super) fn earlier(self, by_s: f64) -> Option<Self> {
-        Some(Self { readings: self.readings.earlier(by_s)?, period_ns: self.period_ns })
+        Some(Self::of(self.readings.earlier(by_s)?, self.period_ns, self.ticks))
+    }
+
+    /// How many of its ticks were seen.
+    pub(super) fn ticks(&self) -> Ticks {
+        self.ticks
     }
 
     /// Its readings.
@@ -73,25 +106,16 @@ impl Counter {
     }
 
     fn believe(&self, start: u64, stop: u64, power: Option<&Readings>) -> Result<(), CounterFault> {
-        let patience = FROZEN_NS.max(FROZEN_PERIODS.saturating_mul(self.period_ns()));
         let (first, last) = self.readings.ends();
-        let reach = |moment: u64| self.readings.between(moment.saturating_sub(patience).max(first), moment);
-        let from = reach(start).last().map_or(start, |(at, _)| *at);
+        let from = self.readings.between(first, start).last().map_or(start, |(at, _)| *at);
         let to = self.readings.between(stop, last).first().map_or(stop, |(at, _)| *at);
-        let mut still_since = start;
-        for pair in self.readings.between(from, to).windows(2) {
-            let ((_, before), (at, after)) = (pair[0], pair[1]);
-            if after < before {
-                return Err(CounterFault::Backwards);
-            }
-            if after > before {
-                still_since = at;
-            } else if at.min(stop).saturating_sub(still_since) > patience {
-                let drawn = power.map(|power| power.integral(&Windows::new([(still_since, at.min(stop))])).area);
-                if drawn.is_none_or(|joules| joules > 0.0) {
-                    return Err(CounterFault::Frozen);
-                }
-            }
+        if self.readings.between(from, to).windows(2).any(|pair| pair[1].1 < pair[0].1) {
+            return Err(CounterFault::Backwards);
+        }
+        let still = self.still.clip(start, stop);
+        let drawn = |power: &Readings| power.integral(&still).area > 0.0;
+        if !still.is_empty() && power.is_none_or(drawn) {
+            return Err(CounterFault::Frozen);
         }
         Ok(())
     }
@@ -125,6 +149,7 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::statistic::real;
     use crate::record::{Axis, Series};
 
     const MS: u64 = 1_000_000;
@@ -152,6 +177,33 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_that_goes_on_is_believed_again() {
+        let value = |i: i32| if i < 60 { i } else { (i - 40).max(60) };
+        let paused = counter((0..200).map(|i| f64::from(value(i))));
+        assert_eq!(over(&paused, 4000, 5040, Some(300.0)), Err(CounterFault::Frozen));
+        assert_eq!(over(&paused, 5050, 8000, Some(300.0)), Ok(59.0));
+        let moved = paused.earlier(0.5).unwrap();
+        assert_eq!(over(&moved, 4550, 7500, Some(300.0)), Ok(59.0));
+        assert_eq!(over(&moved, 4000, 4540, Some(300.0)), Err(CounterFault::Frozen));
+    }
+
+    #[test]
+    fn a_counter_that_was_not_read_did_not_stand_still() {
+        let mut series = Series::new("gpu.0.energy", "J", Axis::TimeNs);
+        (0..100u64).filter(|i| !(40..80).contains(i)).for_each(|i| series.push(i * 50 * MS, 15.0 * real(i)));
+        let counter = Counter::new(Readings::new(&series, None).unwrap());
+        assert_eq!(over(&counter, 1000, 4500, Some(300.0)), Ok(15.0 * 70.0));
+    }
+
+    #[test]
+    fn few_ticks_say_how_long_a_period_is_at_most() {
+        let ticks = |counter: Counter| (counter.period_ns() / MS, counter.ticks());
+        assert_eq!(ticks(counter((0..14).map(|i| f64::from(i / 4)))), (225, Ticks::Few), "ticks of 200 ms");
+        assert_eq!(ticks(counter((0..7).map(|i| f64::from(i / 4)))), (50, Ticks::None));
+        assert_eq!(ticks(counter((0..100).map(|i| f64::from(i / 4)))), (200, Ticks::Many));
+    }
+
+    #[test]
     fn a_counter_that_goes_back_is_not_believed_where_it_did() {
         let reset = counter((0..100).map(|i| if i < 50 { 1000.0 + f64::from(i) } else { f64::from(i) }));
         assert_eq!(over(&reset, 0, 4000, None), Err(CounterFault::Backwards));
@@ -166,7 +218,10 @@ mod tests {
         assert_eq!(over(&frozen, 0, 9000, Some(300.0)), Err(CounterFault::Frozen));
         assert_eq!(over(&frozen, 0, 9000, None), Err(CounterFault::Frozen));
         assert_eq!(over(&frozen, 0, 9000, Some(0.0)), Ok(60.0));
-        assert_eq!(over(&frozen, 0, 3900, Some(300.0)), Ok(60.0), "not for a second yet");
-        assert_eq!(over(&frozen, 3100, 4000, Some(300.0)), Ok(0.0), "too short to say so");
+        assert_eq!(over(&frozen, 0, 3040, Some(300.0)), Ok(60.0), "it may have ticked when it should");
+        for (start, stop) in [(0, 3900), (3100, 4000), (8000, 8500)] {
+            let seen = over(&frozen, start, stop, Some(300.0));
+            assert_eq!(seen, Err(CounterFault::Frozen), "{start} to {stop}, however short");
+        }
     }
 }

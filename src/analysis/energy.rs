@@ -3,12 +3,11 @@
 //! Knows readings of power and counters of energy. Must never give a phase the power of another one: what is too short for the
 //! readings is refused with the reason, and the nearest reading is never taken for it. `docs/energy.md` is the long form.
 
-use super::counter::{Counter, CounterFault};
-use super::readings::Readings;
+use super::counter::{Counter, CounterFault, Ticks};
+use super::readings::{Readings, Renewal, Still};
+use super::resolution::{COVERED, Pace, RESOLVED_INTERVALS, Resolved, resolve, uncovered};
 use super::sensor::{Calibration, Sensor};
-use super::statistic::{
-    CONFIDENCE, median_ns, nanoseconds, nearest_rank, number, quadrature, real, seconds, share, span,
-};
+use super::statistic::{CONFIDENCE, nanoseconds, nearest_rank, number, quadrature, real, seconds, share};
 use super::window::Windows;
 use crate::record::{Table, Value};
 use timing::{counted_edge, integrated_edge, missed, missed_by_counter, unknown};
@@ -17,16 +16,16 @@ mod timing;
 
 /// What the sensors are good for at best, as a share of the energy.
 const SENSOR: f64 = 0.05;
-/// A window has to last so many intervals of the readings.
-const RESOLVED_INTERVALS: u64 = 2;
 /// A counter has to tick so often in a window for its difference to be the figure.
 const COUNTER_PERIODS: f64 = 10.0;
+/// What is slower than the readings by less than this share is as they are.
+const SLOWER: f64 = 1.1;
 /// No sensor of power is slower.
 const SENSOR_PERIOD_NS: u64 = 1_000_000_000;
+/// How often a board's sensor of power is renewed where the readings do not tell: no board is known on which it is done less often.
+const USUAL_PERIOD_NS: u64 = 100_000_000;
 /// What `power_average` is an average over: how old what it shows may be, however often it changes.
 const AVERAGED_NS: u64 = 1_000_000_000;
-/// So much of a window must be covered, and so much of merged windows must be the phase's own.
-const COVERED: f64 = 0.9;
 
 /// Which estimator a figure is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +178,8 @@ pub(super) struct Meter {
     counter: Option<Counter>,
     /// How old a reading of power may be, or how far apart they are.
     power_age_ns: u64,
+    /// Whether enough is known of the sensor to say so.
+    is_age_known: bool,
     /// What is known of the sensors; their delays have been taken from the times of the readings.
     known: Known,
 }
@@ -191,37 +192,18 @@ struct Known {
     counter: Option<Sensor>,
 }
 
-/// The windows over which a phase can be measured, in place of its own.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Resolved {
-    /// The windows.
-    pub(super) windows: Windows,
-    /// How much of their time and of that which was too short is theirs.
-    pub(super) kept: f64,
-    /// How much of the merged windows is the phase's own.
-    pub(super) own: f64,
-}
-
-/// Finds windows that readings of `what`, which are `interval_ns` old or apart, can tell from their surroundings.
-pub(super) fn resolve(windows: &Windows, what: &str, interval_ns: u64) -> Result<Resolved, String> {
-    let shortest = RESOLVED_INTERVALS.saturating_mul(interval_ns);
-    let merged = windows.merge(interval_ns);
-    let own = share(windows.length(), merged.length());
-    let (candidate, own) = if own >= COVERED { (merged, own) } else { (windows.clone(), 1.0) };
-    let long = candidate.at_least(shortest);
-    let kept = share(long.length(), candidate.length());
-    if kept >= COVERED {
-        return Ok(Resolved { windows: long, kept, own });
-    }
-    let every = span(interval_ns);
-    let lengths: Vec<u64> = windows.iter().map(|(start, stop)| stop - start).collect();
-    Err(match (lengths.as_slice(), median_ns(&lengths)) {
-        ([], _) | (_, None) => "lasts no time".to_owned(),
-        ([one], _) => format!("lasts {}, but {what} is read every {every}", span(*one)),
-        (many, Some(median)) => {
-            format!("comes in {} intervals of {}, but {what} is read every {every}", many.len(), span(median))
-        }
-    })
+/// How old a reading of power may be, and whether enough of its changes were seen to say so.
+fn age(power: &Readings) -> (u64, bool) {
+    let longest_ns = power.still().map(Still::length_ns).max().unwrap_or(0);
+    let (age_ns, is_known) = match power.renewal() {
+        // Steady power has the same value many times, so that only the shortest times between its changes tell of the sensor.
+        Renewal::Seen(between) => (nearest_rank(&between, 10).unwrap_or(0), true),
+        // What stands still for longer than any sensor does is steady power, and few changes of that tell nothing.
+        _ if longest_ns > SENSOR_PERIOD_NS => (USUAL_PERIOD_NS, false),
+        Renewal::Within(age_ns) => (age_ns, false),
+        Renewal::Untold => (longest_ns, false),
+    };
+    (age_ns.min(SENSOR_PERIOD_NS).max(power.interval_ns()), is_known)
 }
 
 /// What one estimator says, before it is judged.
@@ -238,14 +220,13 @@ struct Estimate {
 impl Meter {
     /// None if there is nothing that measures.
     pub(super) fn new(power: Option<(Method, Readings)>, counter: Option<Counter>) -> Option<Self> {
-        // Steady power has the same value many times, so that only the shortest times between its changes tell of the sensor.
-        let power_age_ns = power.as_ref().map_or(0, |(method, power)| {
-            let renewed = nearest_rank(&power.between_changes(), 10).unwrap_or(0);
+        let (power_age_ns, is_age_known) = power.as_ref().map_or((0, true), |(method, power)| {
+            let (age_ns, is_known) = age(power);
             let averaged = if *method == Method::PowerAverage { AVERAGED_NS } else { 0 };
-            renewed.min(SENSOR_PERIOD_NS).max(power.interval_ns()).max(averaged)
+            (age_ns.max(averaged), is_known)
         });
         let known = Known::default();
-        (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns, known })
+        (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns, is_age_known, known })
     }
 
     /// The same of a device whose sensors are known: what a reading shows is moved to when it was.
@@ -269,7 +250,7 @@ impl Meter {
         let mut meter = Self::new(power, counter)?;
         if let (Some(sensor), Some((_, readings))) = (&of_power, &meter.power) {
             let longest_s = sensor.period.seconds.max(sensor.window_s()).max(seconds(readings.interval_ns()));
-            meter.power_age_ns = nanoseconds(longest_s);
+            (meter.power_age_ns, meter.is_age_known) = (nanoseconds(longest_s), true);
         }
         let used = of_power.is_some() || of_counter.is_some();
         let digest = used.then(|| calibration.digest.clone());
@@ -283,17 +264,61 @@ impl Meter {
     }
 
     /// How old what is read may be, or how far apart its readings are.
-    pub(super) fn interval_ns(&self) -> u64 {
-        self.counter.as_ref().map_or(0, Counter::period_ns).max(self.power_age_ns)
+    fn pace(&self) -> Pace {
+        let slower = |readings: &Readings, ns: u64| real(ns) > SLOWER * real(readings.interval_ns());
+        let counter = self.counter.as_ref().filter(|_| self.counts()).map(|counter| {
+            let ticks = slower(counter.readings(), counter.period_ns());
+            let why = if ticks { "the counter ticks every" } else { "the counter is read every" };
+            Pace { why, ns: counter.period_ns() }
+        });
+        let power = self.power.as_ref().map(|(method, power)| {
+            let why = match method {
+                _ if !slower(power, self.power_age_ns) => "power is read every",
+                Method::PowerAverage if !self.is_calibrated() => "power is an average over",
+                _ => "readings of power may be as old as",
+            };
+            Pace { why, ns: self.power_age_ns }
+        });
+        match (power, counter) {
+            (Some(power), Some(counter)) if real(counter.ns) > SLOWER * real(power.ns) => counter,
+            (Some(power), counter) => Pace { ns: counter.map_or(0, |counter| counter.ns).max(power.ns), ..power },
+            (None, counter) => counter.unwrap_or(Pace { why: "the counter is read every", ns: 0 }),
+        }
+    }
+
+    /// Whether the counter's differences may be a figure: of few ticks they are none where there is power to integrate.
+    fn counts(&self) -> bool {
+        match self.counter.as_ref().map(Counter::ticks) {
+            Some(Ticks::Many) => true,
+            Some(Ticks::Few) => self.power.is_none(),
+            Some(Ticks::None) | None => false,
+        }
+    }
+
+    fn is_calibrated(&self) -> bool {
+        self.known.power.is_some()
     }
 
     /// The energy over the windows, or why it cannot be said.
     pub(super) fn energy(&self, windows: &Windows) -> Result<Energy, String> {
-        let resolved = resolve(windows, "power", self.interval_ns())?;
-        let integrated = self.power.as_ref().map(|(_, power)| self.integrated(power, &resolved));
-        let counted = self.counter.as_ref().map(|counter| self.counted(counter, &resolved));
+        match resolve(windows, self.pace()) {
+            Ok(resolved) => self.judged(windows, &resolved),
+            // Power that hardly changed may be as old as all of its readings; a counter tells more by each tick.
+            Err(_)
+                if !self.is_age_known
+                    && self.counter.as_ref().is_some_and(|counter| counter.ticks() != Ticks::None) =>
+            {
+                Self { power: None, power_age_ns: 0, is_age_known: true, ..self.clone() }.energy(windows)
+            }
+            Err(reason) => Err(reason),
+        }
+    }
+
+    fn judged(&self, windows: &Windows, resolved: &Resolved) -> Result<Energy, String> {
+        let integrated = self.power.as_ref().map(|(_, power)| self.integrated(power, resolved));
+        let counted = self.counter.as_ref().map(|counter| self.counted(counter, resolved));
         let fault = counted.as_ref().and_then(|counted| counted.as_ref().err().copied());
-        let counted = counted.and_then(Result::ok);
+        let counted = counted.and_then(Result::ok).filter(|_| self.counts());
         let good = |estimate: &Estimate| estimate.covered >= COVERED;
         let best = [&integrated, &counted].into_iter().flatten().map(|estimate| estimate.covered).fold(0.0, f64::max);
         let (integrated, counted) = (integrated.filter(good), counted.filter(good));
@@ -304,7 +329,7 @@ impl Meter {
             (Some(counted), _) if self.ticks_often(&resolved.windows) => (Method::Counter, counted),
             (_, Some(integrated)) => (method, integrated),
             (Some(counted), None) => (Method::Counter, counted),
-            (None, None) => return Err(refusal(best, fault, self.power.is_some())),
+            (None, None) => return Err(self.refusal(best, fault)),
         };
         let joules = figure.watts * length_s;
         Ok(Energy {
@@ -409,7 +434,7 @@ impl Meter {
     /// The lowest and the highest power around a moment.
     fn around(&self, moment: u64) -> Option<(f64, f64)> {
         let read = self.power.as_ref().and_then(|(_, power)| {
-            let reach = RESOLVED_INTERVALS.saturating_mul(self.interval_ns());
+            let reach = RESOLVED_INTERVALS.saturating_mul(self.pace().ns);
             let near = power.between(moment.saturating_sub(reach), moment.saturating_add(reach)).iter();
             let values = || near.clone().map(|(_, watts)| *watts).chain(power.at(moment));
             let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
@@ -417,17 +442,14 @@ impl Meter {
         });
         read.or_else(|| self.counter.as_ref()?.slopes(moment))
     }
-}
 
-fn refusal(covered: f64, fault: Option<CounterFault>, has_power: bool) -> String {
-    match fault {
-        Some(CounterFault::Backwards) if !has_power => "has a counter of energy that went backwards".to_owned(),
-        Some(CounterFault::Frozen) if !has_power => "has a counter of energy that stood still".to_owned(),
-        _ if covered > 0.0 => {
-            let (covered, needed) = ((covered * 100.0).floor(), COVERED * 100.0);
-            format!("has readings of power for only {covered:.0}% of its time, and {needed:.0}% are needed")
+    fn refusal(&self, covered: f64, fault: Option<CounterFault>) -> String {
+        match (fault, &self.power) {
+            (Some(CounterFault::Backwards), None) => "has a counter of energy that went backwards".to_owned(),
+            (Some(CounterFault::Frozen), None) => "has a counter of energy that stood still".to_owned(),
+            (None, None) if !self.counts() => "has a counter of energy that hardly ticked".to_owned(),
+            _ => uncovered("power", covered),
         }
-        _ => "has no readings of power in its time".to_owned(),
     }
 }
 

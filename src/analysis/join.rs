@@ -2,8 +2,9 @@
 //!
 //! Knows a sealed attempt and nothing else; the energies are those of `energy`, refused where they would be another phase's.
 
-use super::energy::{Energy, resolve};
+use super::energy::Energy;
 use super::hardware::Hardware;
+use super::resolution::mean_used;
 use super::statistic::{median, number, real, seconds, share, total};
 use super::training::stands;
 use super::window::Windows;
@@ -152,8 +153,7 @@ fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Resul
 fn utilization(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Result<f64, String> {
     let Some(rank) = gpu else { return Err("no GPU is used".to_owned()) };
     let gauge = hardware.gauge(Source::Gpu(rank), Quantity::UtilizationGpu)?;
-    let resolved = resolve(windows, "utilization", gauge.interval_ns());
-    resolved.and_then(|resolved| gauge.mean(&resolved.windows)).map_err(|reason| format!("it {reason}"))
+    mean_used(&gauge, windows).map_err(|reason| format!("it {reason}"))
 }
 
 #[cfg(test)]

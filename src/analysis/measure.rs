@@ -3,11 +3,12 @@
 //! Knows by which rule each is made; `docs/metrics.md` is the long form. Must not know how anything was read.
 
 use super::counter::CounterFault;
-use super::energy::{Energy, Meter, resolve};
+use super::energy::{Energy, Meter};
 use super::hardware::{Hardware, device};
 use super::inference::Answers;
 use super::parallel::{Exchanges, wait_energy};
 use super::pipeline::Rounds;
+use super::resolution::{COVERED, Pace, mean_used, resolve};
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
 use super::training::{Training, throughput};
 use super::unequal::EachGpu;
@@ -193,8 +194,7 @@ impl Observed {
                 let windows = measured.as_ref().map_err(Clone::clone)?;
                 let each = gpus.iter().map(|gpu| {
                     let gauge = hardware.gauge(*gpu, quantity)?;
-                    let resolved = resolve(windows, "utilization", gauge.interval_ns());
-                    resolved.and_then(|resolved| gauge.mean(&resolved.windows)).map_err(of_training)
+                    mean_used(&gauge, windows).map_err(of_training)
                 });
                 each.collect()
             };
@@ -337,9 +337,10 @@ fn of_training(reason: String) -> String {
 /// The share of all processors' time that the worker had.
 fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result<f64, String> {
     let time = hardware.gauge(Source::Host, Quantity::WorkerCpuTime)?;
-    let resolved = resolve(windows, "processor time", time.interval_ns()).map_err(of_training)?;
+    let pace = Pace { why: "processor time is read every", ns: time.interval_ns() };
+    let resolved = resolve(windows, pace).map_err(of_training)?;
     let growth = time.growth(&resolved.windows);
-    if share(growth.covered_ns, resolved.windows.length()) < 0.9 {
+    if share(growth.covered_ns, resolved.windows.length()) < COVERED {
         return Err(of_training("has too few readings of the worker's processor time".to_owned()));
     }
     let cores = facts.get("cpu.logical_cores").and_then(Value::as_float).filter(|cores| *cores >= 1.0);

@@ -28,6 +28,7 @@ mod pipeline;
 mod portions;
 mod readings;
 mod regression;
+mod resolution;
 mod select;
 mod sensor;
 mod statistic;

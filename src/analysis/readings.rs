@@ -17,7 +17,40 @@ const ENOUGH_CHANGES: usize = 10;
 pub(super) struct Readings {
     points: Vec<(u64, f64)>,
     interval_ns: u64,
+    /// Without a reading for longer than this nothing is said.
+    gap_ns: u64,
     gaps: Windows,
+    /// By how much the readings have been moved.
+    moved_ns: u64,
+}
+
+/// What the changes of a value tell of how often it is renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// There were many: the times between them.
+    Seen(Vec<u64>),
+    /// There were few: a value that is renewed regularly is no older than this.
+    Within(u64),
+    /// There were not two.
+    Untold,
+}
+
+/// A time in which a value stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Still {
+    /// The first reading that had it.
+    pub(super) since_ns: u64,
+    /// The last one.
+    pub(super) until_ns: u64,
+    /// The next one, with another value; the last one where there is none.
+    pub(super) changed_ns: u64,
+}
+
+impl Still {
+    /// For how long it was seen.
+    pub(super) fn length_ns(self) -> u64 {
+        self.until_ns - self.since_ns
+    }
 }
 
 /// What readings say of windows.
@@ -43,7 +76,7 @@ impl Readings {
         let gap_ns = GAP_INTERVALS * interval_ns.max(nominal_ns.unwrap_or(0));
         let pairs = points.windows(2).map(|pair| (pair[0].0, pair[1].0));
         let gaps = Windows::new(pairs.filter(|(before, after)| after - before > gap_ns));
-        Some(Self { points, interval_ns, gaps })
+        Some(Self { points, interval_ns, gap_ns, gaps, moved_ns: 0 })
     }
 
     /// The same readings as of so many seconds before; of those that come to lie before the origin, what they say of it is kept. None if
@@ -59,6 +92,7 @@ impl Readings {
         self.points.retain_mut(|(at, _)| at.checked_sub(by_ns).map(|moved| *at = moved).is_some());
         let moved = self.gaps.iter().map(|(start, stop)| (start.saturating_sub(by_ns), stop.saturating_sub(by_ns)));
         self.gaps = Windows::new(moved);
+        self.moved_ns += by_ns;
         (self.points.len() > 1).then_some(self)
     }
 
@@ -67,12 +101,31 @@ impl Readings {
         self.interval_ns
     }
 
-    /// The times between two changes of the value, as far as it was seen; none of few, from which nothing follows.
-    pub(super) fn between_changes(&self) -> Vec<u64> {
-        let changes: Vec<u64> =
-            self.points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect();
-        let between: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        if between.len() < ENOUGH_CHANGES { Vec::new() } else { between }
+    /// What the changes of the value tell of how often it is renewed.
+    pub(super) fn renewal(&self) -> Renewal {
+        let changes: Vec<(u64, u64)> = self.changes().collect();
+        if changes.len() > ENOUGH_CHANGES {
+            return Renewal::Seen(changes.windows(2).map(|pair| pair[1].1 - pair[0].1).collect());
+        }
+        // From one change to the n-th after it there are n renewals or more. The first was at any time since the reading before it.
+        let from = |(place, (before, _)): (usize, &(u64, u64))| {
+            let later = changes[place + 1..].iter().zip(1u64..);
+            later.map(|((_, at), renewals)| (at - before).div_ceil(renewals)).min()
+        };
+        changes.iter().enumerate().filter_map(from).min().map_or(Renewal::Untold, Renewal::Within)
+    }
+
+    /// Between which two readings the value changed, each time.
+    fn changes(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| (pair[0].0, pair[1].0))
+    }
+
+    /// The times in which the value stood still.
+    pub(super) fn still(&self) -> impl Iterator<Item = Still> {
+        let (first, last) = self.ends();
+        let starts = std::iter::once(first).chain(self.changes().map(|(_, at)| at));
+        let still = |(since_ns, (until_ns, changed_ns))| Still { since_ns, until_ns, changed_ns };
+        starts.zip(self.changes().chain([(last, last)])).map(still)
     }
 
     /// How far the trapezoids may be off since the value between readings is not known, as one standard deviation of the area: what
@@ -84,9 +137,14 @@ impl Readings {
         (squares.sum::<f64>() / 2.0).sqrt()
     }
 
-    /// The times in which a reading failed to come.
-    pub(super) fn gaps(&self) -> &Windows {
-        &self.gaps
+    /// The times up to a moment in which no reading came: before the first, in gaps, and after the last.
+    pub(super) fn silent(&self, until: u64) -> Windows {
+        let (first, last) = self.ends();
+        // What is known of the origin was read about then, and all else as much later as it was moved.
+        let first = if first == 0 { 0 } else { first.saturating_add(self.moved_ns) };
+        let ends = [(0, first), (last.saturating_add(self.moved_ns), until)];
+        let ends = ends.into_iter().filter(|(start, stop)| stop.saturating_sub(*start) > self.gap_ns);
+        Windows::new(self.gaps.iter().chain(ends)).clip(0, until)
     }
 
     /// The first and the last moment of which something is known.
@@ -238,7 +296,7 @@ mod tests {
         let whole = some.integral(&ms(0, 10_000));
         assert_eq!(whole.covered_ns, (1900 + 1900) * MS);
         assert!(close(whole.area, 5.0 * 3.8));
-        assert_eq!(some.gaps().length(), 1100 * MS);
+        assert_eq!(some.gaps.length(), 1100 * MS);
         assert_eq!((some.at(999 * MS), some.at(6000 * MS)), (None, None));
         // A counter is known across a gap, but not in it.
         assert_eq!(some.growth(&ms(0, 10_000)).covered_ns, 4900 * MS);
@@ -252,7 +310,7 @@ mod tests {
         assert_eq!(some.clone().earlier(0.0).unwrap().points, some.points);
         let moved = some.clone().earlier(0.15).unwrap();
         assert_eq!(moved.points, [(0, 30.0), (50 * MS, 40.0), (750 * MS, 40.0), (850 * MS, 50.0)]);
-        assert_eq!(moved.gaps(), &ms(50, 750));
+        assert_eq!(moved.gaps, ms(50, 750));
         let whole = some.clone().earlier(0.1).unwrap();
         assert_eq!(whole.points[0], (0, 20.0));
         assert_eq!(whole.points.len(), 4, "one at the origin itself is not made twice");
@@ -260,13 +318,39 @@ mod tests {
     }
 
     #[test]
+    fn few_changes_bound_how_old_a_value_may_be() {
+        let every = |apart: u64, held: u64, many: u64| {
+            let value = |i: u64| real(i * apart / held);
+            readings(&(0..many).map(|i| (i * apart, value(i))).collect::<Vec<_>>())
+        };
+        // Six of 100 ms each, and the first was up to 10 ms earlier.
+        assert_eq!(every(10, 100, 70).renewal(), Renewal::Within(510 * MS / 5));
+        assert_eq!(every(100, 100, 4).renewal(), Renewal::Within(150 * MS));
+        assert_eq!((every(10, 100, 20).renewal(), every(10, 100, 9).renewal()), (Renewal::Untold, Renewal::Untold));
+        assert_eq!(every(10, 100, 121).renewal(), Renewal::Seen(vec![100 * MS; 11]));
+        let some = every(10, 100, 25);
+        let still = some.still().map(|still| [still.since_ns, still.until_ns, still.changed_ns]);
+        let expected = [[0, 90, 100], [100, 190, 200], [200, 240, 240]];
+        assert_eq!(still.collect::<Vec<_>>(), expected.map(|times| times.map(|ms| ms * MS)));
+    }
+
+    #[test]
+    fn silence_before_the_first_reading_and_after_the_last_is_silence_too() {
+        let some = readings(&(10..30).map(|i| (100 * i, 5.0)).collect::<Vec<_>>());
+        assert_eq!(some.silent(6000 * MS), Windows::new([(0, 1000 * MS), (2900 * MS, 6000 * MS)]));
+        assert_eq!(some.silent(3000 * MS), ms(0, 1000), "nothing is late yet");
+        assert_eq!(some.earlier(0.8).unwrap().silent(3000 * MS), ms(0, 1000), "they came when they did");
+        assert!(readings(&[(0, 1.0), (100, 1.0), (200, 1.0)]).silent(100 * MS).is_empty());
+    }
+
+    #[test]
     fn what_was_asked_for_is_no_gap() {
         let points: Vec<(u64, f64)> = (0..20).chain(22..40).map(|i| (100 * i, 5.0)).collect();
-        assert!(readings(&points).gaps().is_empty(), "two late readings");
+        assert!(readings(&points).gaps.is_empty(), "two late readings");
         let mut series = Series::new("power", "W", Axis::TimeNs);
         (0..9).chain(100..109).for_each(|i| series.push(i * MS, 1.0));
-        assert!(Readings::new(&series, Some(100 * MS)).unwrap().gaps().is_empty());
-        assert_eq!(Readings::new(&series, Some(10 * MS)).unwrap().gaps().length(), 92 * MS);
+        assert!(Readings::new(&series, Some(100 * MS)).unwrap().gaps.is_empty());
+        assert_eq!(Readings::new(&series, Some(10 * MS)).unwrap().gaps.length(), 92 * MS);
     }
 
     #[test]

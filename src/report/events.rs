@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn rows() -> [PhaseRow; 4] {
-        let short = "it comes in 40 intervals of 9 ms, but power is read every 100 ms";
+        let short = "it comes in 40 intervals of 9 ms, but power is read every 100 ms, and twice that is needed";
         [
             row("step", Some(0), Ok((12_403.0, 645.0))),
             row("step", Some(1), Ok((12_011.0, 601.0))),
@@ -210,7 +210,7 @@ mod tests {
         step      0    1     40  31.0 s  77.5 ms  31.0%  387 W  12.0 kJ ± 5.0%    9.38 J   93%       310    99.8%
         data      0    0     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
         data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
-        no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms
+        no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms, and twice that is needed
         ");
         assert!(!text.contains("warm-up"), "none of its steps is");
         let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);

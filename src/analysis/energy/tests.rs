@@ -174,7 +174,7 @@ proptest! {
                 assert_holds(&energy, high * real(length) / 1e3)?;
                 prop_assert!(energy.uncertainty.edges >= (high - low).abs(), "a second at an edge: {:?}", energy);
             }
-            Err(reason) => prop_assert!(length < 2000 && reason.ends_with("but power is read every 1 s"), "{}", reason),
+            Err(reason) => prop_assert!(length < 2000 && reason.ends_with("but power is an average over 1 s, and twice that is needed"), "{}", reason),
         }
     }
 
@@ -211,12 +211,19 @@ fn what_is_too_short_is_refused_with_the_reason() {
     let constant = |_| 300.0;
     let meter = Truth { watts: &constant }.meter(0, 100, 100, 30);
     let refused = |intervals: &[(u64, u64)]| meter.energy(&ms(intervals)).unwrap_err();
-    assert_eq!(refused(&[(1000, 1003)]), "lasts 3 ms, but power is read every 100 ms");
+    assert_eq!(refused(&[(1000, 1003)]), "lasts 3 ms, but power is read every 100 ms, and twice that is needed");
     assert_eq!(refused(&[]), "lasts no time");
     let steps: Vec<(u64, u64)> = (10..200).map(|i| (i * 100, i * 100 + 30)).collect();
-    assert_eq!(refused(&steps), "comes in 190 intervals of 30 ms, but power is read every 100 ms");
+    assert_eq!(
+        refused(&steps),
+        "comes in 190 intervals of 30 ms, but power is read every 100 ms, and twice that is needed"
+    );
     assert_eq!(refused(&[(28_000, 40_000)]), "has readings of power for only 16% of its time, and 90% are needed");
     assert_eq!(refused(&[(50_000, 60_000)]), "has no readings of power in its time");
+    let seldom = Truth { watts: &constant }.meter(0, 100, 1000, 30);
+    let expected = "lasts 1.5 s, but the counter ticks every 1 s, and twice that is needed";
+    assert_eq!(seldom.energy(&ms(&[(1000, 2500)])).unwrap_err(), expected);
+    assert_eq!(without_power(seldom).energy(&ms(&[(1000, 2500)])).unwrap_err(), expected);
 }
 
 #[test]
@@ -283,12 +290,13 @@ fn estimators_that_differ_say_by_how_much() {
 fn a_sensor_that_is_older_than_the_readings_resolves_by_its_age() {
     let power = series("power", (0..3000u32).map(|i| (u64::from(i) * 10 * MS, f64::from(i / 10 % 7))));
     let meter = Meter::new(Some((Method::PowerInstant, Readings::new(&power, None).unwrap())), None).unwrap();
-    assert_eq!(meter.interval_ns(), 100 * MS);
+    assert_eq!(meter.pace().ns, 100 * MS);
     for (hold, interval) in [(500, 100 * MS), (50, S)] {
         let steady = series("power", (0..3000u32).map(|i| (u64::from(i) * 100 * MS, f64::from(i / hold))));
         let meter = Meter::new(Some((Method::PowerInstant, Readings::new(&steady, None).unwrap())), None).unwrap();
-        assert_eq!(meter.interval_ns(), interval, "few changes tell nothing, and no sensor is slower than a second");
+        assert_eq!(meter.pace().ns, interval, "few changes tell nothing, and no sensor is slower than a second");
     }
 }
 
 mod calibrated;
+mod short;

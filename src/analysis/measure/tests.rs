@@ -364,8 +364,14 @@ fn what_cannot_be_said_has_its_reason() {
     short.steps.truncate(3);
     short.phases = vec![phase("epoch", 1, 5_000, 5_003)];
     let completed = Completed::of(&short, &[], eight_cores());
-    assert_eq!(completed.reason("energy"), "the training lasts 3 ms, but power is read every 100 ms");
-    assert_eq!(completed.reason("gpu_util"), "the training lasts 3 ms, but utilization is read every 100 ms");
+    assert_eq!(
+        completed.reason("energy"),
+        "the training lasts 3 ms, but power is read every 100 ms, and twice that is needed"
+    );
+    assert_eq!(
+        completed.reason("gpu_util"),
+        "the training lasts 3 ms, but utilization is read every 100 ms, and twice that is needed"
+    );
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What readings can tell of windows: how long these have to last, and how much of them must have been seen.
+//!
+//! Knows how often something is read, and nothing of what it is. Must never let a window have what was read beside it.
+
+use super::readings::Readings;
+use super::statistic::{median_ns, share, span};
+use super::window::Windows;
+
+/// A window has to last so many intervals of the readings.
+pub(super) const RESOLVED_INTERVALS: u64 = 2;
+/// So much of a window must be covered, and so much of merged windows must be the phase's own.
+pub(super) const COVERED: f64 = 0.9;
+/// Windows of less than the longest one by this are slivers, of which no refusal speaks.
+const SLIVER: u64 = 100;
+
+/// What cannot be told apart since it is closer than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Why, before the time.
+    pub(super) why: &'static str,
+    /// How close.
+    pub(super) ns: u64,
+}
+
+/// The windows over which a phase can be measured, in place of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    /// The windows.
+    pub(super) windows: Windows,
+    /// How much of their time and of that which was too short is theirs.
+    pub(super) kept: f64,
+    /// How much of the merged windows is the phase's own.
+    pub(super) own: f64,
+}
+
+/// Finds windows that readings of that pace can tell from their surroundings.
+pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String> {
+    let shortest = RESOLVED_INTERVALS.saturating_mul(pace.ns);
+    let merged = windows.merge(pace.ns);
+    let own = share(windows.length(), merged.length());
+    let (candidate, own) = if own >= COVERED { (merged, own) } else { (windows.clone(), 1.0) };
+    let long = candidate.at_least(shortest);
+    let kept = share(long.length(), candidate.length());
+    if kept >= COVERED {
+        return Ok(Resolved { windows: long, kept, own });
+    }
+    let longest = windows.iter().map(|(start, stop)| stop - start).max().unwrap_or(0);
+    let lengths: Vec<u64> = windows.at_least(longest / SLIVER).iter().map(|(start, stop)| stop - start).collect();
+    let needed = format!("but {} {}, and twice that is needed", pace.why, span(pace.ns));
+    Err(match (lengths.as_slice(), median_ns(&lengths)) {
+        ([], _) | (_, None) => "lasts no time".to_owned(),
+        ([one], _) => format!("lasts {}, {needed}", span(*one)),
+        (many, Some(median)) => format!("comes in {} intervals of {}, {needed}", many.len(), span(median)),
+    })
+}
+
+/// The mean of a gauge of GPUs' utilization over windows, weighted by time, or why there is none.
+pub(super) fn mean_used(gauge: &Readings, windows: &Windows) -> Result<f64, String> {
+    let resolved = resolve(windows, Pace { why: "utilization is read every", ns: gauge.interval_ns() })?;
+    let covered = gauge.integral(&resolved.windows).covered_ns;
+    let covered = resolved.kept * share(covered, resolved.windows.length());
+    if covered < COVERED {
+        return Err(uncovered("utilization", covered));
+    }
+    gauge.mean(&resolved.windows)
+}
+
+/// Says that readings of something are of too little of a time.
+pub(super) fn uncovered(what: &str, covered: f64) -> String {
+    if covered <= 0.0 {
+        return format!("has no readings of {what} in its time");
+    }
+    let (covered, needed) = ((covered * 100.0).floor(), COVERED * 100.0);
+    format!("has readings of {what} for only {covered:.0}% of its time, and {needed:.0}% are needed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Axis, Series};
+
+    const MS: u64 = 1_000_000;
+
+    fn ms(intervals: &[(u64, u64)]) -> Windows {
+        Windows::new(intervals.iter().map(|(start, stop)| (start * MS, stop * MS)))
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_too_slow_and_what_would_do() {
+        let refused = |intervals: &[(u64, u64)], why, ms_apart: u64| {
+            resolve(&ms(intervals), Pace { why, ns: ms_apart * MS }).unwrap_err()
+        };
+        assert_eq!(
+            refused(&[(0, 1000)], "power is read every", 600),
+            "lasts 1 s, but power is read every 600 ms, and twice that is needed"
+        );
+        assert_eq!(
+            refused(&[(0, 1200), (3000, 3001), (4000, 5600), (6000, 6001)], "the counter ticks every", 1000),
+            "comes in 2 intervals of 1.4 s, but the counter ticks every 1 s, and twice that is needed",
+            "slivers are not what it comes in"
+        );
+        assert_eq!(refused(&[], "power is read every", 1), "lasts no time");
+    }
+
+    #[test]
+    fn a_mean_needs_readings_of_nine_tenths_of_its_time() {
+        let mut series = Series::new("gpu.0.utilization_gpu", "%", Axis::TimeNs);
+        (0..=7).for_each(|i| series.push(100 * i * MS, 90.0));
+        let gauge = Readings::new(&series, None).unwrap();
+        let of = |stop: u64| mean_used(&gauge, &ms(&[(0, stop)]));
+        assert_eq!(of(700), Ok(90.0));
+        assert_eq!(of(760), Ok(90.0));
+        assert_eq!(
+            of(3000),
+            Err("has readings of utilization for only 23% of its time, and 90% are needed".to_owned())
+        );
+        assert_eq!(
+            mean_used(&gauge, &ms(&[(800, 3000)])),
+            Err("has no readings of utilization in its time".to_owned())
+        );
+    }
+}
