@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Estimators that differ by more are worth a warning, over windows that are long enough for both.
 const DISAGREEMENT: f64 = 0.05;
 const DISAGREEMENT_SECONDS: f64 = 10.0;
+/// What energies come from.
+const MEASURED: [Quantity; 3] = [Quantity::PowerInstant, Quantity::PowerAverage, Quantity::Energy];
 /// How reasons name it.
 const TRAINING: &str = "the training";
 /// A 99th percentile needs so many values.
@@ -118,7 +120,8 @@ impl Observed {
         if !waits_s.is_empty() {
             let idle = energies.idle.as_ref().map_err(Clone::clone);
             let waited = idle.and_then(|(devices, _)| wait_energy(&waits_s, devices, real(training.steps())));
-            put.within("wait_energy", waited);
+            let figure = |(value, half_width)| Figure { value, half_width: Some(half_width) };
+            put.within("wait_energy", waited.map(figure));
         }
         answering(&answers, &energies.inference, &mut put);
         let table = energies.to_table();
@@ -213,6 +216,32 @@ impl Observed {
         put.found("host_mem_peak", memory.map(|memory| memory.maximum()));
         put.found("cpu_util", measured.and_then(|windows| cpu_util(hardware, facts, windows)));
         shown
+    }
+
+    /// The times in which a device was not read, as a word for `telemetry.marks`; each is also warned of.
+    fn silences(
+        &self,
+        meters: &[(Source, Meter)],
+        facts: &Table,
+        warnings: &mut Vec<String>,
+    ) -> BTreeSet<&'static str> {
+        let mut marks = BTreeSet::new();
+        for (source, meter) in meters {
+            // Power and counter are read in one look, and a look that failed is one gap.
+            let silent = meter.readings().map(|readings| readings.silent(self.wall_ns));
+            let gaps = Windows::new(silent.flat_map(|silent| silent.iter().collect::<Vec<_>>()));
+            if gaps.is_empty() {
+                continue;
+            }
+            marks.insert("gap");
+            let names = MEASURED.map(|quantity| source.series(quantity));
+            let mut read = names.iter().filter(|name| self.telemetry.contains_key(*name));
+            let why = read.find_map(|name| facts.get(&format!("telemetry.unread.{name}"))?.as_str());
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let (name, length) = (device(*source), span(gaps.length()));
+            warnings.push(format!("{name} was not read for {length} in all (gaps: {}){why}", gaps.count()));
+        }
+        marks
     }
 
     /// When the phases of a name were, as the worker said.
@@ -382,23 +411,9 @@ impl Energies {
     }
 }
 
-/// What is wrong with the telemetry, in words for `telemetry.marks`; each is also warned of.
-fn marks(
-    meters: &[(Source, Meter)],
-    energies: &Energies,
-    wall_ns: u64,
-    warnings: &mut Vec<String>,
-) -> BTreeSet<&'static str> {
+/// What is wrong with the energies, in words for `telemetry.marks`; each is also warned of.
+fn doubts(energies: &Energies, warnings: &mut Vec<String>) -> BTreeSet<&'static str> {
     let mut marks = BTreeSet::new();
-    for (source, meter) in meters {
-        // Power and counter are read in one look, and a look that failed is one gap.
-        let gaps = Windows::new(meter.readings().flat_map(|readings| readings.gaps().iter())).clip(0, wall_ns);
-        if !gaps.is_empty() {
-            marks.insert("gap");
-            let (name, length) = (device(*source), span(gaps.length()));
-            warnings.push(format!("{name} was not read for {length} in all (gaps: {})", gaps.count()));
-        }
-    }
     let mut faulty = BTreeSet::new();
     for (name, seen) in energies.each() {
         for (source, energy) in seen.iter().flat_map(|(devices, _)| devices) {

@@ -425,6 +425,30 @@ fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
 }
 
 #[test]
+fn a_gpu_that_falls_silent_is_marked_and_nothing_is_said_of_its_use() {
+    let read = |from: usize, to: usize| {
+        let mut silent = attempt(1);
+        for series in silent.telemetry.values_mut().filter(|series| series.name.starts_with("gpu.")) {
+            series.positions = series.positions[from..to].to_vec();
+            series.values = series.values[from..to].to_vec();
+        }
+        let why = ("telemetry.unread.gpu.0.power_instant".to_owned(), "NVML says: unknown error".into());
+        Completed::of(&silent, &[], [why].into())
+    };
+    let completed = read(0, 280);
+    assert_eq!(completed.facts["telemetry.marks"], Value::List(vec!["gap".into()]));
+    let warning = "GPU 0 was not read for 12 s in all (gaps: 1): NVML says: unknown error";
+    assert_eq!(completed.warnings, [warning]);
+    for name in ["gpu_util", "gpu_mem_util"] {
+        let reason = completed.reason(name);
+        assert!(reason.starts_with("the training has readings of utilization for only 32% of its time"), "{reason}");
+    }
+    assert!(completed.reason("energy").starts_with("the training has readings of power for only 32% of its time"));
+    assert_eq!(read(30, 401).warnings, ["GPU 0 was not read for 3 s in all (gaps: 1): NVML says: unknown error"]);
+    assert_eq!(read(3, 398).warnings, [""; 0], "as late as a reading may be");
+}
+
+#[test]
 fn answers_have_a_median_and_a_tail() {
     let mut answering = observed(&[]);
     let batch = |i: u64| phase("inference", i, 100 * i, 100 * i + i);
