@@ -10,8 +10,9 @@ use super::libraries::Libraries;
 use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::until::filled;
-use super::worker::{self, Shim, Worker};
+use super::worker::{self, Ended, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
+use crate::host::clock::Moment;
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
@@ -295,14 +296,14 @@ impl Supervision {
         let started = Instant::now();
         let mut libraries = Libraries::new(bound.image.is_some());
         let mut halt = Halt::default();
-        let exit = loop {
+        let Ended { exit, at: ended } = loop {
             self.take(worker.receive(LOOK_EVERY), watch);
             let seen = sampler.as_ref().map(Sampler::receive).unwrap_or_default();
             if !seen.is_empty() {
                 self.keep(seen);
             }
-            if let Some(exit) = process::peek_end(worker.pid()).unwrap_or(Some(Exit::Code(-1))) {
-                break exit;
+            if let Some(ended) = worker.ended() {
+                break ended;
             }
             if deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
                 let limit = bound.timeout_s().unwrap_or_default();
@@ -323,7 +324,6 @@ impl Supervision {
         };
         // What starts a container tells of a signal as a shell does.
         let exit = if image.is_some() { process::exit_of_shell_code(exit) } else { exit };
-        let ended = Moment::now();
         let cpu_ns = crate::host::cpu_time_ns(worker.pid());
         let rest = worker.finish();
         self.take(rest, watch);
@@ -447,19 +447,6 @@ impl Supervision {
             }
             Err(source) => Err(EngineError::Unsealed { journal, source: Box::new(source) }),
         }
-    }
-}
-
-/// One moment by both clocks.
-#[derive(Clone, Copy)]
-struct Moment {
-    monotonic_ns: u64,
-    unix_ms: i64,
-}
-
-impl Moment {
-    fn now() -> Self {
-        Self { monotonic_ns: clock::monotonic_ns(), unix_ms: clock::unix_ms() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! trained, how a question is answered, or how anything looks.
 
 mod attempt;
+mod backlog;
 mod bind;
 mod calibrate;
 mod calibrations;

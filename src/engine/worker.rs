@@ -1,12 +1,14 @@
 //! A worker's process and what comes out of it.
 
+use super::backlog::Backlog;
 use super::bind::{Bound, Launch};
 use super::container::{self, Contained, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
+use crate::host::clock::Moment;
 use crate::host::secrets::redacted;
 use crate::host::{clock, files, process};
-use crate::record::{Entry, Table, Value};
+use crate::record::{Entry, Exit, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -14,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,13 @@ pub struct Shim {
     pub restore: Place,
 }
 
+/// How and when a worker ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    pub(super) at: Moment,
+}
+
 /// A worker that was started.
 pub(super) struct Worker {
     child: Child,
@@ -44,10 +53,12 @@ pub(super) struct Worker {
     /// Whether it is a guard that stays beside the program.
     is_guarded: bool,
     fifo: PathBuf,
-    gate: File,
+    gate: Arc<File>,
     end_mark: String,
-    entries: Receiver<Vec<Entry>>,
+    backlog: Arc<Backlog>,
     pumps: Vec<JoinHandle<()>>,
+    ended: Arc<OnceLock<Ended>>,
+    waiter: Option<JoinHandle<()>>,
 }
 
 impl Worker {
@@ -100,33 +111,54 @@ impl Worker {
             // A worker that died at once says why by its exit code.
             let _ = stdin.write_all(input.as_bytes());
         }
+        let pid = child.id();
+        let ended = Arc::<OnceLock<Ended>>::default();
+        let seen = Arc::clone(&ended);
+        // Seen when it comes, whatever else is to be done then.
+        let waiter = std::thread::spawn(move || {
+            // One that cannot be waited for is gone.
+            let exit = process::await_end(pid).unwrap_or(Exit::Code(-1));
+            let _ = seen.set(Ended { exit, at: Moment::now() });
+        });
         let end_mark = format!("#end {}", std::process::id());
-        let (sender, entries) = channel();
+        let backlog = Arc::<Backlog>::default();
         let mut pumps = Vec::new();
-        let (mark, to) = (end_mark.clone(), sender.clone());
-        pumps.push(std::thread::spawn(move || pump_events(events, &mark, &to)));
+        let (mark, to, end) = (end_mark.clone(), Arc::clone(&backlog), Arc::clone(&ended));
+        pumps.push(std::thread::spawn(move || pump_events(events, &mark, &end, &to)));
         if let Some(stdout) = child.stdout.take() {
-            let to = sender.clone();
+            let to = Arc::clone(&backlog);
             pumps.push(std::thread::spawn(move || pump_output(stdout, &to, Entry::Stdout)));
         }
         if let Some(stderr) = child.stderr.take() {
-            pumps.push(std::thread::spawn(move || pump_output(stderr, &sender, Entry::Stderr)));
+            let to = Arc::clone(&backlog);
+            pumps.push(std::thread::spawn(move || pump_output(stderr, &to, Entry::Stderr)));
         }
-        let pid = child.id();
-        Ok(Self { child, pid, is_guarded: false, fifo: fifo.to_owned(), gate, end_mark, entries, pumps })
+        Ok(Self {
+            child,
+            pid,
+            is_guarded: false,
+            fifo: fifo.to_owned(),
+            gate: Arc::new(gate),
+            end_mark,
+            backlog,
+            pumps,
+            ended,
+            waiter: Some(waiter),
+        })
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What came in; waits for it up to `patience`.
+    /// How it ended, if it has.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.ended.get().copied()
+    }
+
+    /// What came in, no more than is worked off soon; waits for it up to `patience`.
     pub(super) fn receive(&self, patience: Duration) -> Vec<Entry> {
-        let mut all = self.entries.recv_timeout(patience).unwrap_or_default();
-        while let Ok(more) = self.entries.try_recv() {
-            all.extend(more);
-        }
-        all
+        self.backlog.take(patience)
     }
 
     /// Signals the worker and all that it started; a guard passes on what it gets.
@@ -140,10 +172,12 @@ impl Worker {
     /// After the worker has ended: ends what it left behind, and returns what is still in the pipes.
     pub(super) fn finish(mut self) -> Vec<Entry> {
         self.signal(process::Signal::Kill);
-        // The process was seen to have ended; reaping it takes no time.
+        // The process was seen to have ended; reaping it takes no time. Once it is reaped, its number may be another's.
+        let _ = self.waiter.take().map(JoinHandle::join);
         let _ = self.child.wait();
-        let mark = format!("\n{}\n", self.end_mark);
-        let _ = self.gate.write_all(mark.as_bytes());
+        let (mark, gate) = (format!("\n{}\n", self.end_mark), Arc::clone(&self.gate));
+        // The pipe has room for it only as what is in there is taken below.
+        std::thread::spawn(move || (&*gate).write_all(mark.as_bytes()));
         let mut rest = Vec::new();
         // The pump of the events is the first, and ends at its mark for certain, however slow the machine. The others may not: who
         // left the group may hold a pipe open, and what it says afterwards is nobody's.
@@ -157,7 +191,7 @@ impl Worker {
         if !events_in(&self.pumps) {
             rest.push(Entry::Warning("the last events were not read in time and are lost".to_owned()));
         }
-        rest.extend(self.receive(Duration::ZERO));
+        rest.extend(self.backlog.close());
         let _ = std::fs::remove_file(&self.fifo);
         rest
     }
@@ -165,6 +199,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // Whoever still adds something must not wait for room.
+        drop(self.backlog.close());
         let _ = std::fs::remove_file(&self.fifo);
     }
 }
@@ -214,13 +250,15 @@ fn cell_json(bound: &Bound) -> String {
     to_json_line(&cell.into())
 }
 
-fn pump_events(mut from: File, end_mark: &str, to: &Sender<Vec<Entry>>) {
+fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backlog) {
     let mut lines = Lines::default();
     let mut rejected = 0;
     let mut chunk = vec![0; 64 << 10];
     loop {
         let Ok(read) = from.read(&mut chunk) else { return };
-        let now_ns = clock::monotonic_ns();
+        let read_ns = clock::monotonic_ns();
+        // What waited in the pipe when the worker ended was said before.
+        let now_ns = end.get().map_or(read_ns, |end| read_ns.min(end.at.monotonic_ns));
         let mut entries = Vec::new();
         let mut ended = false;
         lines.split(&chunk[..read], |line| {
@@ -249,21 +287,21 @@ fn pump_events(mut from: File, end_mark: &str, to: &Sender<Vec<Entry>>) {
         if ended && rejected > MAX_REJECTED {
             entries.push(Entry::Warning(format!("{rejected} lines are no events; {MAX_REJECTED} were kept")));
         }
-        let closed = !entries.is_empty() && to.send(entries).is_err();
+        let closed = !entries.is_empty() && !to.add(entries, read);
         if ended || closed {
             return;
         }
     }
 }
 
-fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) -> Entry) {
+fn pump_output(mut from: impl Read, to: &Backlog, make: fn(String) -> Entry) {
     let mut chunk = vec![0; 16 << 10];
     let mut kept = 0;
     let (mut last, mut is_cut) = (Vec::new(), false);
     while let Ok(read @ 1..) = from.read(&mut chunk) {
         kept += read;
         if kept <= MAX_OUTPUT_BYTES {
-            if to.send(vec![make(String::from_utf8_lossy(&chunk[..read]).into_owned())]).is_err() {
+            if !to.add(vec![make(String::from_utf8_lossy(&chunk[..read]).into_owned())], read) {
                 return;
             }
         } else {
@@ -279,7 +317,7 @@ fn pump_output(mut from: impl Read, to: &Sender<Vec<Entry>>, make: fn(String) ->
         let begin = if is_cut { last.iter().position(is_end).map_or(0, |at| at + 1) } else { 0 };
         // A single line is all that there is.
         let begin = if begin == last.len() { 0 } else { begin };
-        let _ = to.send(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))]);
+        to.add(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))], last.len());
     }
 }
 
@@ -348,10 +386,9 @@ mod tests {
     #[test]
     fn the_last_line_of_a_long_output_stays() {
         let told = |output: &[u8]| {
-            let (to, from) = channel();
-            pump_output(output, &to, Entry::Stderr);
-            drop(to);
-            let last = from.into_iter().last().and_then(|mut entries| entries.pop());
+            let backlog = Backlog::default();
+            pump_output(output, &backlog, Entry::Stderr);
+            let last = backlog.close().pop();
             let Some(Entry::Stderr(text)) = last else { panic!("no output") };
             text
         };
@@ -361,6 +398,51 @@ mod tests {
         let bar = b" 50% of it\r".repeat(4000);
         let cut = told(&all(&[bar.as_slice(), b"CUDA out of memory\n"].concat()));
         assert!(cut.ends_with("\r 50% of it\rCUDA out of memory\n") && cut.starts_with("\n[…]\n 50%"), "{cut}");
+    }
+
+    const LINE: &str = r#"{"event":"status","message":"still at it"}"#;
+
+    fn shell(script: &str, fifo: &Path) -> Worker {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("LEDGER_EVENTS", fifo).env("LINE", LINE);
+        Worker::launch(command, None, fifo).unwrap()
+    }
+
+    fn end_of(worker: &Worker) -> Ended {
+        let since = Instant::now();
+        while worker.ended().is_none() {
+            assert!(since.elapsed() < Duration::from_secs(30), "its end was not seen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        worker.ended().unwrap()
+    }
+
+    #[test]
+    fn the_end_is_when_it_was_and_what_was_said_before_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = shell(r#"yes "$LINE" | head -n 10000 >> "$LEDGER_EVENTS"; exit 3"#, &dir.path().join("events"));
+        let ended = end_of(&worker);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(ended.exit, Exit::Code(3));
+        assert!(ended.at.monotonic_ns + 50_000_000 <= clock::monotonic_ns());
+        let rest = worker.finish();
+        assert_eq!(rest.len(), 10_000);
+        let is_before = |entry: &Entry| matches!(entry, Entry::Event(event) if event.t_ns <= ended.at.monotonic_ns);
+        assert!(rest.iter().all(is_before));
+    }
+
+    #[test]
+    fn a_worker_that_says_more_than_anybody_takes_waits_and_can_be_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = shell(r#"exec yes "$LINE" >> "$LEDGER_EVENTS""#, &dir.path().join("events"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(worker.ended().is_none());
+        worker.signal(process::Signal::Kill);
+        assert_eq!(end_of(&worker).exit, Exit::Signal(9));
+        let turn = worker.receive(Duration::ZERO).len();
+        assert!(turn > 0 && turn * LINE.len() <= 128 << 10, "{turn}");
+        let rest = worker.finish().len();
+        assert!(rest > 0 && rest * LINE.len() < 8 << 20, "{rest}");
     }
 
     #[test]

@@ -27,6 +27,22 @@ pub fn unix_ms() -> i64 {
     tv_sec.saturating_mul(1000).saturating_add(tv_nsec / 1_000_000)
 }
 
+/// One moment by both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// By the one that never jumps.
+    pub monotonic_ns: u64,
+    /// By the one that says what day it is.
+    pub unix_ms: i64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Self {
+        Self { monotonic_ns: monotonic_ns(), unix_ms: unix_ms() }
+    }
+}
+
 /// A source of time: the system's, or one that a test moves by hand. Clones share one time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {

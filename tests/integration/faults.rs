@@ -97,6 +97,31 @@ fn a_worker_that_never_ends_is_ended() {
 }
 
 #[test]
+fn a_worker_that_never_stops_talking_is_ended_in_time() {
+    let sandbox = Sandbox::new();
+    let script = r#"exec yes '{"event":"step","step":1,"values":{"loss":1}}' >> "$LEDGER_EVENTS""#;
+    let path = sandbox.sweep_manifest(script, "1", "1");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}[limits]\ntimeout_s = 0.5\n")).unwrap();
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    assert_eq!(attempt["reason"], "it took longer than `limits.timeout_s` = 0.5 s");
+    let wall_time = attempt["metrics"]["wall_time"]["value"].as_f64().unwrap();
+    assert!((0.5..3.0).contains(&wall_time), "{wall_time}");
+}
+
+#[test]
+fn who_says_more_than_is_kept_at_once_loses_nothing() {
+    let script = r#"
+        for i in 1 2 3 4 5 6 7 8 9 10; do echo '{"event":"step","step":'$i',"values":{"loss":1}}'; done > ten
+        while [ $((n += 1)) -le 3000 ]; do cat ten; done >> "$LEDGER_EVENTS"
+        echo '{"event":"metric","name":"accuracy","value":0.5}' >> "$LEDGER_EVENTS""#;
+    let attempt = attempt_of(script, 0);
+    assert_eq!(curves(&attempt), [("loss", 30_000)]);
+    assert_eq!(attempt["metrics"]["accuracy"]["value"], 0.5);
+}
+
+#[test]
 fn what_a_worker_leaves_behind_is_ended_with_it() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest("sleep 600 & echo $! > child; exit 0", "1", "1");
