@@ -297,19 +297,25 @@ fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backl
 fn pump_output(mut from: impl Read, to: &Backlog, make: fn(String) -> Entry) {
     let mut chunk = vec![0; 16 << 10];
     let mut kept = 0;
+    let mut letters = Letters::default();
     let (mut last, mut is_cut) = (Vec::new(), false);
     while let Ok(read @ 1..) = from.read(&mut chunk) {
         kept += read;
         if kept <= MAX_OUTPUT_BYTES {
-            if !to.add(vec![make(String::from_utf8_lossy(&chunk[..read]).into_owned())], read) {
+            let text = letters.whole(&chunk[..read]);
+            if !text.is_empty() && !to.add(vec![make(text)], read) {
                 return;
             }
         } else {
+            last.append(&mut letters.begun);
             let surplus = last.len().saturating_sub(8 << 10);
             is_cut |= surplus > 0;
             last.drain(..surplus);
             last.extend_from_slice(&chunk[..read]);
         }
+    }
+    if !letters.begun.is_empty() {
+        to.add(vec![make(String::from_utf8_lossy(&letters.begun).into_owned())], letters.begun.len());
     }
     if !last.is_empty() {
         // From the beginning of a line on, where there is one: half a token is not known as one.
@@ -319,6 +325,32 @@ fn pump_output(mut from: impl Read, to: &Backlog, make: fn(String) -> Entry) {
         let begin = if begin == last.len() { 0 } else { begin };
         to.add(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))], last.len());
     }
+}
+
+/// Makes text of a stream, whatever the borders of its chunks.
+#[derive(Default)]
+struct Letters {
+    /// The beginning of a character that is not whole yet.
+    begun: Vec<u8>,
+}
+
+impl Letters {
+    /// The characters that are whole by now; what is none at all is replaced.
+    fn whole(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        self.begun = all.split_off(all.len() - begun_bytes(&all));
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+/// How many of the last bytes begin a character without ending it.
+fn begun_bytes(bytes: &[u8]) -> usize {
+    let begins = |count: &usize| {
+        let tail = bytes.len().checked_sub(*count).map(|from| std::str::from_utf8(&bytes[from..]));
+        matches!(tail, Some(Err(fault)) if fault.valid_up_to() == 0 && fault.error_len().is_none())
+    };
+    (1..char::MAX.len_utf8()).find(begins).unwrap_or(0)
 }
 
 /// A line beyond the limit.
@@ -443,6 +475,41 @@ mod tests {
         assert!(turn > 0 && turn * LINE.len() <= 128 << 10, "{turn}");
         let rest = worker.finish().len();
         assert!(rest > 0 && rest * LINE.len() < 8 << 20, "{rest}");
+    }
+
+    /// Gives out what it has in pieces of that length.
+    struct Pieces<'a>(&'a [u8], usize);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let length = self.1.min(self.0.len()).min(into.len());
+            let (piece, rest) = self.0.split_at(length);
+            into[..length].copy_from_slice(piece);
+            self.0 = rest;
+            Ok(length)
+        }
+    }
+
+    #[test]
+    fn characters_are_whole_wherever_a_pipe_is_cut() {
+        let told = |output: &[u8], length: usize| {
+            let backlog = Backlog::default();
+            pump_output(Pieces(output, length), &backlog, Entry::Stdout);
+            let texts = backlog.close().into_iter().map(|entry| match entry {
+                Entry::Stdout(text) => text,
+                other => panic!("{other:?}"),
+            });
+            texts.collect::<String>()
+        };
+        let text = "Fehler: großes Problem │██▌  │ 𝄞 é";
+        for length in 1..=text.len() {
+            assert_eq!(told(text.as_bytes(), length), text, "{length}");
+        }
+        // What is none stays none, and so does one that never ends.
+        assert_eq!(told(b"a\xff\xe2\x94b\xe2\x94", 1), "a\u{fffd}\u{fffd}b\u{fffd}");
+        // The rest of an output that is kept in part begins with the rest of a character.
+        let long = [vec![b'.'; MAX_OUTPUT_BYTES - 1], "ß\n".into()].concat();
+        assert!(told(&long, 1).ends_with(".\n[…]\nß\n"));
     }
 
     #[test]
