@@ -17,6 +17,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    process::take_name();
     // Whoever ends all processes of a job by a signal ends the supervisor too, and this one is needed then.
     signals::outlive().map_err(|error| Failure::new(exit::FAILED, format!("cannot catch signals: {error}")))?;
     // A terminal that is closed, and its keys, are not for it either.

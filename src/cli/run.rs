@@ -12,7 +12,7 @@ use crate::analysis::differing;
 use crate::engine::{
     self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
 };
-use crate::host::{container, environment, machine, slurm};
+use crate::host::{container, environment, machine, process, slurm};
 use crate::manifest::{self, Manifest};
 use crate::record::{Cell, Run, Table};
 use crate::report;
@@ -107,11 +107,16 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
     reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
 }
 
-/// This program, which becomes the worker by its hidden command.
+/// This program, which becomes the worker by its hidden command: the very file that runs, whatever lies at its path by then.
 pub(super) fn shim() -> Result<Shim, Failure> {
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))?;
-    Ok(Shim { executable, restore: Place::usual() })
+    own_path()?;
+    Ok(Shim { executable: process::OWN_FILE.into(), restore: Place::usual() })
+}
+
+/// Where this program's file lies.
+pub(super) fn own_path() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))
 }
 
 /// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted. `from` is what they come from, manifest by manifest, where

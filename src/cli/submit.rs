@@ -10,7 +10,7 @@ use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use super::only::only;
 use super::provenance::{Provenance, refuse_secrets};
-use super::run::shim;
+use super::run::own_path;
 use super::slurm::{SlurmArgs, request};
 use super::trainer::trainer;
 use crate::cluster::{
@@ -108,7 +108,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let folder = if args.dry_run { spool.folder(&name) } else { spool.make(&name)? };
     let ledger = match &request.ledger {
         Some(path) => path.clone(),
-        None => shim()?.executable,
+        None => own_path()?,
     };
     // What the attempts will name by its digest is kept now: the repository is another when they come home.
     let Provenance { facts, sources } = Provenance::of(path, &manifest);

@@ -24,6 +24,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    process::take_name();
     let supervisor = environment::text_var("LEDGER_SUPERVISOR_PID").and_then(|pid| pid.parse().ok());
     if let (true, Some(supervisor)) = (args.guard, supervisor) {
         let ended = process::guard(&args.program, supervisor);

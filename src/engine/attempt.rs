@@ -99,6 +99,9 @@ pub fn execute(
     if let Some(came) = unneeded()? {
         return Ok(came);
     }
+    if bound.image.is_some() && bound.launch == Launch::Trainer {
+        shim.check_path()?;
+    }
     // Set before it is watched, and watched before it is claimed: the windows of an attempt begin with its claim.
     let hold = match asked.map(|asked| Hold::take(bound, asked, shim, stop)).transpose()? {
         None => None,

@@ -13,7 +13,6 @@ use crate::record::{Entry, EventKind, Exit, PhaseEdge, Table};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// NVML is not asked more often.
@@ -186,7 +185,7 @@ impl Reading<'_> {
         stop: &dyn Stop,
     ) -> Result<(), CalibrateError> {
         let fifo = pipe_of(ledger).map_err(CalibrateError::Start)?;
-        let mut command = Command::new(&shim.executable);
+        let mut command = shim.command();
         command.arg("worker").env("LEDGER_EVENTS", &fifo);
         command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
         match load {

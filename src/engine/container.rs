@@ -96,6 +96,9 @@ pub enum ContainerError {
         /// What is known of it.
         why: String,
     },
+    /// This program, which the trainer in the image is, is found by its path.
+    #[error("this program's file is not at `{}` any more, and a container takes the trainer from there (the same command goes on with the program that is there now)", .0.display())]
+    Replaced(PathBuf),
     /// Nothing can be kept for a while.
     #[error("`{}`, which LEDGER_SCRATCH or TMPDIR names, is not the full path of a folder that is there (a container needs one: make it, or set LEDGER_SCRATCH)", .0.display())]
     NoScratch(PathBuf),

@@ -12,7 +12,7 @@ use crate::gpu::Gpus;
 use crate::host::owner;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// The word that a watcher says once it is ready.
@@ -54,7 +54,7 @@ impl Restored {
 
 /// Starts a watcher of a file, and waits until it says that it is ready.
 pub(super) fn start_watcher(shim: &Shim, nvml: Option<&Path>, file: &Path) -> std::io::Result<Child> {
-    let mut command = Command::new(&shim.executable);
+    let mut command = shim.command();
     command.arg("restorer").arg(file);
     if let Some(nvml) = nvml {
         command.arg("--nvml").arg(nvml);

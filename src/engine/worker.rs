@@ -2,7 +2,7 @@
 
 use super::backlog::Backlog;
 use super::bind::{Bound, Launch};
-use super::container::{self, Contained, Image, Start};
+use super::container::{self, Contained, ContainerError, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
 use crate::host::clock::Moment;
@@ -39,6 +39,32 @@ pub struct Shim {
     pub restore: Place,
 }
 
+impl Shim {
+    /// The command that starts it.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.executable);
+        // The way that it is started by says nothing in a list of processes.
+        command.arg0(process::NAME);
+        command
+    }
+
+    /// Whether another program finds it where it lies, as one that starts a container has to.
+    ///
+    /// # Errors
+    /// If another file lies there by now, or none.
+    pub(super) fn check_path(&self) -> Result<(), ContainerError> {
+        let path = self.path();
+        let is_there = process::is_same_file(&path, &self.executable);
+        if is_there { Ok(()) } else { Err(ContainerError::Replaced(path)) }
+    }
+
+    /// Where it lies: this program's own name for its file means another program's to that one.
+    fn path(&self) -> PathBuf {
+        let own = || std::env::current_exe().ok().filter(|_| self.executable == Path::new(process::OWN_FILE));
+        own().unwrap_or_else(|| self.executable.clone())
+    }
+}
+
 /// How and when a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
@@ -70,7 +96,7 @@ impl Worker {
         contained: Option<&Contained>,
         fifo: &Path,
     ) -> io::Result<Self> {
-        let mut command = Command::new(&shim.executable);
+        let mut command = shim.command();
         command.arg("worker");
         match (contained, &bound.launch) {
             (Some(contained), _) => {
@@ -208,7 +234,8 @@ impl Drop for Worker {
 /// The command of a worker in an image.
 pub(super) fn contain(image: &Image, shim: &Shim, bound: &Bound, kernels: Option<&InUse>, fifo: &Path) -> Contained {
     let scratch = container::scratch();
-    let start = Start { executable: &shim.executable, fifo, kernels, scratch: &scratch, told: told(bound, kernels) };
+    let executable = shim.path();
+    let start = Start { executable: &executable, fifo, kernels, scratch: &scratch, told: told(bound, kernels) };
     image.contain(bound, &start)
 }
 
@@ -510,6 +537,25 @@ mod tests {
         // The rest of an output that is kept in part begins with the rest of a character.
         let long = [vec![b'.'; MAX_OUTPUT_BYTES - 1], "ß\n".into()].concat();
         assert!(told(&long, 1).ends_with(".\n[…]\nß\n"));
+    }
+
+    #[test]
+    fn this_program_is_started_by_its_name_whatever_lies_at_its_path() {
+        let name = concat!(module_path!(), "::what_this_process_is_called");
+        let name = name.split_once("::").map_or(name, |(_, name)| name);
+        let shim = Shim { executable: process::OWN_FILE.into(), restore: Place::usual() };
+        let said = shim.command().args(["--ignored", "--exact", name, "--nocapture"]).output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains("called ledger, in the list ledger"), "{said}");
+        shim.check_path().unwrap();
+    }
+
+    #[test]
+    #[ignore = "the child of `this_program_is_started_by_its_name_whatever_lies_at_its_path`"]
+    fn what_this_process_is_called() {
+        process::take_name();
+        let listed = std::fs::read_to_string("/proc/self/comm").unwrap();
+        println!("called {}, in the list {}", std::env::args().next().unwrap(), listed.trim());
     }
 
     #[test]

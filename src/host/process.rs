@@ -11,11 +11,30 @@ use rustix::process::{
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// The file of the program that a process executes, as that process itself calls it. Another may lie at its path by now, or none.
+pub const OWN_FILE: &str = "/proc/self/exe";
+/// What processes of this program are called, whatever they were started by.
+pub const NAME: &str = "ledger";
+
+/// Gives this process its name in the list of processes, where it is called by the last part of the way that it was started by.
+pub fn take_name() {
+    // It is a name for people, and nothing depends on it.
+    let _ = std::fs::write("/proc/self/comm", NAME);
+}
+
+/// Whether two paths lead to one file.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    number(one).is_some_and(|one| Some(one) == number(other))
+}
 
 /// Makes this process the leader of a session of its own, without a terminal.
 ///

@@ -122,6 +122,18 @@ fn who_says_more_than_is_kept_at_once_loses_nothing() {
 }
 
 #[test]
+fn the_worker_is_the_file_that_runs_whatever_lies_at_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ledger");
+    fs::copy(env!("CARGO_BIN_EXE_ledger"), &program).unwrap();
+    let sandbox = Sandbox::of(program.clone());
+    let replace = format!("printf '#!/bin/sh\nexit 9\n' > new; chmod +x new; mv new '{}'", program.display());
+    sandbox.sweep_manifest(&replace, "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert_eq!(sandbox.run(&["ls"]).code, Some(9), "another program lies there by now");
+}
+
+#[test]
 fn what_a_worker_leaves_behind_is_ended_with_it() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest("sleep 600 & echo $! > child; exit 0", "1", "1");
