@@ -55,7 +55,10 @@ impl Context {
             Recovered::Sealed(id) => say(&format!("sealed {}, which its supervisor left behind", id.0.prefix(8))),
             Recovered::Removed(_) => {}
             Recovered::Elsewhere(path) => {
-                say(&format!("note: `{}` is of another host (if that one is dead, remove the file)", path.display()));
+                say(&format!(
+                    "note: `{}` is of another host (if that one is dead, `ledger doctor --seal` with that name keeps what it says)",
+                    path.display()
+                ));
             }
             Recovered::Unreadable(path, fault) => say(&format!("warning: `{}`: {fault}", path.display())),
         }

@@ -3,19 +3,19 @@
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
-use crate::engine::{self, Held, HeldState, Machine, Place, Restored, calibration_check};
+use crate::engine::{self, Held, HeldState, Machine, Place, Recovered, Restored, calibration_check};
 use crate::gpu::{self, Gpus, LibraryEnv};
 use crate::host::{self, environment};
 use crate::record::Check;
 use crate::report;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a person does about a file that says what is set on GPUs, and that nobody can read.
 const REMOVE: &str = "look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work";
 
 /// Say what this machine can do, and the fix for each thing that it cannot
 ///
-/// Nothing is changed and nothing is started, but with --restore.
+/// Nothing is changed and nothing is started, but with --restore and --seal.
 ///
 /// Example: ledger doctor
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,15 @@ pub(super) struct Args {
     /// First undo what attempts that were killed have left set on GPUs
     #[arg(long)]
     restore: bool,
+
+    /// First seal the attempt of a journal of another host, as interrupted: that host's command is gone for good
+    #[arg(long, value_name = "JOURNAL")]
+    seal: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let failed = args.restore && !restore();
+    args.seal.as_deref().map_or(Ok(()), |journal| seal(journal, context))?;
     let library_path = environment::var("LD_LIBRARY_PATH");
     let cuda_path = environment::var("CUDA_PATH");
     let env = LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref());
@@ -40,6 +45,28 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     checks.extend(calibrated(context, nvml.as_deref(), visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;
     Ok(if failed { exit::NO } else { exit::YES })
+}
+
+/// Seals what a command on another host has left behind. The journal is looked for among those of the ledger, by its name.
+fn seal(journal: &Path, context: &Context) -> Result<(), Failure> {
+    let store = context.store_as_it_is();
+    let name = journal.file_name().unwrap_or_default();
+    match engine::recover_left(store, name)? {
+        Some(Recovered::Sealed(id)) => say(&format!("sealed {}", id.0.prefix(8))),
+        Some(Recovered::Removed(path)) => say(&format!("removed `{}`: nothing had begun", path.display())),
+        Some(Recovered::Unreadable(path, fault)) => {
+            return Err(Failure::new(exit::LEDGER, format!("`{}`: {fault}", path.display())));
+        }
+        Some(Recovered::Elsewhere(_)) | None => {
+            let (name, folder) = (name.display(), store.journals());
+            let text = format!(
+                "there is no journal `{name}` in `{}` that nobody writes (one of a living command cannot be sealed)",
+                folder.display()
+            );
+            return Err(Failure::new(exit::NO, text));
+        }
+    }
+    Ok(())
 }
 
 /// Undoes what was left set; whether nothing is known that still is.

@@ -47,7 +47,7 @@ pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use machine::Machine;
 pub use place::Place;
 pub use protocol::{CANARY, Order};
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, recover, recover_left};
 pub use restore::{Held, HeldState, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use until::{Repeated, Until, filled};
@@ -95,7 +95,7 @@ pub enum EngineError {
         source: Box<StoreError>,
     },
     /// A journal that this process cannot judge claims the run.
-    #[error("the run is claimed by `{}`, of another host or a newer ledger (let that one end it; if it is dead, remove the file)", journal.display())]
+    #[error("the run is claimed by `{}`, of another host or a newer ledger (let that one end it; if it is dead, `ledger doctor --seal` with that name keeps what it says)", journal.display())]
     Blocked {
         /// The journal.
         journal: PathBuf,

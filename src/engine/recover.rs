@@ -5,6 +5,7 @@ use crate::host::{clock, owner};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, Owner, RunId};
 use crate::store::{Added, Store};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,20 +46,32 @@ pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
     let _gate = Gate::enter(&dir)?;
     let mut found = Vec::new();
     for path in journal::list(&dir)? {
-        found.extend(recover_one(store, &path)?);
+        found.extend(recover_one(store, &path, false)?);
     }
     Ok(found)
+}
+
+/// Seals a journal of that name, also one of another host: whoever asks for it says that its owner is gone. None if it is being written, or is not there.
+///
+/// # Errors
+/// As [`recover`].
+pub fn recover_left(store: &Store, name: &OsStr) -> Result<Option<Recovered>, EngineError> {
+    let dir = store.journals();
+    let _gate = Gate::enter(&dir)?;
+    let wanted = journal::list(&dir)?.into_iter().find(|path| path.file_name() == Some(name));
+    wanted.map_or(Ok(None), |path| recover_one(store, &path, true))
 }
 
 /// Whether somebody writes that journal.
 ///
 /// A supervisor that dies while it starts a worker leaves the lock to it for the moment until its program begins. A lock that stays is of a living supervisor whose process
-/// cannot be seen from here, in a container perhaps.
+/// cannot be seen from here, in a container perhaps; where the name of its host says so, it is not waited for.
 fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
     const MOMENT: Duration = Duration::from_secs(2);
     let since = Instant::now();
     while journal::is_held(path)? {
-        if owner::liveness(owner)? != owner::Liveness::Gone || since.elapsed() > MOMENT {
+        let is_hidden = owner.host != owner::host_name();
+        if is_hidden || owner::liveness(owner)? != owner::Liveness::Gone || since.elapsed() > MOMENT {
             return Ok(true);
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -66,7 +79,8 @@ fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
     Ok(false)
 }
 
-fn recover_one(store: &Store, path: &Path) -> Result<Option<Recovered>, EngineError> {
+/// `is_left` says that an owner that cannot be judged from here is gone.
+fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recovered>, EngineError> {
     let contents = match journal::read(path) {
         Ok(contents) => contents,
         // Its owner has just sealed and removed it.
@@ -89,6 +103,9 @@ fn recover_one(store: &Store, path: &Path) -> Result<Option<Recovered>, EngineEr
     }
     let lost = match owner::liveness(owner)? {
         owner::Liveness::Alive => return Ok(None),
+        owner::Liveness::Elsewhere if is_left => {
+            format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
+        }
         owner::Liveness::Elsewhere => return Ok(Some(Recovered::Elsewhere(path.to_owned()))),
         owner::Liveness::Gone => format!("its supervisor (pid {}) was gone", owner.pid),
     };
@@ -104,14 +121,14 @@ mod tests {
     use crate::journal::Writer;
     use crate::record::{Nonce, Parts, Run, Table};
 
-    #[test]
-    fn a_lock_that_a_dead_supervisor_left_to_its_child_is_waited_for() {
+    fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::at(dir.path());
         std::fs::create_dir_all(store.journals()).unwrap();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let pid = child.id();
-        child.wait().unwrap();
+        (dir, store)
+    }
+
+    fn begun(store: &Store, owner: Owner) -> Writer {
         let none = || "none".into();
         let run = Run::new(Parts {
             config: Table::new().into(),
@@ -124,7 +141,7 @@ mod tests {
         });
         let nonce = Nonce([7; 16]);
         let opened = Entry::Opened {
-            owner: Owner { pid, start_ticks: 0, ..owner::this_owner().unwrap() },
+            owner,
             nonce,
             run: Box::new(run.clone()),
             settings: Table::new(),
@@ -132,14 +149,58 @@ mod tests {
             started_unix_ms: 3,
             started_ns: 4,
         };
-        let writer = Writer::create(&store.journals(), run.id, nonce, &opened).unwrap();
+        Writer::create(&store.journals(), run.id, nonce, &opened).unwrap()
+    }
+
+    fn dead() -> Owner {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        Owner { pid, start_ticks: 0, ..owner::this_owner().unwrap() }
+    }
+
+    fn is_sealed(store: &Store) -> bool {
+        matches!(recover(store).unwrap()[..], [Recovered::Sealed(_)])
+            && journal::list(&store.journals()).unwrap().is_empty()
+    }
+
+    #[test]
+    fn a_lock_that_a_dead_supervisor_left_to_its_child_is_waited_for() {
+        let (_dir, store) = store();
+        let writer = begun(&store, dead());
         let child = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             drop(writer);
         });
-        let found = recover(&store).unwrap();
-        assert!(matches!(found[..], [Recovered::Sealed(_)]), "{found:?}");
+        assert!(is_sealed(&store));
         child.join().unwrap();
+    }
+
+    #[test]
+    fn a_container_that_was_killed_leaves_nothing_that_the_next_one_cannot_seal() {
+        let (_dir, store) = store();
+        let writer = begun(&store, Owner { host: "1f0c3a9d2b7e".to_owned(), ..dead() });
+        let since = Instant::now();
+        assert_eq!(recover(&store).unwrap(), [], "its lock says that it lives");
+        assert!(since.elapsed() < Duration::from_secs(2));
+        drop(writer);
+        assert!(is_sealed(&store));
+    }
+
+    #[test]
+    fn an_attempt_of_another_host_is_sealed_by_whoever_says_that_it_is_gone() {
+        let (_dir, store) = store();
+        let owner = Owner { host: "elsewhere".to_owned(), boot_id: "another".to_owned(), ..dead() };
+        let writer = begun(&store, owner);
+        let path = writer.path().to_owned();
+        let name = path.file_name().unwrap();
+        assert_eq!(recover_left(&store, name).unwrap(), None, "its lock says that it lives");
+        drop(writer);
+        assert_eq!(recover(&store).unwrap(), [Recovered::Elsewhere(path.clone())]);
+        assert_eq!(recover_left(&store, "other.journal".as_ref()).unwrap(), None);
+        let Some(Recovered::Sealed(id)) = recover_left(&store, name).unwrap() else { panic!("not sealed") };
+        let sealed = store.read(|reader| reader.sealed(id)).unwrap().unwrap();
+        assert!(sealed.attempt.outcome.reason().unwrap().contains("on elsewhere) was said to be gone"));
         assert!(journal::list(&store.journals()).unwrap().is_empty());
     }
 }

@@ -226,11 +226,6 @@ impl Sweep<'_> {
                     task.left = 0;
                 }
                 Ok(Attempted::Elsewhere) => {
-                    if waited.insert(task.bound.run.id) {
-                        self.watch.see(Seen::Elsewhere(&task.bound));
-                    } else {
-                        std::thread::sleep(Duration::from_millis(100));
-                    }
                     // The other process may die meanwhile; what it leaves behind must not block the run for good.
                     let blocked = match super::recover(self.store) {
                         Ok(found) => found.into_iter().find_map(|found| found.blocks(task.bound.run.id)),
@@ -240,6 +235,11 @@ impl Sweep<'_> {
                         self.watch.see(Seen::Troubled(&task.bound, &error));
                         locked().troubled.push((task.bound.run.id, error));
                         continue;
+                    }
+                    if waited.insert(task.bound.run.id) {
+                        self.watch.see(Seen::Elsewhere(&task.bound));
+                    } else {
+                        std::thread::sleep(Duration::from_millis(100));
                     }
                 }
                 Err(error) => {

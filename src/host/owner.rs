@@ -17,7 +17,7 @@ pub enum Liveness {
     Alive,
     /// It ended, or this host was booted since.
     Gone,
-    /// It ran on another host, which only that host can answer for.
+    /// It ran on another host, or in an earlier time of one that had another name: only that host can answer for it.
     Elsewhere,
 }
 
@@ -48,16 +48,14 @@ pub fn this_owner() -> Result<Owner, HostError> {
 
 /// Tells whether the process still lives.
 ///
-/// A process that has ended and was not yet waited for is gone; so is one whose id another process has by now.
+/// A process that has ended and was not yet waited for is gone; so is one whose id another process has by now. Which machine it is on is told by the machine's start: a
+/// container has a name of its own. So one in another container counts as gone here, whether it lives or not; a lock that it holds says more.
 ///
 /// # Errors
 /// If the kernel's files under `/proc` cannot be read, so that nothing can be said.
 pub fn liveness(owner: &Owner) -> Result<Liveness, HostError> {
-    if owner.host != host_name() {
-        return Ok(Liveness::Elsewhere);
-    }
     if owner.boot_id != boot_id()? {
-        return Ok(Liveness::Gone);
+        return Ok(if owner.host == host_name() { Liveness::Gone } else { Liveness::Elsewhere });
     }
     let path = || format!("/proc/{}/stat", owner.pid);
     match Stat::of(owner.pid).map_err(|source| unreadable(&path(), source))? {
@@ -109,8 +107,12 @@ mod tests {
     #[test]
     fn another_host_another_boot_and_another_start() {
         let owner = this_owner().unwrap();
-        let elsewhere = Owner { host: "another".into(), ..owner.clone() };
+        let elsewhere = Owner { host: "another".into(), boot_id: "another".into(), ..owner.clone() };
         assert_eq!(liveness(&elsewhere).unwrap(), Liveness::Elsewhere);
+        let renamed = Owner { host: "another".into(), ..owner.clone() };
+        assert_eq!(liveness(&renamed).unwrap(), Liveness::Alive);
+        let contained = Owner { start_ticks: owner.start_ticks + 1, ..renamed };
+        assert_eq!(liveness(&contained).unwrap(), Liveness::Gone);
         let booted = Owner { boot_id: "another".into(), ..owner.clone() };
         assert_eq!(liveness(&booted).unwrap(), Liveness::Gone);
         let reused = Owner { start_ticks: owner.start_ticks + 1, ..owner };

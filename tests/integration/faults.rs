@@ -134,6 +134,15 @@ fn the_worker_is_the_file_that_runs_whatever_lies_at_its_path() {
 }
 
 #[test]
+fn only_a_journal_that_is_there_is_sealed_by_hand() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let complaint = sandbox.run(&["doctor", "--seal", "ledger/journal/0123456789abcdef-01.journal"]).complaint(1);
+    assert!(complaint.contains("there is no journal `0123456789abcdef-01.journal` in `"), "{complaint}");
+}
+
+#[test]
 fn what_a_worker_leaves_behind_is_ended_with_it() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest("sleep 600 & echo $! > child; exit 0", "1", "1");
