@@ -102,6 +102,10 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
         return Ok(None);
     }
     let lost = match owner::liveness(owner)? {
+        // Over, and given up by its owner when it could not be sealed.
+        owner::Liveness::Alive if contents.entries.iter().any(|entry| matches!(entry, Entry::Ended { .. })) => {
+            String::new()
+        }
         owner::Liveness::Alive => return Ok(None),
         owner::Liveness::Elsewhere if is_left => {
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
@@ -119,7 +123,7 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
 mod tests {
     use super::*;
     use crate::journal::Writer;
-    use crate::record::{Nonce, Parts, Run, Table};
+    use crate::record::{Nonce, Outcome, Parts, Run, Table};
 
     fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
@@ -202,5 +206,18 @@ mod tests {
         let sealed = store.read(|reader| reader.sealed(id)).unwrap().unwrap();
         assert!(sealed.attempt.outcome.reason().unwrap().contains("on elsewhere) was said to be gone"));
         assert!(journal::list(&store.journals()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_attempt_that_its_living_supervisor_could_not_seal_is_sealed_by_the_next_command() {
+        let (_dir, store) = store();
+        let mut writer = begun(&store, owner::this_owner().unwrap());
+        let ended = Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns: 9, cpu_ns: None };
+        drop(writer.append(&ended).and_then(|()| writer.sync()));
+        assert_eq!(recover(&store).unwrap(), [], "it is being sealed");
+        drop(writer);
+        assert!(is_sealed(&store));
+        drop(begun(&store, owner::this_owner().unwrap()));
+        assert_eq!(recover(&store).unwrap(), [], "it has not ended");
     }
 }

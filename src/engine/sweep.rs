@@ -5,7 +5,7 @@ use super::bind::Bound;
 use super::protocol::{self, Order};
 use super::until::{Until, filled};
 use super::worker::Shim;
-use super::{EngineError, HoldError, Seen, Stop, Watch};
+use super::{EngineError, HoldError, Recovered, Seen, Stop, Watch};
 use crate::gpu::{Change, Settings};
 use crate::record::{Outcome, RunId, Table};
 use crate::store::{Store, StoreError};
@@ -177,6 +177,7 @@ impl Sweep<'_> {
                 scope.spawn(|| self.drain(&queue, &report));
             }
         });
+        self.seal_waiting(&report);
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.interrupted |= self.stop.asked() > 0;
         report
@@ -185,6 +186,29 @@ impl Sweep<'_> {
     /// Whether the interval of a run is as narrow as its cell asks. A ledger that cannot be read now is heard of at the next attempt.
     fn is_enough(&self, bound: &Bound) -> bool {
         Until::of(bound).is_some_and(|until| until.is_met(self.store, bound).unwrap_or(false))
+    }
+
+    /// Seals attempts that could not be sealed when they were over: what kept the ledger from being written may have passed.
+    fn seal_waiting(&self, report: &Mutex<SweepReport>) {
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting =
+            |(run, error): &(RunId, EngineError)| matches!(error, EngineError::Unsealed { .. }).then_some(*run);
+        let waiting: Vec<RunId> = report.troubled.iter().filter_map(waiting).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        // One that cannot be sealed now either is tried again later.
+        for found in super::recover(self.store).unwrap_or_default() {
+            let Recovered::Sealed(id) = found else { continue };
+            self.watch.see(Seen::Recovered(id));
+            match self.store.read(|reader| reader.sealed(id)) {
+                Ok(Some(sealed)) if waiting.contains(&sealed.run.id) => report.executed.push(Executed { id, sealed }),
+                _ => {}
+            }
+        }
+        let is_sealed =
+            |error: &EngineError| matches!(error, EngineError::Unsealed { journal, .. } if !journal.exists());
+        report.troubled.retain(|(_, error)| !is_sealed(error));
     }
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {
@@ -199,6 +223,7 @@ impl Sweep<'_> {
                 locked().interrupted = true;
                 return;
             }
+            self.seal_waiting(report);
             let changes = task.bound.settings_to_make().map(Settings::changes).unwrap_or_default();
             let is_asked = |kind: &Discriminant<Change>| changes.iter().any(|change| discriminant(change) == *kind);
             if let Some((_, why)) = forbidden.iter().find(|(kind, _)| is_asked(kind)) {
