@@ -1,7 +1,7 @@
 //! Seals what a supervisor left behind when it died.
 
 use super::{EngineError, fold};
-use crate::host::{clock, owner};
+use crate::host::{clock, owner, process};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, Owner, RunId};
 use crate::store::{Added, Store};
@@ -111,7 +111,10 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
         }
         owner::Liveness::Elsewhere => return Ok(Some(Recovered::Elsewhere(path.to_owned()))),
-        owner::Liveness::Gone => format!("its supervisor (pid {}) was gone", owner.pid),
+        owner::Liveness::Gone => {
+            end_left(path, &contents.entries);
+            format!("its supervisor (pid {}) was gone", owner.pid)
+        }
     };
     let Some(sealed) = fold(&contents.entries, &lost, contents.torn_bytes) else { return Ok(None) };
     let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
@@ -119,11 +122,25 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
 }
 
+/// The kernel has ended the worker with its supervisor, but not what the worker had started.
+fn end_left(journal: &Path, entries: &[Entry]) {
+    let pipe = journal.with_extension("events");
+    let started = entries.iter().find_map(|entry| if let Entry::Started { pid } = entry { Some(*pid) } else { None });
+    if let Some(leader) = started {
+        // Where nobody can look, nobody can end anything; the attempt is sealed all the same.
+        let _ =
+            process::end_left_group(leader, "LEDGER_EVENTS", |path| Path::new(path).file_name() == pipe.file_name());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::journal::Writer;
     use crate::record::{Nonce, Outcome, Parts, Run, Table};
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
 
     fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
@@ -219,5 +236,29 @@ mod tests {
         assert!(is_sealed(&store));
         drop(begun(&store, owner::this_owner().unwrap()));
         assert_eq!(recover(&store).unwrap(), [], "it has not ended");
+    }
+
+    #[test]
+    fn what_a_dead_supervisors_worker_had_started_is_ended() {
+        let (_dir, store) = store();
+        let mut writer = begun(&store, dead());
+        let mut worker = std::process::Command::new("sh");
+        worker.args(["-c", "sleep 1000 & echo $!"]).env("LEDGER_EVENTS", writer.path().with_extension("events"));
+        let mut worker = worker.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let pid = worker.id();
+        let mut left = String::new();
+        let mut output = worker.stdout.take().unwrap();
+        worker.wait().unwrap();
+        while !left.ends_with('\n') {
+            let mut byte = [0];
+            output.read_exact(&mut byte).unwrap();
+            left.push(char::from(byte[0]));
+        }
+        writer.append(&Entry::Started { pid }).unwrap();
+        writer.sync().unwrap();
+        drop(writer);
+        assert!(is_sealed(&store));
+        // Its end closes what it wrote to.
+        assert_eq!(output.read(&mut [0]).unwrap(), 0, "{left}");
     }
 }

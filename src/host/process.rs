@@ -11,6 +11,7 @@ use rustix::process::{
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -189,6 +190,32 @@ fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
     Ok(())
 }
 
+/// Kills what is left of a process group whose leader is gone, if one of its members was started with that variable and a value that `is_ours`: the number alone may be another
+/// group's by now. Members that were started without it go with the others. Returns whether there were any.
+///
+/// # Errors
+/// If the processes cannot be listed.
+pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> io::Result<bool> {
+    let prefix = format!("{variable}=");
+    let is_member = |pid: u32| {
+        let group = checked(pid).ok().and_then(|pid| process::getpgid(Some(pid)).ok());
+        group.is_some_and(|group| u32::try_from(group.as_raw_nonzero().get()) == Ok(leader))
+    };
+    let was_told = |pid: u32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = variables.split(|byte| *byte == 0);
+        variables
+            .any(|text| text.strip_prefix(prefix.as_bytes()).is_some_and(|value| is_ours(OsStr::from_bytes(value))))
+    };
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if is_member(pid) && was_told(pid) {
+            return signal(Target::Group(leader), Signal::Kill);
+        }
+    }
+    Ok(false)
+}
+
 /// The ids of a process in the PID namespaces that it is in, from this one on inwards.
 fn namespaces(pid: u32) -> Option<Vec<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -318,6 +345,23 @@ mod tests {
         assert_closed(&mut output);
         assert_eq!(exit_of(child.wait().unwrap()), Exit::Signal(9));
         assert!(!signal(Target::Process(pid), Signal::Terminate).unwrap());
+    }
+
+    #[test]
+    fn what_is_left_of_a_group_is_ended_if_it_was_told_a_variable() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo on"]).env("LEDGER_TEST_PIPE", "/some/where/x.events").process_group(0);
+        let mut leader = command.stdout(Stdio::piped()).spawn().unwrap();
+        let pid = leader.id();
+        let mut output = leader.stdout.take().unwrap();
+        output.read_exact(&mut [0; 3]).unwrap();
+        leader.wait().unwrap();
+        let is = |name: &'static str| move |value: &OsStr| Path::new(value).file_name() == Some(name.as_ref());
+        assert!(!end_left_group(pid, "LEDGER_TEST_PIPE", is("y.events")).unwrap());
+        assert!(!end_left_group(pid, "LEDGER_TEST", is("x.events")).unwrap());
+        assert!(end_left_group(pid, "LEDGER_TEST_PIPE", is("x.events")).unwrap());
+        assert_closed(&mut output);
+        assert!(!end_left_group(pid, "LEDGER_TEST_PIPE", is("x.events")).unwrap());
     }
 
     #[test]
