@@ -8,6 +8,7 @@ use crate::record::{Phase, Series};
 use bincode::{Decode, Encode};
 use pco::ChunkConfig;
 use pco::data_types::Number;
+use std::collections::HashMap;
 
 /// A chunk that does not encode or decode.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,8 @@ const MAX_POINTS: u64 = 50_000_000;
 const POINT_BYTES: u64 = 16;
 /// No chunk takes more memory than this once it is decoded, whatever it says.
 const MAX_BYTES: u64 = MAX_POINTS * POINT_BYTES;
+/// What a phase takes in memory besides its name: five columns, and the phase itself.
+const PHASE_BYTES: u64 = (5 * size_of::<u64>() + size_of::<Phase>()) as u64;
 
 #[derive(Encode, Decode)]
 enum PositionsV1 {
@@ -130,6 +133,9 @@ fn values_form(values: &[f64]) -> Result<ValuesV1, ChunkError> {
 }
 
 /// Encodes a series.
+///
+/// # Errors
+/// If nobody could decode it.
 pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
     let positions = match regular(&series.positions) {
         Some(form) => form,
@@ -143,7 +149,10 @@ pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
         positions,
         values: values_form(&series.values)?,
     };
-    Ok(encode("series", &wire)?)
+    let bytes = encode("series", &wire)?;
+    // Encoding knows none of the limits of decoding.
+    series_frame(&bytes)?;
+    Ok(bytes)
 }
 
 fn series_frame(bytes: &[u8]) -> Result<(SeriesV1, u64), ChunkError> {
@@ -191,15 +200,18 @@ struct PhasesV1 {
 }
 
 /// Encodes the phases of an attempt.
+///
+/// # Errors
+/// If nobody could decode them.
 pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
     let mut names: Vec<String> = Vec::new();
+    let mut known: HashMap<&str, u64> = HashMap::new();
     let mut name = Vec::with_capacity(phases.len());
     for phase in phases {
-        let at = names.iter().position(|known| *known == phase.name).unwrap_or_else(|| {
+        name.push(*known.entry(phase.name.as_str()).or_insert_with(|| {
             names.push(phase.name.clone());
-            names.len() - 1
-        });
-        name.push(at as u64);
+            names.len() as u64 - 1
+        }));
     }
     let duration =
         |phase: &Phase| phase.stop_ns.map_or(0, |stop_ns| stop_ns.wrapping_sub(phase.start_ns).wrapping_add(1));
@@ -212,18 +224,26 @@ pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
         start_ns: compress(&phases.iter().map(|phase| phase.start_ns).collect::<Vec<_>>())?,
         duration: compress(&phases.iter().map(duration).collect::<Vec<_>>())?,
     };
-    Ok(encode("phases", &wire)?)
+    let bytes = encode("phases", &wire)?;
+    phases_frame(&bytes)?;
+    Ok(bytes)
 }
 
 fn phases_frame(bytes: &[u8]) -> Result<(PhasesV1, u64), ChunkError> {
     let wire: PhasesV1 = decode("phases", bytes)?;
-    let longest = wire.names.iter().map(String::len).max().unwrap_or(0);
-    // Five columns, the phase itself, and a name of its own.
-    let each = 5 * size_of::<u64>() + size_of::<Phase>() + longest;
-    let memory = u64::try_from(each).ok().and_then(|each| each.checked_mul(wire.len));
-    match memory.filter(|memory| *memory <= MAX_BYTES) {
+    let all = |each: u64| wire.len.checked_mul(each).filter(|memory| *memory <= MAX_BYTES);
+    let longest = wire.names.iter().map(String::len).max().unwrap_or(0) as u64;
+    if let Some(most) = all(PHASE_BYTES.saturating_add(longest)) {
+        return Ok((wire, most));
+    }
+    // A long name may be that of a few.
+    let refused = || ChunkError::TooLong(wire.len);
+    let nameless = all(PHASE_BYTES).ok_or_else(refused)?;
+    let of = |at: &u64| wire.names.get(usize::try_from(*at).ok()?).map(|name| name.len() as u64);
+    let names: u64 = decompress::<u64>(&wire.name, wire.len)?.iter().filter_map(of).sum();
+    match nameless.checked_add(names).filter(|memory| *memory <= MAX_BYTES) {
         Some(memory) => Ok((wire, memory)),
-        None => Err(ChunkError::TooLong(wire.len)),
+        None => Err(refused()),
     }
 }
 
@@ -355,5 +375,29 @@ mod tests {
         assert_eq!(decode_phases(&phases(1000, 10)).unwrap().len(), 1000);
         assert!(matches!(decode_phases(&phases(1000, 1 << 20)), Err(ChunkError::TooLong(1000))));
         assert!(matches!(decode_phases(&phases(MAX_POINTS, 1)), Err(ChunkError::TooLong(_))));
+    }
+
+    #[test]
+    fn phases_are_written_if_they_can_be_read_again() {
+        let phase = |name: String, index| Phase { name, index, rank: 0, start_ns: index, stop_ns: None };
+        let short = || (0..1000).map(|index| phase("q".to_owned(), index));
+        let one_long: Vec<Phase> = std::iter::once(phase("p".repeat(900_000), 0)).chain(short()).collect();
+        assert_eq!(decode_phases(&encode_phases(&one_long).unwrap()).unwrap(), one_long);
+        let all_long: Vec<Phase> = (0..1000).map(|index| phase("p".repeat(900_000), index)).collect();
+        assert!(matches!(encode_phases(&all_long), Err(ChunkError::TooLong(1000))));
+        let names: Vec<Phase> = (0..700_000).map(|index| phase(format!("{index:0100}"), index)).collect();
+        assert!(encode_phases(&names).is_err(), "their names alone take more than a decoder allocates");
+    }
+
+    #[test]
+    fn a_series_is_written_if_it_can_be_read_again() {
+        let mut state = 1u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            f64::from_bits(state ^ (state >> 31))
+        };
+        let mut series = Series::new("noise", "", Axis::Step);
+        (0..9_000_000).for_each(|step| series.push(step, noise()));
+        assert!(encode_series(&series).is_err(), "9 million values that do not compress are more than 64 MiB");
     }
 }

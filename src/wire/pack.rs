@@ -309,6 +309,11 @@ mod tests {
                 .is_ok()
         );
         attempt.attempt.facts.insert("long".to_owned(), "x".repeat(FRAME_MOST_BYTES).into());
+        assert!(matches!(encode_pack(&attempt), Err(PackError::Wire(WireError::Unreadable { .. }))));
+        // Each part for itself can be read.
+        attempt.attempt.facts.insert("long".to_owned(), "x".repeat(FRAME_MOST_BYTES - (8 << 10)).into());
+        let name = "n".repeat(16 << 10);
+        attempt.phases.push(Phase { name, index: 0, rank: 0, start_ns: 0, stop_ns: None });
         assert!(matches!(encode_pack(&attempt), Err(PackError::Large)));
         assert!(matches!(
             encode_packed(&Packed { attempts: vec![attempt], sources: Vec::new() }),

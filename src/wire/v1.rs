@@ -33,6 +33,14 @@ pub enum WireError {
         /// The cause.
         source: Box<bincode::error::EncodeError>,
     },
+    /// It encodes, but nobody could read it again.
+    #[error("{what} is refused: it could not be read again ({source})")]
+    Unreadable {
+        /// What was to be encoded.
+        what: &'static str,
+        /// What reading it again says.
+        source: Box<WireError>,
+    },
 }
 
 /// No single record is larger; a decoder allocates no more than this on the word of its input.
@@ -59,6 +67,18 @@ pub(super) fn decode_first<'a, T: Decode<()>>(what: &'static str, bytes: &'a [u8
     let (value, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
     Ok((value, bytes.get(used..).unwrap_or_default()))
+}
+
+/// The bytes, if reading them again goes well: encoding knows none of the limits of decoding.
+fn readable<T>(
+    what: &'static str,
+    bytes: Vec<u8>,
+    read: impl FnOnce(&[u8]) -> Result<T, WireError>,
+) -> Result<Vec<u8>, WireError> {
+    match read(&bytes) {
+        Ok(_) => Ok(bytes),
+        Err(source) => Err(WireError::Unreadable { what, source: Box::new(source) }),
+    }
 }
 
 /// A value as a list of tokens, so that decoding never recurses on the word of its input.
@@ -300,8 +320,11 @@ pub(super) fn axis_of(code: u8) -> Result<Axis, WireError> {
 }
 
 /// Encodes a run; its id is not stored, since it is the hash of what is.
+///
+/// # Errors
+/// If nobody could decode it.
 pub fn encode_run(run: &Run) -> Result<Vec<u8>, WireError> {
-    encode("run", &RunV1::new(run))
+    readable("run", encode("run", &RunV1::new(run))?, decode_run)
 }
 
 /// Decodes a run and computes its id anew.
@@ -310,6 +333,9 @@ pub fn decode_run(bytes: &[u8]) -> Result<Run, WireError> {
 }
 
 /// Encodes an attempt's record, without its series and phases.
+///
+/// # Errors
+/// If nobody could decode it.
 pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
     let metrics = attempt.metrics.iter().map(|(name, metric)| MetricV1 {
         name: name.clone(),
@@ -350,7 +376,7 @@ pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
     if !extension.uncertainties.is_empty() {
         bytes.extend(encode("attempt", &extension)?);
     }
-    Ok(bytes)
+    readable("attempt", bytes, decode_attempt)
 }
 
 /// Decodes an attempt's record.
@@ -429,5 +455,20 @@ mod tests {
         assert_eq!(decode_attempt(&long).unwrap(), with);
         assert_ne!(with.id(), without.id());
         assert!(decode_attempt(&long[..long.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn nothing_is_written_that_nobody_could_read() {
+        let whole = attempt(Metric::new(1.0, "J"));
+        let warning = "phase `p` 0 was stopped but never started".to_owned();
+        let long = Attempt { warnings: vec![warning; 1_700_000], ..whole.clone() };
+        let nested = |depth: usize| (0..depth).fold(Value::Int(1), |inner, _| Value::List(vec![inner]));
+        let facts = |depth: usize| Table::from([("deep".to_owned(), nested(depth))]);
+        let deep = Attempt { facts: facts(MAX_DEPTH), ..whole.clone() };
+        for refused in [long, deep] {
+            assert!(matches!(encode_attempt(&refused), Err(WireError::Unreadable { what: "attempt", .. })));
+        }
+        let kept = Attempt { facts: facts(MAX_DEPTH - 1), ..whole };
+        assert_eq!(decode_attempt(&encode_attempt(&kept).unwrap()).unwrap(), kept);
     }
 }
