@@ -1,6 +1,10 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
+use super::kept::{
+    Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
+    Surplus, cut, fit_phases, fit_series, quoted, weight,
+};
 use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out};
 use crate::host::secrets::{cleaned, redacted, without_known};
@@ -9,13 +13,9 @@ use crate::record::{
     Series, Table, Tail, Value, known_metric,
 };
 use crate::wire::write_event;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// More series than this one attempt does not have; a worker that names a new one at each step would.
-const MAX_SERIES: usize = 1000;
-/// A day of steps of a tenth of a second; beyond, steps are points of series and no phases.
-const MAX_STEP_PHASES: usize = 1_000_000;
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
 /// By no more than this an event comes after the worker's end.
@@ -89,13 +89,14 @@ impl Fold {
     pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Sealed {
         let Self { run, nonce, settings, mut facts, started_unix_ms, mut folding } = self;
         let started_ns = folding.started_ns;
-        let Folding { mut observed, mut metrics, digests, series, mut warnings, rejected, rejected_count, .. } =
-            folding;
+        let Folding { mut observed, mut metrics, digests, mut warnings, rejected, rejected_count, .. } = folding;
+        let mut series = named(folding.series, &mut folding.dropped);
         if !observed.phases.iter().any(|phase| phase.name == "step") {
             lay_out(&mut folding.step_phases);
             observed.phases.append(&mut folding.step_phases);
         }
         observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
+        warnings.extend(folding.dropped.warnings());
         observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(started_ns);
         observed.ended = folding.ended_ns.is_some();
         facts.append(&mut folding.facts);
@@ -132,10 +133,9 @@ impl Fold {
         let tail = if outcome == Outcome::Finished {
             Tail::default()
         } else {
-            let events = folding.last_events.iter().map(|line| without_known(line)).collect();
+            let events = folding.last_events.iter().map(|event| cut(without_known(&line_of(event)))).collect();
             Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events }
         };
-        let mut series = series;
         for (name, readings) in observed.telemetry {
             if series.insert(name.clone(), readings).is_some() {
                 warnings.push(format!(
@@ -145,6 +145,8 @@ impl Fold {
         }
         let mut series: Vec<Series> = series.into_values().collect();
         series.iter_mut().for_each(in_order);
+        warnings.extend(series.iter_mut().filter_map(fit_series));
+        warnings.extend(fit_phases(&mut observed.phases));
         let attempt = Attempt {
             run: run.id,
             nonce,
@@ -193,6 +195,31 @@ fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(", as {count} more,") }
 }
 
+/// Series by the names that they have in a record. Of ranks whose series come to one name the lowest keeps it.
+fn named(told: BTreeMap<u32, BTreeMap<String, Series>>, dropped: &mut Dropped) -> BTreeMap<String, Series> {
+    let mut named: BTreeMap<String, Series> = BTreeMap::new();
+    for (rank, series) in told {
+        for (name, mut series) in series {
+            let full = if rank == 0 { name.clone() } else { format!("{name}.{rank}") };
+            if named.contains_key(&full) {
+                dropped.count(Surplus::SameSeries, || {
+                    format!("{} of rank {rank}, which is another rank's {}", quoted(&name), quoted(&full))
+                });
+                continue;
+            }
+            series.name.clone_from(&full);
+            named.insert(full, series);
+        }
+    }
+    named
+}
+
+fn line_of(event: &Event) -> String {
+    let mut line = Vec::new();
+    write_event(event, &mut line);
+    String::from_utf8_lossy(&line).trim_end().to_owned()
+}
+
 fn gpu_count(gpus: i64) -> u32 {
     u32::try_from(gpus).unwrap_or(0)
 }
@@ -203,16 +230,24 @@ struct Folding {
     last_ns: u64,
     ended_ns: Option<u64>,
     observed: Observed,
-    open: Vec<usize>,
     /// The first phase that was stopped before it was started, and how many were.
     backwards: Option<(String, usize)>,
+    /// Where phases lie that were not stopped yet, by rank, index and name; the last one of them is stopped first.
+    open: HashMap<(u32, u64, String), Vec<usize>>,
+    phase_names: BTreeSet<String>,
     step_phases: Vec<Phase>,
     facts: Table,
     metrics: BTreeMap<String, Metric>,
     /// Why known metrics are missing that were stated in a unit of something else.
     unfit: BTreeMap<String, Metric>,
     digests: BTreeMap<String, Digest>,
-    series: BTreeMap<String, Series>,
+    /// By rank, and by the name that it has there.
+    series: BTreeMap<u32, BTreeMap<String, Series>>,
+    series_count: usize,
+    point_count: usize,
+    fact_count: usize,
+    fact_bytes: usize,
+    dropped: Dropped,
     warnings: Vec<String>,
     rejected: Vec<String>,
     rejected_count: usize,
@@ -221,7 +256,7 @@ struct Folding {
     exit: Option<crate::record::Exit>,
     stderr: End,
     stdout: End,
-    last_events: VecDeque<String>,
+    last_events: VecDeque<Event>,
 }
 
 impl Folding {
@@ -245,7 +280,7 @@ impl Folding {
             Entry::Fact { name, value } => {
                 self.facts.insert(name.clone(), value.clone());
             }
-            Entry::Warning(text) => self.warnings.push(text.clone()),
+            Entry::Warning(text) => self.warning(text),
             Entry::Ended { outcome, exit, ended_ns, cpu_ns } => {
                 self.outcome = Some(outcome.clone());
                 self.exit = *exit;
@@ -256,14 +291,16 @@ impl Folding {
     }
 
     fn event(&mut self, event: &Event) {
-        let event = &*said::clean(event);
+        let event = said::clean(event).into_owned();
         self.last_ns = self.last_ns.max(event.t_ns);
+        self.heed(&event);
         if self.last_events.len() == TAIL_EVENTS {
             self.last_events.pop_front();
         }
-        let mut line = Vec::new();
-        write_event(event, &mut line);
-        self.last_events.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+        self.last_events.push_back(event);
+    }
+
+    fn heed(&mut self, event: &Event) {
         match &event.kind {
             EventKind::Plan { samples_per_step, .. } => self.observed.samples_per_step = Some(*samples_per_step),
             EventKind::Phase { name, index, edge } => self.phase(event, name, *index, *edge),
@@ -278,18 +315,13 @@ impl Folding {
                 }
                 let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, loss)| *loss);
                 if event.rank == 0 && (duration_ns.is_some() || loss.is_some()) {
-                    let t_ns = event.t_ns.saturating_sub(self.started_ns);
-                    self.observed.steps.push(Timed { step: *step, t_ns, duration_ns: *duration_ns });
+                    self.step(event.t_ns, *step, *duration_ns);
                     self.observed.last_loss = loss.or(self.observed.last_loss);
                 }
             }
             EventKind::Metric { name, value, unit } => self.metric(name, Metric::new(*value, unit.clone())),
-            EventKind::Digest { name, digest } => {
-                self.digests.insert(name.clone(), *digest);
-            }
-            EventKind::Fact { name, value } => {
-                self.facts.insert(format!("worker.{name}"), value.clone());
-            }
+            EventKind::Digest { name, digest } => self.digest(name, *digest),
+            EventKind::Fact { name, value } => self.fact(name, value),
             EventKind::Status { .. } => {}
             EventKind::Failure { message } => {
                 self.failure.get_or_insert_with(|| message.clone());
@@ -299,8 +331,15 @@ impl Folding {
 
     /// A known metric is kept in its own unit. One that does not fit is left to what is measured.
     fn metric(&mut self, name: &str, stated: Metric) {
+        if !self.is_short(name) || !self.is_short(&stated.unit) {
+            return;
+        }
         let Some(known) = known_metric(name) else {
-            self.metrics.insert(name.to_owned(), stated);
+            if self.metrics.len() < MAX_NAMES || self.metrics.contains_key(name) {
+                self.metrics.insert(name.to_owned(), stated);
+            } else {
+                self.dropped.count(Surplus::Metrics, || quoted(name));
+            }
             return;
         };
         match known.standard(&stated) {
@@ -320,38 +359,120 @@ impl Folding {
         }
     }
 
-    fn phase(&mut self, event: &Event, name: &str, index: u64, edge: PhaseEdge) {
-        let at_ns = event.t_ns.saturating_sub(self.started_ns);
-        let phases = &mut self.observed.phases;
-        if edge == PhaseEdge::Start {
-            self.open.push(phases.len());
-            let name = name.to_owned();
-            phases.push(Phase { name, index, rank: event.rank, start_ns: at_ns, stop_ns: None });
-            return;
+    /// Counts a longer one as dropped.
+    fn is_short(&mut self, name: &str) -> bool {
+        let is_short = name.len() <= MAX_NAME_BYTES;
+        if !is_short {
+            self.dropped.count(Surplus::LongNames, || quoted(name));
         }
-        let is_this = |at: &&usize| {
-            let phase = &phases[**at];
-            phase.name == name && phase.index == index && phase.rank == event.rank
-        };
-        match self.open.iter().rev().find(is_this).copied() {
-            Some(at) => {
-                phases[at].stop_ns = Some(at_ns);
-                if at_ns < phases[at].start_ns {
-                    let (_, count) = self.backwards.get_or_insert_with(|| (format!("`{name}` {index}"), 0));
-                    *count += 1;
-                }
-                self.open.retain(|open| *open != at);
-            }
-            None => self.warnings.push(format!("phase `{name}` {index} was stopped but never started")),
+        is_short
+    }
+
+    fn warning(&mut self, text: &str) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(text.to_owned());
+        } else {
+            self.dropped.count(Surplus::Warnings, || quoted(text));
         }
     }
 
+    fn digest(&mut self, name: &str, digest: Digest) {
+        if !self.is_short(name) {
+            return;
+        }
+        if self.digests.len() < MAX_NAMES || self.digests.contains_key(name) {
+            self.digests.insert(name.to_owned(), digest);
+        } else {
+            self.dropped.count(Surplus::Digests, || quoted(name));
+        }
+    }
+
+    /// The last one of a name stands; if it finds no room, none of that name does.
+    fn fact(&mut self, name: &str, value: &Value) {
+        if !self.is_short(name) {
+            return;
+        }
+        let name = format!("worker.{name}");
+        let taken = |value: &Value| name.len() + weight(value);
+        if let Some(before) = self.facts.remove(&name) {
+            self.fact_count = self.fact_count.saturating_sub(1);
+            self.fact_bytes = self.fact_bytes.saturating_sub(taken(&before));
+        }
+        let bytes = self.fact_bytes + taken(value);
+        if self.fact_count < MAX_NAMES && bytes <= MAX_FACT_BYTES {
+            (self.fact_count, self.fact_bytes) = (self.fact_count + 1, bytes);
+            self.facts.insert(name, value.clone());
+        } else {
+            self.dropped.count(Surplus::Facts, || quoted(&name));
+        }
+    }
+
+    fn step(&mut self, t_ns: u64, step: u64, duration_ns: Option<u64>) {
+        if self.observed.steps.len() < MAX_STEPS {
+            let t_ns = t_ns.saturating_sub(self.started_ns);
+            self.observed.steps.push(Timed { step, t_ns, duration_ns });
+        } else {
+            self.dropped.count(Surplus::Steps, || step.to_string());
+        }
+    }
+
+    fn phase(&mut self, event: &Event, name: &str, index: u64, edge: PhaseEdge) {
+        if !self.is_short(name) {
+            return;
+        }
+        let at_ns = event.t_ns.saturating_sub(self.started_ns);
+        let key = (event.rank, index, name.to_owned());
+        if edge == PhaseEdge::Start {
+            if self.has_room_for_phase(name, index) {
+                let phases = &mut self.observed.phases;
+                self.open.entry(key).or_default().push(phases.len());
+                phases.push(Phase { name: name.to_owned(), index, rank: event.rank, start_ns: at_ns, stop_ns: None });
+            }
+            return;
+        }
+        let open = self.open.get_mut(&key);
+        match open.and_then(|open| Some((open.pop()?, open.is_empty()))) {
+            Some((at, is_last)) => {
+                let phase = &mut self.observed.phases[at];
+                phase.stop_ns = Some(at_ns);
+                if at_ns < phase.start_ns {
+                    let (_, count) = self.backwards.get_or_insert_with(|| (format!("`{name}` {index}"), 0));
+                    *count += 1;
+                }
+                if is_last {
+                    self.open.remove(&key);
+                }
+            }
+            // It may be the end of one that was dropped.
+            None if self.dropped.has(Surplus::Phases) || self.dropped.has(Surplus::PhaseNames) => {}
+            None => self.dropped.count(Surplus::Stops, || format!("{} {index}", quoted(name))),
+        }
+    }
+
+    fn has_room_for_phase(&mut self, name: &str, index: u64) -> bool {
+        let first = || format!("{} {index}", quoted(name));
+        if self.observed.phases.len() >= MAX_PHASES {
+            self.dropped.count(Surplus::Phases, first);
+            return false;
+        }
+        if !self.phase_names.contains(name) {
+            if self.phase_names.len() >= MAX_NAMES {
+                self.dropped.count(Surplus::PhaseNames, first);
+                return false;
+            }
+            self.phase_names.insert(name.to_owned());
+        }
+        true
+    }
+
     fn step_phase(&mut self, event: &Event, step: u64, duration_ns: u64) {
-        if self.step_phases.len() < MAX_STEP_PHASES {
+        if self.step_phases.len() < MAX_PHASES {
             let stop_ns = event.t_ns.saturating_sub(self.started_ns);
             let start_ns = stop_ns.saturating_sub(duration_ns);
             let stop_ns = Some(stop_ns);
             self.step_phases.push(Phase { name: "step".to_owned(), index: step, rank: event.rank, start_ns, stop_ns });
+        } else {
+            self.dropped.count(Surplus::StepPhases, || step.to_string());
         }
     }
 
@@ -374,19 +495,26 @@ impl Folding {
     }
 
     fn point(&mut self, name: &str, unit: &str, step: u64, value: f64, rank: u32) {
-        let name = if rank == 0 { name.to_owned() } else { format!("{name}.{rank}") };
-        if name.is_empty() {
+        // Of that name are the phases.
+        if name.is_empty() && rank == 0 || !self.is_short(name) {
             return;
         }
-        if self.series.len() >= MAX_SERIES && !self.series.contains_key(&name) {
-            let warning = format!("the worker names more than {MAX_SERIES} series; further ones are dropped");
-            if !self.warnings.contains(&warning) {
-                self.warnings.push(warning);
-            }
+        if self.point_count >= MAX_POINTS {
+            self.dropped.count(Surplus::Points, || format!("{} at step {step}", quoted(name)));
             return;
         }
-        let series = self.series.entry(name).or_insert_with_key(|name| Series::new(name.as_str(), unit, Axis::Step));
-        series.push(step, value);
+        if let Some(series) = self.series.get_mut(&rank).and_then(|of_rank| of_rank.get_mut(name)) {
+            series.push(step, value);
+        } else if self.series_count < MAX_SERIES {
+            self.series_count += 1;
+            let mut series = Series::new(name, unit, Axis::Step);
+            series.push(step, value);
+            self.series.entry(rank).or_default().insert(name.to_owned(), series);
+        } else {
+            self.dropped.count(Surplus::Series, || quoted(name));
+            return;
+        }
+        self.point_count += 1;
     }
 }
 
@@ -399,3 +527,6 @@ fn in_order(series: &mut Series) {
     points.sort_by_key(|(position, _)| *position);
     points.into_iter().for_each(|(position, value)| series.push(position, value));
 }
+
+#[cfg(test)]
+mod tests;

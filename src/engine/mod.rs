@@ -15,6 +15,7 @@ mod expect;
 mod fold;
 mod halt;
 mod hold;
+mod kept;
 mod kernels;
 mod libraries;
 mod machine;

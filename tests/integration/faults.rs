@@ -25,6 +25,16 @@ fn a_worker_that_fails_says_why() {
 }
 
 #[test]
+fn a_worker_that_never_stops_telling_is_kept_in_bounds_and_read_again() {
+    let script = r#"name=$(printf '%0100d' 0); yes "{\"event\":\"phase_stop\",\"name\":\"$name\"}" | head -n 30000 >> "$LEDGER_EVENTS""#;
+    let attempt = attempt_of(script, 0);
+    let warnings = attempt["warnings"].as_array().unwrap();
+    let stops: Vec<&str> =
+        warnings.iter().filter_map(|text| text.as_str()).filter(|text| text.contains("phase")).collect();
+    assert!(stops.len() == 1 && stops[0].starts_with("30000 phases were stopped but never started"), "{warnings:?}");
+}
+
+#[test]
 fn a_worker_that_is_killed_is_recorded_with_the_signal_and_its_last_words() {
     let script = r#"echo '{"event":"step","step":4,"values":{"loss":2}}' >> "$LEDGER_EVENTS"; kill -SEGV $$"#;
     let attempt = attempt_of(script, 4);

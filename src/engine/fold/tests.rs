@@ -1,0 +1,152 @@
+use super::*;
+use crate::record::{Exit, Owner, Parts};
+use crate::wire::{encode_attempt, encode_phases, encode_series};
+
+fn opened() -> Entry {
+    let none = || Value::from("none");
+    let config = Table::from([("model.name".to_owned(), "m".into())]);
+    let run = Run::new(Parts {
+        config: config.into(),
+        program: none(),
+        container: none(),
+        cuda: none(),
+        driver: none(),
+        device: none(),
+        seed: 1,
+    });
+    Entry::Opened {
+        owner: Owner { host: "h".to_owned(), boot_id: "b".to_owned(), pid: 1, start_ticks: 2 },
+        nonce: Nonce([7; 16]),
+        run: Box::new(run),
+        settings: Table::new(),
+        facts: Table::new(),
+        started_unix_ms: 3,
+        started_ns: 0,
+    }
+}
+
+/// What is sealed of a worker that says this and ends well; all of it can be read again.
+fn sealed_of(said: impl Iterator<Item = Entry>) -> Sealed {
+    let mut fold = Fold::open(&opened()).unwrap();
+    said.for_each(|entry| fold.take(&entry));
+    let exit = Some(Exit::Code(0));
+    fold.take(&Entry::Ended { outcome: Outcome::Finished, exit, ended_ns: 9, cpu_ns: None });
+    let sealed = fold.seal("", 0);
+    encode_attempt(&sealed.attempt).unwrap();
+    encode_phases(&sealed.phases).unwrap();
+    sealed.series.iter().for_each(|series| drop(encode_series(series).unwrap()));
+    sealed.check().unwrap();
+    sealed
+}
+
+fn event(rank: u32, kind: EventKind) -> Entry {
+    Entry::Event(Event { t_ns: 1, rank, kind })
+}
+
+fn phase(rank: u32, name: &str, index: u64, edge: PhaseEdge) -> Entry {
+    event(rank, EventKind::Phase { name: name.to_owned(), index, edge })
+}
+
+fn step(rank: u32, step: u64, name: &str, value: f64) -> Entry {
+    event(rank, EventKind::Step { step, duration_ns: None, values: vec![(name.to_owned(), value)] })
+}
+
+fn fact(name: &str, value: Value) -> Entry {
+    event(0, EventKind::Fact { name: name.to_owned(), value })
+}
+
+#[test]
+fn stops_of_phases_that_never_started_are_one_warning() {
+    let one = sealed_of(std::iter::once(phase(0, "p", 3, PhaseEdge::Stop)));
+    assert_eq!(one.attempt.warnings, ["phase `p` 3 was stopped but never started"]);
+    let many = sealed_of((0..50_000).map(|index| phase(0, "p", index, PhaseEdge::Stop)));
+    let expected = "50000 phases were stopped but never started (the first: `p` 0)";
+    assert_eq!(many.attempt.warnings, [expected]);
+}
+
+#[test]
+fn of_phases_that_are_open_the_last_one_is_stopped_and_their_number_costs_nothing() {
+    let start = |index| phase(0, "p", index, PhaseEdge::Start);
+    let stop = |rank, index| phase(rank, "p", index, PhaseEdge::Stop);
+    let said = (0..100_000).map(start).chain((0..100_000).map(|index| stop(1, index)));
+    let sealed = sealed_of(said.chain([start(5), stop(0, 5)]));
+    assert_eq!(sealed.phases.len(), 100_001);
+    let stopped: Vec<usize> = (0..sealed.phases.len()).filter(|at| sealed.phases[*at].stop_ns.is_some()).collect();
+    assert_eq!(stopped, [100_000]);
+    assert_eq!(sealed.attempt.warnings, ["100000 phases were stopped but never started (the first: `p` 0)"]);
+}
+
+#[test]
+fn names_that_are_none_are_dropped_and_counted() {
+    let long = "p".repeat(MAX_NAME_BYTES + 1);
+    let named = |name: &str| {
+        let (name, value) = (name.to_owned(), 1.0);
+        vec![
+            phase(0, &name, 0, PhaseEdge::Start),
+            phase(0, &name, 0, PhaseEdge::Stop),
+            step(0, 1, &name, value),
+            fact(&name, Value::Int(1)),
+            event(0, EventKind::Digest { name: name.clone(), digest: Digest::of(b"d") }),
+            event(0, EventKind::Metric { name, value, unit: String::new() }),
+        ]
+    };
+    let kept = sealed_of(named(&long[1..]).into_iter());
+    assert!(kept.attempt.warnings.is_empty());
+    assert_eq!((kept.phases.len(), kept.series.len(), kept.attempt.digests.len()), (1, 1, 1));
+    let dropped = sealed_of(named(&long).into_iter());
+    assert_eq!((dropped.phases.len(), dropped.series.len(), dropped.attempt.digests.len()), (0, 0, 0));
+    assert!(dropped.attempt.facts.keys().chain(dropped.attempt.metrics.keys()).all(|name| name.len() < 200));
+    let [warning] = dropped.attempt.warnings.as_slice() else { panic!("{:?}", dropped.attempt.warnings) };
+    assert!(warning.starts_with("6 names or units of the worker are longer than 256 bytes"), "{warning}");
+}
+
+#[test]
+fn facts_metrics_and_names_of_phases_are_bounded_in_number_and_size() {
+    let large = || Value::List(vec![Value::Int(1); 500_000]);
+    let sealed = sealed_of((0..6).map(|i| fact(&format!("big{i}"), large())));
+    assert!(sealed.attempt.facts.contains_key("worker.big0") && !sealed.attempt.facts.contains_key("worker.big1"));
+    let [warning] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
+    assert!(warning.contains("take more than 16 MiB; 5 were dropped (the first: `worker.big1`)"), "{warning}");
+    // The last one of a name takes the room of the one before it.
+    let again = sealed_of((0..6).map(|_| fact("big", large())));
+    assert!(again.attempt.facts.contains_key("worker.big") && again.attempt.warnings.is_empty());
+
+    let all = |i: usize| {
+        let name = format!("n{i}");
+        [
+            event(0, EventKind::Metric { name: name.clone(), value: 1.0, unit: String::new() }),
+            event(0, EventKind::Digest { name: name.clone(), digest: Digest::of(b"d") }),
+            phase(0, &name, 0, PhaseEdge::Start),
+            phase(0, &name, 0, PhaseEdge::Stop),
+            step(0, 1, &name, 1.0),
+            fact(&name, Value::Int(1)),
+        ]
+    };
+    let sealed = sealed_of((0..MAX_NAMES + 2).flat_map(all));
+    let counted = sealed.attempt.metrics.keys().filter(|name| name.starts_with('n')).count();
+    assert_eq!((counted, sealed.attempt.digests.len(), sealed.phases.len()), (MAX_NAMES, MAX_NAMES, MAX_NAMES));
+    assert_eq!(sealed.series.len(), MAX_SERIES);
+    let texts = sealed.attempt.warnings.join("\n");
+    for part in [
+        "the worker names more than 1000 series; 9002 points of further ones were dropped (the first: `n1000`)",
+        "the worker states more than 10000 metrics; 2 further ones were dropped (the first: `n10000`)",
+        "the worker tells more than 10000 digests; 2 further ones",
+        "the worker's phases have more than 10000 names; 2 of further ones were dropped (the first: `n10000` 0)",
+        "the worker's facts are more than 10000 or take more than 16 MiB; 2 were dropped",
+    ] {
+        assert!(texts.contains(part), "{part}: {texts}");
+    }
+    assert!(!texts.contains("never started"), "those were stopped that were dropped: {texts}");
+}
+
+#[test]
+fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_first() {
+    let ranks = [step(1, 1, "loss", 100.0), step(0, 1, "loss.1", 5.0), step(0, 1, "loss", 1.0)];
+    for said in [ranks.clone().to_vec(), ranks.into_iter().rev().collect()] {
+        let sealed = sealed_of(said.into_iter());
+        let of = |name: &str| sealed.series.iter().find(|series| series.name == name).unwrap().values.clone();
+        assert_eq!((of("loss"), of("loss.1")), (vec![1.0], vec![5.0]));
+        let text = "1 series of ranks have the names of other ranks' series, and were dropped (the first: `loss` of rank 1, which is another rank's `loss.1`)";
+        assert_eq!(sealed.attempt.warnings, [text]);
+    }
+}

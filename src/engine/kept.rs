@@ -1,0 +1,203 @@
+//! How much of what a worker says a record keeps, and the count of what is beyond: what is sealed stays bounded however long it
+//! speaks, and one warning of each kind says what is missing.
+
+use crate::record::{Phase, Series, Value};
+use crate::wire::{encode_phases, encode_series};
+use std::collections::BTreeMap;
+
+/// A longer name is no name of anything.
+pub(super) const MAX_NAME_BYTES: usize = 256;
+/// More series than this one attempt does not have; a worker that names a new one at each step would.
+pub(super) const MAX_SERIES: usize = 1000;
+/// Of all series together; 800 MB in memory.
+pub(super) const MAX_POINTS: usize = 50_000_000;
+/// Training steps whose times are taken.
+pub(super) const MAX_STEPS: usize = 10_000_000;
+/// A day of steps of a tenth of a second; beyond, steps are points of series and no phases. And as many phases that are told.
+pub(super) const MAX_PHASES: usize = 1_000_000;
+/// Of phases, of metrics, of digests and of facts, each.
+pub(super) const MAX_NAMES: usize = 10_000;
+/// Of all facts together.
+pub(super) const MAX_FACT_BYTES: usize = 16 << 20;
+/// Of the supervisor's own.
+pub(super) const MAX_WARNINGS: usize = 1000;
+/// Of an event that is kept with an attempt that did not finish.
+const MAX_LINE_BYTES: usize = 4 << 10;
+/// A series of no more points fits into a chunk even if nothing of it compresses.
+const SURE_POINTS: usize = 4_000_000;
+
+/// What there is too much of, or what means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Surplus {
+    Stops,
+    LongNames,
+    Series,
+    SameSeries,
+    Points,
+    Steps,
+    Phases,
+    PhaseNames,
+    StepPhases,
+    Metrics,
+    Digests,
+    Facts,
+    Warnings,
+}
+
+impl Surplus {
+    fn text(self, count: u64, first: &str) -> String {
+        match self {
+            Self::Stops if count == 1 => format!("phase {first} was stopped but never started"),
+            Self::Stops => format!("{count} phases were stopped but never started (the first: {first})"),
+            Self::LongNames => format!(
+                "{count} names or units of the worker are longer than {MAX_NAME_BYTES} bytes, and what has them was dropped (the first begins {first})"
+            ),
+            Self::Series => format!(
+                "the worker names more than {MAX_SERIES} series; {count} points of further ones were dropped (the first: {first})"
+            ),
+            Self::SameSeries => {
+                format!(
+                    "{count} series of ranks have the names of other ranks' series, and were dropped (the first: {first})"
+                )
+            }
+            Self::Points => format!(
+                "the worker's series have more than {MAX_POINTS} points; {count} further ones were dropped (the first: {first})"
+            ),
+            Self::Steps => {
+                format!(
+                    "the worker tells of more than {MAX_STEPS} training steps; {count} further ones are in no time (the first: {first})"
+                )
+            }
+            Self::Phases => format!(
+                "the worker tells of more than {MAX_PHASES} phases; {count} further ones were dropped (the first: {first})"
+            ),
+            Self::PhaseNames => format!(
+                "the worker's phases have more than {MAX_NAMES} names; {count} of further ones were dropped (the first: {first})"
+            ),
+            Self::StepPhases => {
+                format!(
+                    "of more than {MAX_PHASES} steps, {count} are points of series and no phases (the first: {first})"
+                )
+            }
+            Self::Metrics => format!(
+                "the worker states more than {MAX_NAMES} metrics; {count} further ones were dropped (the first: {first})"
+            ),
+            Self::Digests => format!(
+                "the worker tells more than {MAX_NAMES} digests; {count} further ones were dropped (the first: {first})"
+            ),
+            Self::Facts => format!(
+                "the worker's facts are more than {MAX_NAMES} or take more than {} MiB; {count} were dropped (the first: {first})",
+                MAX_FACT_BYTES >> 20
+            ),
+            Self::Warnings => format!("{count} further warnings were dropped (the first: {first})"),
+        }
+    }
+}
+
+/// What was dropped: of each kind how often, and the first.
+#[derive(Default)]
+pub(super) struct Dropped(BTreeMap<Surplus, (u64, String)>);
+
+impl Dropped {
+    pub(super) fn count(&mut self, surplus: Surplus, first: impl FnOnce() -> String) {
+        self.0.entry(surplus).or_insert_with(|| (0, first())).0 += 1;
+    }
+
+    pub(super) fn has(&self, surplus: Surplus) -> bool {
+        self.0.contains_key(&surplus)
+    }
+
+    /// One warning of each kind.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|(surplus, (count, first))| surplus.text(*count, first))
+    }
+}
+
+/// A name as it stands in a warning.
+pub(super) fn quoted(name: &str) -> String {
+    let begin: String = name.chars().take(60).collect();
+    if begin.len() < name.len() { format!("`{begin}…`") } else { format!("`{begin}`") }
+}
+
+/// The beginning of a line that is kept of an event.
+pub(super) fn cut(mut line: String) -> String {
+    if line.len() > MAX_LINE_BYTES {
+        line.truncate(line.floor_char_boundary(MAX_LINE_BYTES));
+        line.push('…');
+    }
+    line
+}
+
+/// What a value takes of a record: no decoder takes more memory for it.
+pub(super) fn weight(value: &Value) -> usize {
+    const ITEM: usize = 32;
+    ITEM + match value {
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+        Value::Str(text) => text.len(),
+        Value::List(items) => items.iter().map(weight).sum(),
+        Value::Table(table) => table.iter().map(|(key, value)| ITEM + key.len() + weight(value)).sum(),
+    }
+}
+
+/// Shortens a series that no chunk holds: its points may be few enough and still not compress.
+pub(super) fn fit_series(series: &mut Series) -> Option<String> {
+    let told = series.values.len();
+    while series.values.len() > SURE_POINTS && encode_series(series).is_err() {
+        let fewer = (series.values.len() / 4 * 3).max(SURE_POINTS);
+        series.values.truncate(fewer);
+        series.positions.truncate(fewer);
+    }
+    let kept = series.values.len();
+    let name = quoted(&series.name);
+    (kept < told).then(|| format!("series {name} has {told} points, which do not compress; the first {kept} were kept"))
+}
+
+/// Shortens phases that no chunk holds.
+pub(super) fn fit_phases(phases: &mut Vec<Phase>) -> Option<String> {
+    let told = phases.len();
+    while phases.len() > MAX_PHASES && encode_phases(phases).is_err() {
+        phases.truncate((phases.len() / 4 * 3).max(MAX_PHASES));
+    }
+    let kept = phases.len();
+    (kept < told).then(|| format!("there are {told} phases, which do not compress; the first {kept} were kept"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Axis;
+
+    /// Points that are worst to keep.
+    fn noise(points: usize) -> Series {
+        let mut series = Series::new("noise", "", Axis::Step);
+        let (mut state, mut position) = (1u64, 0u64);
+        for _ in 0..points {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            position += state >> 26;
+            series.push(position, f64::from_bits(state ^ (state >> 31)));
+        }
+        series
+    }
+
+    #[test]
+    fn a_series_that_no_chunk_holds_is_shortened_and_a_short_one_is_not() {
+        let mut sure = noise(SURE_POINTS);
+        assert!(encode_series(&sure).is_ok() && fit_series(&mut sure).is_none());
+        let mut long = noise(6_000_000);
+        let warning = fit_series(&mut long).unwrap();
+        assert_eq!(warning, "series `noise` has 6000000 points, which do not compress; the first 4500000 were kept");
+        assert_eq!((long.values.len(), long.positions.len()), (4_500_000, 4_500_000));
+    }
+
+    #[test]
+    fn a_warning_has_the_beginning_of_a_long_name_and_a_line_ends_within_no_character() {
+        assert_eq!(quoted("p"), "`p`");
+        assert_eq!(quoted(&"ö".repeat(100)), format!("`{}…`", "ö".repeat(60)));
+        assert_eq!(cut("short".to_owned()), "short");
+        assert_eq!(cut("ö".repeat(MAX_LINE_BYTES) + "x"), "ö".repeat(MAX_LINE_BYTES / 2) + "…");
+        assert_eq!(
+            cut(format!("x{}", "ö".repeat(MAX_LINE_BYTES))),
+            format!("x{}…", "ö".repeat(MAX_LINE_BYTES / 2 - 1))
+        );
+    }
+}
