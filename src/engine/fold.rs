@@ -369,7 +369,10 @@ impl Folding {
     }
 
     fn warning(&mut self, text: &str) {
-        if self.warnings.len() < MAX_WARNINGS {
+        // The lines themselves have come before it: their number is of those that were kept.
+        if let Some(count) = said::no_events_count(text) {
+            self.rejected_count = self.rejected_count.max(count);
+        } else if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(text.to_owned());
         } else {
             self.dropped.count(Surplus::Warnings, || quoted(text));

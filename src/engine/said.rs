@@ -23,6 +23,20 @@ pub(super) fn clean(event: &Event) -> Cow<'_, Event> {
     Cow::Owned(Event { kind, ..event.clone() })
 }
 
+/// The warning of a worker that wrote more lines that are no events than are kept.
+pub(super) fn no_events(count: usize) -> String {
+    format!("{count}{NO_EVENTS}")
+}
+
+/// How many lines that warning speaks of.
+pub(super) fn no_events_count(warning: &str) -> Option<usize> {
+    let (count, rest) = warning.split_once(' ')?;
+    if rest.starts_with(NO_EVENTS.trim_start()) { count.parse().ok() } else { None }
+}
+
+/// Older journals say after it how many were kept.
+const NO_EVENTS: &str = " lines are no events";
+
 /// The end of an output.
 #[derive(Default)]
 pub(super) struct End {

@@ -5,6 +5,7 @@ use super::bind::{Bound, Launch};
 use super::container::{self, Contained, ContainerError, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
+use super::said::no_events;
 use crate::host::clock::Moment;
 use crate::host::secrets::redacted;
 use crate::host::{clock, files, process};
@@ -312,7 +313,7 @@ fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backl
             }
         });
         if ended && rejected > MAX_REJECTED {
-            entries.push(Entry::Warning(format!("{rejected} lines are no events; {MAX_REJECTED} were kept")));
+            entries.push(Entry::Warning(no_events(rejected)));
         }
         let closed = !entries.is_empty() && !to.add(entries, read);
         if ended || closed {

@@ -150,3 +150,13 @@ fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_fir
         assert_eq!(sealed.attempt.warnings, [text]);
     }
 }
+
+#[test]
+fn lines_that_are_no_events_are_one_warning_with_their_number() {
+    let line = |_| Entry::Rejected { line: "hello".to_owned(), reason: "it is not a JSON object".to_owned() };
+    for warning in ["101180 lines are no events; 1000 were kept".to_owned(), said::no_events(101_180)] {
+        let sealed = sealed_of((0..1000).map(line).chain([Entry::Warning(warning)]));
+        let [told] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
+        assert!(told.starts_with("101180 lines of the worker's events are no events: `hello` (it is not"), "{told}");
+    }
+}
