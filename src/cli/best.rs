@@ -107,7 +107,7 @@ fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
     let drifted = store.read(|reader| {
         let mut reruns = BTreeSet::new();
         for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
-            let attempt = reader.attempt(measured.attempt)?;
+            let attempt = reader.readable(measured.attempt)?;
             if attempt.is_some_and(|attempt| attempt.facts.contains_key(Attempt::RERUN_OF)) {
                 reruns.insert(measured.attempt);
             }
@@ -259,13 +259,15 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
             let Some(run) = reader.run(ranked.run)? else { continue };
             let mut measured = Vec::new();
             for (id, value) in reader.values(ranked.group, &args.metric)? {
-                let Some(attempt) = reader.attempt(id)? else { continue };
+                let Some(attempt) = reader.readable(id)? else { continue };
                 if known.is_none() {
                     unit = attempt.metrics.get(&args.metric).map_or(unit, |metric| metric.unit.clone());
                 }
                 measured.push(Measured::of(id, &attempt, &args.metric, value));
             }
-            contenders.push(Contender { run, agreed: Vec::new(), measured });
+            if !measured.is_empty() {
+                contenders.push(Contender { run, agreed: Vec::new(), measured });
+            }
         }
         let places = place(contenders, direction, args.limit(), args.tolerance);
         let mut ranking = args.ranking(direction, unit, places);

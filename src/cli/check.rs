@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         let mut found: Vec<(AttemptId, Sealed)> = Vec::new();
         for id in wanted.iter().copied() {
-            found.extend(reader.sealed(id)?.map(|sealed| (id, sealed)));
+            found.extend(reader.readable_sealed(id)?.map(|sealed| (id, sealed)));
         }
         found.sort_by_key(|(id, sealed)| (sealed.attempt.started_unix_ms, *id));
         let runs: BTreeSet<RunId> = found.iter().map(|(_, sealed)| sealed.run.id).collect();
@@ -116,7 +116,7 @@ fn finished(reader: &Reader<'_>, target: Target) -> Result<Vec<AttemptId>, Store
     };
     let mut kept = Vec::new();
     for id in ids {
-        let attempt = reader.attempt(id)?;
+        let attempt = reader.readable(id)?;
         kept.extend(attempt.filter(|attempt| attempt.outcome.name() == "finished").map(|_| id));
     }
     Ok(kept)

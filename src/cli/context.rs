@@ -50,6 +50,15 @@ impl Context {
         &self.store
     }
 
+    /// Says which attempts are in no answer because their records do not decode.
+    pub(super) fn tell_passed_over(&self) {
+        for id in self.store.passed_over() {
+            say(&format!(
+                "warning: attempt {id} cannot be read and was passed over (`ledger verify` says what is wrong with it)"
+            ));
+        }
+    }
+
     fn tell_recovered(&self, found: &Recovered) {
         match found {
             Recovered::Sealed(id) => say(&format!("sealed {}, which its supervisor left behind", id.0.prefix(8))),
@@ -159,7 +168,7 @@ pub(super) fn resolve_attempt(
 pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
     let mut newest = None;
     for (id, finished) in reader.attempts_of(run)? {
-        if let Some(attempt) = reader.attempt(id)? {
+        if let Some(attempt) = reader.readable(id)? {
             newest = newest.max(Some((finished, attempt.started_unix_ms, id)));
         }
     }

@@ -162,7 +162,7 @@ fn points(
             points.add(trial.run.id.0.prefix(12), plain(x), plain(y));
             continue;
         }
-        let Some(sealed) = reader.sealed(trial.id)? else { continue };
+        let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };
         if args.by == "phase" {
             let believes = trial.attempt.believes_energies() || selected.admitted.contains(&Why::Tainted);
             for row in analysis::join(&sealed) {

@@ -57,7 +57,7 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
         let contender = |run: &Run| -> Result<Contender, StoreError> {
             let mut measured = Vec::new();
             for (id, _) in reader.values(run.parts.group_id(), name)? {
-                let Some(mut attempt) = reader.attempt(id)? else { continue };
+                let Some(mut attempt) = reader.readable(id)? else { continue };
                 let metric =
                     attempt.metrics.get(name).and_then(|metric| analysis::standard(name, metric).in_unit(&unit));
                 let Some((metric, value)) = metric.and_then(|metric| Some((metric.clone(), metric.value?))) else {

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let rerun_of = match origin.as_rerun(row.attempt) {
                 Some(repeated) => Some(repeated.original),
                 // Of one without a verdict only its record tells, which takes too long for a ledger of many.
-                None if is_short => reader.attempt(row.attempt)?.and_then(|attempt| attempt.rerun_of()),
+                None if is_short => reader.readable(row.attempt)?.and_then(|attempt| attempt.rerun_of()),
                 None => None,
             };
             lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, is_hidden, origin, rerun_of, row });

@@ -146,7 +146,9 @@ pub fn main() -> ExitCode {
         }
     };
     let context = Context::new(cli.ledger, cli.json);
-    match dispatch(&cli.command, &context) {
+    let done = dispatch(&cli.command, &context);
+    context.tell_passed_over();
+    match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),
     }

@@ -75,13 +75,14 @@ fn missing_value(missing: &BTreeSet<(&'static str, Digest)>) -> Value {
 fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<(Packed, Vec<String>), Failure>, StoreError> {
     let mut attempts: BTreeMap<AttemptId, Sealed> = BTreeMap::new();
     for text in ids {
-        let found = match context::resolve(reader, text)? {
+        match context::resolve(reader, text)? {
             Err(failure) => return Ok(Err(failure)),
-            Ok(Target::Attempt(id)) => vec![id],
-            Ok(Target::Run(run)) => reader.attempts_of(run)?.into_iter().map(|(id, _)| id).collect(),
-        };
-        for id in found {
-            attempts.extend(reader.sealed(id)?.map(|sealed| (id, sealed)));
+            Ok(Target::Attempt(id)) => attempts.extend(reader.sealed(id)?.map(|sealed| (id, sealed))),
+            Ok(Target::Run(run)) => {
+                for (id, _) in reader.attempts_of(run)? {
+                    attempts.extend(reader.readable_sealed(id)?.map(|sealed| (id, sealed)));
+                }
+            }
         }
     }
     let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();

@@ -149,7 +149,7 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     if trial.attempt.series.is_empty() {
         return Ok(figures);
     }
-    let Some(sealed) = reader.sealed(trial.id)? else { return Ok(figures) };
+    let Some(sealed) = reader.readable_sealed(trial.id)? else { return Ok(figures) };
     let energy = EnergyOf {
         attempt: trial.id,
         run: sealed.run.clone(),

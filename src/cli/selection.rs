@@ -182,7 +182,7 @@ pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<
     let mut runs = BTreeMap::new();
     let mut trials = Vec::new();
     for id in reader.of_model(model)? {
-        let Some(attempt) = reader.attempt(id)? else { continue };
+        let Some(attempt) = reader.readable(id)? else { continue };
         if let std::collections::btree_map::Entry::Vacant(entry) = runs.entry(attempt.run) {
             let Some(run) = reader.run(attempt.run)? else { continue };
             entry.insert(run);

@@ -41,7 +41,7 @@ fn describe(reader: &Reader<'_>, target: Target) -> Result<Option<Described>, St
     };
     let mut attempts = Vec::new();
     for id in ids {
-        if let Some(attempt) = reader.attempt(id)? {
+        if let Some(attempt) = reader.readable(id)? {
             attempts.push((id, reader.short(id.0)?, attempt));
         }
     }

@@ -118,7 +118,7 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
         // A ledger that cannot be read has less to tell.
         let _ = store.read(|reader| {
             for (cell, id) in collected {
-                if let Some(attempt) = reader.attempt(id)? {
+                if let Some(attempt) = reader.readable(id)? {
                     take(cell, attempt);
                 }
             }

@@ -76,7 +76,7 @@ fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, Run
     let mut found: BTreeMap<(String, RunId), usize> = BTreeMap::new();
     let looked = store.read(|reader| {
         for (cell, id) in collected.iter().flat_map(|(cell, ids)| ids.iter().map(move |id| (cell, *id))) {
-            if let Some(attempt) = reader.attempt(id)?.filter(|attempt| attempt.outcome == Outcome::Finished) {
+            if let Some(attempt) = reader.readable(id)?.filter(|attempt| attempt.outcome == Outcome::Finished) {
                 *found.entry((cell.clone(), attempt.run)).or_default() += 1;
             }
         }

@@ -49,7 +49,7 @@ impl Canary {
         let mut found = Vec::new();
         for (id, _) in reader.attempts_of(bound.run.id)? {
             let is_hidden = hidden.contains(&id.0) || hidden.contains(&bound.run.id.0);
-            let attempt = if is_hidden { None } else { reader.attempt(id)? };
+            let attempt = if is_hidden { None } else { reader.readable(id)? };
             let is_own =
                 |attempt: &Attempt| attempt.settings.contains_key(CANARY) && attempt.settings.get(MANIFEST) == manifest;
             found.extend(attempt.filter(is_own));

@@ -105,7 +105,7 @@ impl Until {
         let hidden = reader.hidden()?;
         let mut tally = Tally::default();
         for (id, _) in reader.attempts_of(bound.run.id)? {
-            if let Some(attempt) = reader.attempt(id)? {
+            if let Some(attempt) = reader.readable(id)? {
                 // A run that was hidden as a whole is one that nobody wants to see, and not one that is to be made anew.
                 tally.take(&attempt, hidden.contains(&id.0), &bound.run, &self.metric);
             }
@@ -153,7 +153,7 @@ pub fn filled(reader: &Reader<'_>, run: &Run) -> Result<usize, StoreError> {
     }
     let mut count = 0;
     for (id, finished) in reader.attempts_of(run.id)? {
-        let attempt = if finished { reader.attempt(id)? } else { None };
+        let attempt = if finished { reader.readable(id)? } else { None };
         count += usize::from(attempt.is_some_and(|attempt| fills(&attempt)));
     }
     Ok(count)

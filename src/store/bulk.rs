@@ -182,7 +182,7 @@ impl Writer<'_> {
         self.put_ranking(&visible)
     }
 
-    /// Makes every index of what is measured anew, from the records.
+    /// Makes every index of what is measured anew, from the records that decode.
     pub(super) fn reindex(&self) -> Result<(), StoreError> {
         rank::clear(self.txn)?;
         let attempts = self.txn.open_table(ATTEMPTS)?;
@@ -202,10 +202,9 @@ impl Writer<'_> {
     }
 
     fn reindex_some(&self, runs: &Table<'_, Id, &[u8]>, batch: Vec<(Id, Vec<u8>)>) -> Result<(), StoreError> {
-        let attempts = in_parallel(batch, &|(id, bytes)| Ok::<_, StoreError>((id, decode_attempt(&bytes)?)));
+        let attempts = in_parallel(batch, &|(id, bytes)| Some((id, decode_attempt(&bytes).ok()?)));
         let mut whole = Vec::with_capacity(attempts.len());
-        for attempt in attempts {
-            let (id, attempt) = attempt?;
+        for (id, attempt) in attempts.into_iter().flatten() {
             if let Some(run) = runs.get(attempt.run.0.0)? {
                 whole.push((id, attempt, run.value().to_vec()));
             }

@@ -20,11 +20,13 @@ mod tables;
 mod units;
 mod verify;
 
-use crate::record::{Digest, Inconsistency};
+use crate::record::{AttemptId, Digest, Inconsistency};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use brief::{Brief, Briefs};
@@ -83,6 +85,14 @@ pub enum StoreError {
     /// The database refused.
     #[error("the database refused: {0}")]
     Database(#[from] redb::Error),
+    /// What is kept of an attempt does not decode.
+    #[error("attempt {id} cannot be read: {source} (`ledger verify` names all that is damaged)")]
+    Attempt {
+        /// The attempt.
+        id: AttemptId,
+        /// The cause.
+        source: ChunkError,
+    },
     /// A record does not decode or encode.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -110,9 +120,13 @@ from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::C
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
+    passed_over: PassedOver,
     #[cfg(test)]
-    disk: Option<std::sync::Arc<tests::Disk>>,
+    disk: Option<Arc<tests::Disk>>,
 }
+
+/// Attempts that an answer does not have because they do not decode.
+type PassedOver = Arc<Mutex<BTreeSet<AttemptId>>>;
 
 impl Store {
     /// The ledger in that directory, which need not exist yet.
@@ -120,6 +134,7 @@ impl Store {
         Self {
             dir: dir.into(),
             patience: Duration::from_secs(30),
+            passed_over: PassedOver::default(),
             #[cfg(test)]
             disk: None,
         }
@@ -156,8 +171,13 @@ impl Store {
             let handle = self.open_for_reading()?;
             let txn = handle.begin_read()?;
             self.check_format(&txn)?;
-            question(&Reader::new(&txn)?)
+            question(&Reader::new(&txn, &self.passed_over)?)
         })
+    }
+
+    /// The attempts that answers have passed over since this was asked last, because they do not decode.
+    pub fn passed_over(&self) -> BTreeSet<AttemptId> {
+        std::mem::take(&mut *self.passed_over.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Answers a question, or says that there is no ledger yet.

@@ -2,17 +2,18 @@
 
 use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RECENT, RUNS, SOURCES, TAGS};
-use super::{Briefs, INDEXES, StoreError, Tally, census, index_version, units, verify};
+use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
     Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
     SourceText, Table, Target,
 };
 use crate::wire::{
-    decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
+    ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
 };
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::PoisonError;
 
 /// Ids are shown with at least this many hex digits.
 pub(super) const SHOWN_DIGITS: usize = 8;
@@ -46,12 +47,13 @@ pub struct Reader<'a> {
     runs: ReadOnlyTable<Id, &'static [u8]>,
     attempts: ReadOnlyTable<Id, &'static [u8]>,
     current: bool,
+    passed_over: &'a PassedOver,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(txn: &'a ReadTransaction) -> Result<Self, StoreError> {
+    pub(super) fn new(txn: &'a ReadTransaction, passed_over: &'a PassedOver) -> Result<Self, StoreError> {
         let current = index_version(&txn.open_table(META)?)? == INDEXES;
-        Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)?, current })
+        Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)?, current, passed_over })
     }
 
     /// Whether the indexes are of the kind that this program keeps; if not, nothing is known of what is left out.
@@ -84,8 +86,33 @@ impl<'a> Reader<'a> {
     }
 
     /// The attempt of that id.
+    ///
+    /// # Errors
+    /// If it does not decode, or the ledger cannot be read.
     pub fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
-        Ok(self.attempts.get(id.0.0)?.map(|bytes| decode_attempt(bytes.value())).transpose()?)
+        let found = self.attempts.get(id.0.0)?.map(|bytes| decode_attempt(bytes.value())).transpose();
+        found.map_err(|error| damaged(id, error))
+    }
+
+    /// As [`attempt`](Self::attempt), of one among many: one that does not decode is passed over, and
+    /// [`Store::passed_over`](super::Store::passed_over) names it.
+    pub fn readable(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        self.pass_over(self.attempt(id))
+    }
+
+    /// As [`sealed`](Self::sealed), of one among many: see [`readable`](Self::readable).
+    pub fn readable_sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
+        self.pass_over(self.sealed(id))
+    }
+
+    fn pass_over<T>(&self, found: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
+        match found {
+            Err(StoreError::Attempt { id, .. }) => {
+                self.passed_over.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+                Ok(None)
+            }
+            found => found,
+        }
     }
 
     /// The attempts of a run and whether each finished, in the order of their ids.
@@ -108,13 +135,15 @@ impl<'a> Reader<'a> {
     /// One series of an attempt.
     pub fn series(&self, id: AttemptId, name: &str) -> Result<Option<Series>, StoreError> {
         let table = self.txn.open_table(CHUNKS)?;
-        Ok(table.get((id.0.0, name))?.map(|bytes| decode_series(bytes.value())).transpose()?)
+        let found = table.get((id.0.0, name))?.map(|bytes| decode_series(bytes.value())).transpose();
+        found.map_err(|error| damaged(id, error))
     }
 
     /// The phases of an attempt.
     pub fn phases(&self, id: AttemptId) -> Result<Vec<Phase>, StoreError> {
         let table = self.txn.open_table(CHUNKS)?;
-        Ok(table.get((id.0.0, ""))?.map(|bytes| decode_phases(bytes.value())).transpose()?.unwrap_or_default())
+        let found = table.get((id.0.0, ""))?.map(|bytes| decode_phases(bytes.value())).transpose();
+        Ok(found.map_err(|error| damaged(id, error))?.unwrap_or_default())
     }
 
     /// All that is kept of an attempt.
@@ -375,6 +404,10 @@ impl<'a> Reader<'a> {
         };
         Ok(ResolveError::Unknown { text: text.to_owned(), hint })
     }
+}
+
+fn damaged(id: AttemptId, source: impl Into<ChunkError>) -> StoreError {
+    StoreError::Attempt { id, source: source.into() }
 }
 
 pub(super) fn read_target((kind, id): (u8, Id)) -> Target {

@@ -122,8 +122,9 @@ pub(super) fn group_means(
     Ok(found.into_iter().map(|(name, values)| (name, (record::mean(&values), count(&values)))).collect())
 }
 
-/// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite.
-pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), StoreError> {
+/// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite. False if an
+/// attempt of it does not decode: nobody knows what the indexes have of that one.
+pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<bool, StoreError> {
     let attempts: Vec<Id> = match target {
         Target::Attempt(id) => vec![id.0.0],
         Target::Run(id) => {
@@ -136,7 +137,8 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), Stor
         let attempt = {
             let table = txn.open_table(ATTEMPTS)?;
             let Some(bytes) = table.get(id)? else { continue };
-            decode_attempt(bytes.value())?
+            let Ok(attempt) = decode_attempt(bytes.value()) else { return Ok(false) };
+            attempt
         };
         let run = {
             let table = txn.open_table(RUNS)?;
@@ -159,7 +161,7 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<(), Stor
             rename(txn, run.parts.group_id().0.0)?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Names a group by the run of an attempt that still has a value in it.
@@ -181,7 +183,8 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     let run = {
         let table = txn.open_table(ATTEMPTS)?;
         let Some(bytes) = table.get(attempt)? else { return Ok(()) };
-        decode_attempt(bytes.value())?.run
+        let Ok(attempt) = decode_attempt(bytes.value()) else { return Ok(()) };
+        attempt.run
     };
     txn.open_table(GROUPS)?.insert(group, run.0.0)?;
     Ok(())

@@ -228,18 +228,24 @@ impl<'txn> Writer<'txn> {
             Change::Hidden(target) => {
                 let was = self.txn.open_table(HIDDEN)?.insert(target.digest().0, ())?.is_some();
                 if !was {
-                    rank::refresh(self.txn, *target)?;
+                    self.refresh(*target)?;
                 }
             }
             Change::Unhidden(target) => {
                 let was = self.txn.open_table(HIDDEN)?.remove(target.digest().0)?.is_some();
                 if was {
-                    rank::refresh(self.txn, *target)?;
+                    self.refresh(*target)?;
                 }
             }
             Change::Verdict { .. } => {}
         }
         self.log(entry)
+    }
+
+    /// Brings the indexes up to a change of what is hidden.
+    fn refresh(&self, target: Target) -> Result<(), StoreError> {
+        // They are made of what can be read, whatever an attempt that cannot be read had in them.
+        if rank::refresh(self.txn, target)? { Ok(()) } else { self.reindex() }
     }
 
     /// The log, oldest entry first.

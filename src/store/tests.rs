@@ -70,6 +70,55 @@ fn faults(store: &Store) -> Vec<Fault> {
     store.read(|reader| reader.verify(&mut |_, _| {})).unwrap().faults
 }
 
+#[test]
+fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() {
+    let (_dir, store) = store();
+    let all: Vec<Sealed> = (0..3u32).map(|n| sealed(i64::from(n), 1, n, f64::from(n), true)).collect();
+    let ids: Vec<AttemptId> = all.iter().map(|one| one.attempt.id()).collect();
+    for one in &all {
+        store.write(|writer| writer.seal(one, 0)).unwrap();
+    }
+    store
+        .write(|writer| {
+            writer.txn.open_table(tables::ATTEMPTS)?.insert(ids[1].0.0, b"rubbish".as_slice())?;
+            Ok(())
+        })
+        .unwrap();
+    let error = store.read(|reader| reader.attempt(ids[1])).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("attempt {} cannot be read: attempt ", ids[1])), "{error}");
+    assert!(store.passed_over().is_empty());
+    let found = store.read(|reader| ids.iter().map(|id| reader.readable_sealed(*id)).collect::<Result<Vec<_>, _>>());
+    assert_eq!(found.unwrap(), [Some(all[0].clone()), None, Some(all[2].clone())]);
+    assert_eq!(store.passed_over(), [ids[1]].into());
+    assert!(store.passed_over().is_empty(), "it is named once");
+    let named = |store: &Store| faults(store).iter().any(|fault| fault.owner == format!("attempt {}", ids[1]));
+    assert!(named(&store));
+    for hides in [true, false] {
+        let target = Target::Attempt(ids[1]);
+        let change = if hides { Change::Hidden(target) } else { Change::Unhidden(target) };
+        store.write(|writer| writer.note(&LogEntry { unix_ms: 0, change })).unwrap();
+        let ranked = store.read(|reader| reader.best("m", "loss", Direction::Minimize, 10)).unwrap();
+        assert_eq!(ranked.iter().map(|place| place.mean).collect::<Vec<_>>(), [0.0, 2.0]);
+        assert!(named(&store));
+    }
+    let rows = store.read(|reader| reader.recent(9, false)).unwrap();
+    assert_eq!(rows.len(), 3, "a listing has it all the same");
+}
+
+#[test]
+fn what_nobody_could_read_again_is_not_sealed() {
+    let (_dir, store) = store();
+    let mut one = sealed(1, 1, 1, 0.5, true);
+    one.attempt.facts =
+        Table::from([("deep".to_owned(), (0..80).fold(Value::Int(1), |inner, _| Value::List(vec![inner])))]);
+    let error = store.write(|writer| writer.seal(&one, 0)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "attempt is refused: it could not be read again (value is not well formed: it is nested too deep)"
+    );
+    assert_eq!(store.read(|reader| Ok((reader.attempt_count()?, reader.run_count()?))).unwrap(), (0, 0));
+}
+
 /// What `best` has to say, computed from all attempts: (x, mean, n), best first.
 fn naive(attempts: &[(i64, f64, bool, bool)], direction: Direction) -> Vec<(i64, f64, u32)> {
     let mut groups: BTreeMap<i64, Vec<f64>> = BTreeMap::new();

@@ -159,7 +159,7 @@ fn contender(
     let mut measured = Vec::new();
     for trial in &one.trials {
         let Ok(value) = trial.measured(&args.metric, &nothing) else { continue };
-        let Some(attempt) = reader.attempt(trial.row.id)? else { continue };
+        let Some(attempt) = reader.readable(trial.row.id)? else { continue };
         measured.push(Measured::of(trial.row.id, &attempt, &args.metric, value));
     }
     Ok(Some(Contender { run, agreed: one.agreed.clone(), measured }))
@@ -171,7 +171,7 @@ fn unit(reader: &Reader<'_>, args: &Args, trials: &[BriefTrial]) -> Result<Strin
         return Ok(known.unit.to_owned());
     }
     let first = trials.iter().find(|trial| trial.has(&args.metric));
-    let attempt = first.map(|trial| reader.attempt(trial.row.id)).transpose()?.flatten();
+    let attempt = first.map(|trial| reader.readable(trial.row.id)).transpose()?.flatten();
     let unit = attempt.and_then(|attempt| Some(attempt.metrics.get(&args.metric)?.unit.clone()));
     Ok(unit.unwrap_or_default())
 }

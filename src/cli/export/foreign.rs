@@ -87,7 +87,7 @@ pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<Atte
             Ok(Target::Run(run)) => {
                 let mut of_run = Vec::new();
                 for (id, _) in reader.attempts_of(run)?.into_iter().filter(|(id, _)| !hidden.contains(&id.0)) {
-                    of_run.extend(reader.attempt(id)?.map(|attempt| (attempt.started_unix_ms, id)));
+                    of_run.extend(reader.readable(id)?.map(|attempt| (attempt.started_unix_ms, id)));
                 }
                 of_run.sort_unstable();
                 ids.extend(of_run.into_iter().map(|(_, id)| id));
@@ -122,7 +122,7 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     let entries = store.read(|reader| {
         let mut entries = Vec::with_capacity(ids.len());
         for id in ids {
-            let Some(attempt) = reader.attempt(*id)? else { continue };
+            let Some(attempt) = reader.readable(*id)? else { continue };
             let Some(run) = reader.run(attempt.run)? else { continue };
             let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
             entries.push(Entry { id: *id, sealed });
@@ -139,7 +139,7 @@ pub(super) fn each(
     then: &mut dyn FnMut(Entry) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     for id in ids {
-        if let Some(sealed) = store.read(|reader| reader.sealed(*id))? {
+        if let Some(sealed) = store.read(|reader| reader.readable_sealed(*id))? {
             then(Entry { id: *id, sealed })?;
         }
     }

@@ -193,7 +193,7 @@ fn of_single_attempts(
     let (mut lines, mut stacks) = (Vec::new(), Vec::new());
     let wanted: BTreeSet<String> = ["loss", "eval_loss", "eval_accuracy"].map(str::to_owned).into();
     for id in best.into_iter().filter(has) {
-        let Some(sealed) = store.read(|reader| reader.sealed(id))? else { continue };
+        let Some(sealed) = store.read(|reader| reader.readable_sealed(id))? else { continue };
         stacks.push(EnergyOf {
             attempt: id,
             run: sealed.run.clone(),

@@ -72,7 +72,7 @@ impl Marks {
     fn reference(&self, reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
         let mut first = None;
         for (id, finished) in reader.attempts_of(run)? {
-            let Some(attempt) = (if finished { reader.attempt(id)? } else { None }) else { continue };
+            let Some(attempt) = (if finished { reader.readable(id)? } else { None }) else { continue };
             let rank = (self.rerun_of(id, &attempt).is_some(), self.imported.contains(&id));
             let found = (rank, attempt.started_unix_ms, id);
             first = Some(first.map_or(found, |first| found.min(first)));
@@ -87,9 +87,9 @@ impl Marks {
     fn repeated(&self, reader: &Reader<'_>, newest: AttemptId) -> Result<AttemptId, StoreError> {
         let mut id = newest;
         let mut seen = BTreeSet::from([id]);
-        while let Some(attempt) = reader.attempt(id)? {
+        while let Some(attempt) = reader.readable(id)? {
             match self.rerun_of(id, &attempt) {
-                Some((original, _)) if seen.insert(original) && reader.attempt(original)?.is_some() => id = original,
+                Some((original, _)) if seen.insert(original) && reader.readable(original)?.is_some() => id = original,
                 _ => break,
             }
         }
@@ -106,7 +106,7 @@ impl Marks {
     ) -> Result<Vec<Attempt>, StoreError> {
         let mut found = Vec::new();
         for (id, _) in reader.attempts_of(run)? {
-            let Some(attempt) = reader.attempt(id)?.filter(|attempt| attempt.counts().is_ok()) else { continue };
+            let Some(attempt) = reader.readable(id)?.filter(|attempt| attempt.counts().is_ok()) else { continue };
             let is_reference = self.rerun_of(id, &attempt).is_none() && (is_foreign || !self.imported.contains(&id));
             if id == original || is_reference {
                 found.push(attempt);

@@ -122,7 +122,7 @@ fn held(
         let run = &planned.bound.run;
         let mut trials = Vec::new();
         for (id, _) in reader.attempts_of(run.id)? {
-            let Some(attempt) = reader.attempt(id)? else { continue };
+            let Some(attempt) = reader.readable(id)? else { continue };
             let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
             trials.push(Trial { id, run: run.clone(), attempt, is_hidden });
         }

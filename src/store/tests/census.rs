@@ -64,7 +64,7 @@ proptest! {
     ) {
         let (_dir, store) = store();
         let all: Vec<Sealed> = (0u32..).zip(drawn).map(|(number, drawn)| made(number, drawn)).collect();
-        let mut hidden = std::collections::BTreeSet::new();
+        let mut hidden = BTreeSet::new();
         store.write(|writer| {
             let (first, rest) = all.split_at(all.len() / 2);
             first.iter().try_for_each(|one| writer.seal(one, 0).map(drop))?;
