@@ -1,10 +1,10 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit};
-use crate::engine::{EngineError, Executed, Seen, Stop, Watch};
+use crate::engine::{Bound, EngineError, Executed, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
 use crate::record::{EventKind, Outcome, RunId};
-use crate::report::{self, Bar, Progress};
+use crate::report::{self, Bar, Progress, plain};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -26,6 +26,15 @@ impl Watcher {
         self.progress.finish();
     }
 
+    /// What a worker wrote is in a line about it, and moves no cursor.
+    fn say(&self, bound: &Bound, text: &str) {
+        self.progress.say(&line(bound, text));
+    }
+
+    fn end(&self, bound: &Bound, text: &str) {
+        self.progress.end(self.take_bar(bound.run.id).as_ref(), &line(bound, text));
+    }
+
     fn with_bar(&self, run: RunId, show: impl FnOnce(&Bar)) {
         if let Some(bar) = self.bars.lock().unwrap_or_else(PoisonError::into_inner).get(&run) {
             show(bar);
@@ -37,7 +46,11 @@ impl Watcher {
     }
 }
 
-fn label(bound: &crate::engine::Bound) -> String {
+fn line(bound: &Bound, text: &str) -> String {
+    plain(&format!("{} {}: {text}", bound.run.id.0.prefix(8), label(bound)))
+}
+
+fn label(bound: &Bound) -> String {
     let field = |name: &str| bound.cell.get(name).map(ToString::to_string);
     let words = [
         Some(bound.run.model().to_owned()),
@@ -86,7 +99,7 @@ impl Watch for Watcher {
     fn see(&self, seen: Seen<'_>) {
         match seen {
             Seen::Begun(bound) => {
-                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &label(bound));
+                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &plain(&label(bound)));
                 self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(bound.run.id, bar);
             }
             Seen::Event(run, event) => self.with_bar(run, |bar| match &event.kind {
@@ -95,27 +108,16 @@ impl Watch for Watcher {
                     let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, value)| *value);
                     bar.step(*step, loss);
                 }
-                EventKind::Status { message } => bar.message(message),
+                EventKind::Status { message } => bar.message(&plain(message)),
                 _ => {}
             }),
             Seen::Output(..) => {}
-            Seen::Ended(bound, executed) => {
-                let line = format!("{} {}: {}", bound.run.id.0.prefix(8), label(bound), result_line(executed));
-                self.progress.end(self.take_bar(bound.run.id).as_ref(), &line);
-            }
-            Seen::Troubled(bound, error) => {
-                let line = format!("{} {}: {}", bound.run.id.0.prefix(8), label(bound), chain(error));
-                self.progress.end(self.take_bar(bound.run.id).as_ref(), &line);
-            }
+            Seen::Ended(bound, executed) => self.end(bound, &result_line(executed)),
+            Seen::Troubled(bound, error) => self.end(bound, &chain(error)),
             Seen::Elsewhere(bound) => {
-                let id = bound.run.id.0.prefix(8);
-                self.progress
-                    .say(&format!("{id} {}: another process executes it, or has set its GPU; waiting", label(bound)));
+                self.say(bound, "another process executes it, or has set its GPU; waiting");
             }
-            Seen::Cooling(bound, hottest) => {
-                let id = bound.run.id.0.prefix(8);
-                self.progress.say(&format!("{id} {}: waits for a GPU of {hottest} °C to cool", label(bound)));
-            }
+            Seen::Cooling(bound, hottest) => self.say(bound, &format!("waits for a GPU of {hottest} °C to cool")),
             Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
         }
     }

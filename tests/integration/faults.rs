@@ -25,6 +25,24 @@ fn a_worker_that_fails_says_why() {
 }
 
 #[test]
+fn what_a_worker_wrote_moves_no_cursor_in_the_line_about_its_end() {
+    let sandbox = Sandbox::new();
+    let said = |script: &str| {
+        sandbox.sweep_manifest(script, "1", "1");
+        let said = sandbox.run(&["run", "m.toml"]);
+        assert_eq!(said.code, Some(4));
+        said.err
+    };
+    let err = said("printf 'line \\033[31mred\\033[2J\\007 end\\n' >&2; exit 2");
+    assert!(
+        err.contains(r"exited with code 2: line \u{1b}[31mred\u{1b}[2J\u{7} end)") && !err.contains('\u{1b}'),
+        "{err}"
+    );
+    let err = said(r#"printf '{"event":"failure","message":"oops\\nzwei"}\n' >> "$LEDGER_EVENTS"; exit 1"#);
+    assert!(err.contains(r"(oops\u{a}zwei)"), "{err}");
+}
+
+#[test]
 fn a_worker_that_never_stops_telling_is_kept_in_bounds_and_read_again() {
     let script = r#"name=$(printf '%0100d' 0); yes "{\"event\":\"phase_stop\",\"name\":\"$name\"}" | head -n 30000 >> "$LEDGER_EVENTS""#;
     let attempt = attempt_of(script, 0);
