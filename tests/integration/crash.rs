@@ -12,6 +12,8 @@ fn kills() -> u32 {
 #[test]
 fn killed_at_any_moment_the_sweep_goes_on_where_it_was() {
     let sandbox = Sandbox::new();
+    // The pipe of a worker has its run's digits and its nonce for a name.
+    let script = format!("echo \"${{LEDGER_EVENTS##*/}}\" >> started\n{WORKER}\nsleep 0.01\n");
     let x: Vec<String> = (1..=9).map(|x| x.to_string()).collect();
     let mut sealed: BTreeSet<String> = BTreeSet::new();
     let mut round = 0u64;
@@ -20,7 +22,7 @@ fn killed_at_any_moment_the_sweep_goes_on_where_it_was() {
         round += 1;
         // New seeds when all is done, so that there is always something to be killed in.
         let seeds = format!("[{}, {}]", round / 4 + 1, round / 4 + 1000);
-        sandbox.sweep_manifest(&format!("{WORKER}\nsleep 0.01\n"), &format!("[{}]", x.join(", ")), &seeds);
+        sandbox.sweep_manifest(&script, &format!("[{}]", x.join(", ")), &seeds);
         let mut child = sandbox.start(&["run", "m.toml", "--jobs", "2"]);
         random ^= random << 13;
         random ^= random >> 7;
@@ -54,6 +56,25 @@ fn killed_at_any_moment_the_sweep_goes_on_where_it_was() {
     assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], missing);
     assert_eq!(sandbox.json(&["run", "m.toml"], 0)["executed"], 0);
     sandbox.json(&["verify"], 0);
+    let kept = nonces(&sandbox);
+    let started = std::fs::read_to_string(sandbox.path("started")).unwrap();
+    let is_lost = |name: &&str| !name.split_once('-').is_some_and(|(_, rest)| kept.contains(rest));
+    let lost: Vec<&str> = started.lines().map(|name| name.trim_end_matches(".events")).filter(is_lost).collect();
+    assert!(lost.is_empty(), "of {} attempts that began these were not sealed: {lost:?}", started.lines().count());
+}
+
+/// Of every attempt that the ledger holds.
+fn nonces(sandbox: &Sandbox) -> BTreeSet<String> {
+    let listed = sandbox.json(&["ls", "--all"], 0);
+    let runs: BTreeSet<&str> =
+        listed["attempts"].as_array().unwrap().iter().map(|attempt| attempt["run"].as_str().unwrap()).collect();
+    let mut found = BTreeSet::new();
+    for run in runs {
+        let shown = sandbox.json(&["show", run], 0);
+        let attempts = shown["attempts"].as_array().unwrap();
+        found.extend(attempts.iter().map(|attempt| attempt["nonce"].as_str().unwrap().to_owned()));
+    }
+    found
 }
 
 #[test]
