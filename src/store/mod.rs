@@ -271,6 +271,7 @@ impl Store {
         let damaged = |fault| StoreError::Damaged { path: self.file(), fault };
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Err(StoreError::Database(redb::Error::Corrupted(fault)))) => Err(damaged(fault)),
+            Ok(Err(StoreError::Database(error))) if is_of_content(&error) => Err(damaged(error.to_string())),
             Ok(Err(StoreError::Database(redb::Error::Io(source)))) => {
                 Err(StoreError::Io { action: "read or write", path: self.file(), source })
             }
@@ -278,7 +279,9 @@ impl Store {
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                Err(damaged(text.unwrap_or_else(|| "its pages make no sense".to_owned())))
+                // What the database says of itself there is of use to those alone who know it.
+                let why = text.and_then(|text| Some(format!(" ({})", text.lines().next()?))).unwrap_or_default();
+                Err(damaged(format!("its pages make no sense{why}")))
             }
         }
     }
@@ -409,6 +412,21 @@ const INDEXES: u32 = 4;
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;
     Ok(bytes.and_then(|bytes| bytes.value().try_into().ok()).map_or(1, u32::from_le_bytes))
+}
+
+/// Whether the file says something else of its tables than any ledger would.
+fn is_of_content(error: &redb::Error) -> bool {
+    use redb::Error::{
+        TableDoesNotExist, TableIsMultimap, TableIsNotMultimap, TableTypeMismatch, TypeDefinitionChanged,
+    };
+    matches!(
+        error,
+        TableDoesNotExist(_)
+            | TableIsMultimap(_)
+            | TableIsNotMultimap(_)
+            | TableTypeMismatch { .. }
+            | TypeDefinitionChanged { .. }
+    )
 }
 
 /// Keeps the file open while a question is answered.

@@ -106,6 +106,33 @@ fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() 
 }
 
 #[test]
+fn what_is_missing_of_the_indexes_is_named_by_its_table() {
+    type Damage = fn(&mut Writer<'_>) -> Result<(), StoreError>;
+    let damage: [(&str, Damage); 3] = [
+        ("index `groups`: 1 entries missing", |writer| {
+            writer.txn.open_table(tables::GROUPS)?.pop_first()?;
+            Ok(())
+        }),
+        ("table `unmeasured`: Table 'unmeasured' does not exist", |writer| {
+            writer.txn.delete_table(tables::UNMEASURED)?;
+            Ok(())
+        }),
+        ("table `log`: Table 'log' does not exist", |writer| {
+            writer.txn.delete_table(tables::LOG)?;
+            Ok(())
+        }),
+    ];
+    for (expected, damage) in damage {
+        let (_dir, store) = store();
+        store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+        assert_eq!(faults(&store), []);
+        store.write(damage).unwrap();
+        let found: Vec<String> = faults(&store).iter().map(|one| format!("{}: {}", one.owner, one.fault)).collect();
+        assert_eq!(found, [expected]);
+    }
+}
+
+#[test]
 fn what_nobody_could_read_again_is_not_sealed() {
     let (_dir, store) = store();
     let mut one = sealed(1, 1, 1, 0.5, true);

@@ -4,7 +4,7 @@ mod answers;
 
 use super::query::Reader;
 use super::seal::{outcome_code, target_key};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
 use super::{StoreError, index};
 use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText};
 use crate::wire::{
@@ -13,6 +13,7 @@ use crate::wire::{
 use answers::Measured;
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Something in the ledger that is not what it says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +68,45 @@ struct Expected {
 
 pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
     let mut found = Verification::default();
-    let runs = check_runs(reader, &mut found)?;
-    let expected = check_attempts(reader, &runs, &mut found, progress)?;
-    let kept = check_sources(reader, &mut found)?;
-    note_missing(&expected, &kept, &mut found);
-    let log = check_log(reader, &mut found)?;
+    // What is derived from records that cannot be read would be missed in every index.
+    let Some(runs) = of_table("runs", &mut found, |found| check_runs(reader, found))? else { return Ok(found) };
+    let attempts = |found: &mut Verification| check_attempts(reader, &runs, found, progress);
+    let Some(expected) = of_table("attempts` or `chunks", &mut found, attempts)? else { return Ok(found) };
+    if let Some(kept) = of_table("sources", &mut found, |found| check_sources(reader, found))? {
+        note_missing(&expected, &kept, &mut found);
+    }
+    let Some(log) = of_table("log", &mut found, |found| check_log(reader, found))? else { return Ok(found) };
     check_indexes(reader, &expected, &log, &mut found)?;
     Ok(found)
+}
+
+/// Looks at a table. What a damaged page makes the database refuse, or panic with, is a fault of the table in which it lies.
+fn of_table<T>(
+    table: &str,
+    found: &mut Verification,
+    look: impl FnOnce(&mut Verification) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let fault = match catch_unwind(AssertUnwindSafe(|| look(found))) {
+        Ok(Ok(value)) => return Ok(Some(value)),
+        Ok(Err(StoreError::Database(error))) if !matches!(error, redb::Error::Io(_)) => error.to_string(),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => "its pages make no sense".to_owned(),
+    };
+    found.fault(format!("table `{table}`"), fault);
+    Ok(None)
+}
+
+/// Compares a table with what it has to be.
+fn check_table<K: Ord, V: PartialEq>(
+    name: &str,
+    expected: &BTreeMap<K, V>,
+    found: &mut Verification,
+    read: impl FnOnce() -> Result<BTreeMap<K, V>, StoreError>,
+) -> Result<(), StoreError> {
+    if let Some(actual) = of_table(name, found, |_| read())? {
+        compare(name, &actual, expected, found);
+    }
+    Ok(())
 }
 
 fn check_runs(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeMap<Id, Run>, StoreError> {
@@ -273,51 +306,68 @@ fn check_indexes(
             found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
         }
     }
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(BY_RUN)?.iter()? {
-        let (key, code) = item?;
-        actual.insert(key.value(), code.value());
-    }
-    compare("by_run", &actual, &expected.by_run, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(NONCES)?.iter()? {
-        let (key, id) = item?;
-        actual.insert(key.value(), id.value());
-    }
-    compare("nonces", &actual, &expected.nonces, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(RECENT)?.iter()? {
-        let (key, row) = item?;
-        actual.insert(key.value(), row.value().to_vec());
-    }
-    compare("recent", &actual, &expected.recent, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(TAGS)?.iter()? {
-        let (name, target) = item?;
-        actual.insert(name.value().to_owned(), target.value());
-    }
-    compare("tags", &actual, &log.tags, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(NOTES)?.iter()? {
-        let (key, text) = item?;
-        actual.insert(key.value(), text.value().to_owned());
-    }
-    compare("notes", &actual, &log.notes, found);
-    let mut actual = BTreeSet::new();
-    for item in txn.open_table(HIDDEN)?.iter()? {
-        actual.insert(item?.0.value());
-    }
-    if actual != log.hidden {
-        found.fault("index `hidden`", "it differs from what the log says");
-    }
-    found.index_entries += actual.len() as u64;
-    for item in txn.open_table(GROUPS)?.iter()? {
-        let (group, run) = item?;
-        found.index_entries += 1;
-        if !expected.groups.get(&group.value()).is_some_and(|runs| runs.contains(&run.value())) {
-            found.fault(format!("group {}", GroupId(Digest(group.value()))), "its run does not belong to it");
+    check_table("by_run", &expected.by_run, found, || {
+        let table = txn.open_table(BY_RUN)?;
+        let mut by_run = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, code) = item?;
+            by_run.insert(key.value(), code.value());
         }
+        Ok(by_run)
+    })?;
+    check_table("nonces", &expected.nonces, found, || {
+        let table = txn.open_table(NONCES)?;
+        let mut nonces = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, id) = item?;
+            nonces.insert(key.value(), id.value());
+        }
+        Ok(nonces)
+    })?;
+    check_table("recent", &expected.recent, found, || {
+        let table = txn.open_table(RECENT)?;
+        let mut recent = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, row) = item?;
+            recent.insert(key.value(), row.value().to_vec());
+        }
+        Ok(recent)
+    })?;
+    check_table("tags", &log.tags, found, || {
+        let table = txn.open_table(TAGS)?;
+        let mut tags = BTreeMap::new();
+        for item in table.iter()? {
+            let (name, target) = item?;
+            tags.insert(name.value().to_owned(), target.value());
+        }
+        Ok(tags)
+    })?;
+    check_table("notes", &log.notes, found, || {
+        let table = txn.open_table(NOTES)?;
+        let mut notes = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, text) = item?;
+            notes.insert(key.value(), text.value().to_owned());
+        }
+        Ok(notes)
+    })?;
+    let hidden = of_table("hidden", found, |_| reader.hidden())?;
+    if let Some(hidden) = hidden {
+        if !hidden.iter().map(|id| id.0).eq(log.hidden.iter().copied()) {
+            found.fault("index `hidden`", "it differs from what the log says");
+        }
+        found.index_entries += hidden.len() as u64;
     }
+    of_table("groups", found, |found| {
+        for item in txn.open_table(GROUPS)?.iter()? {
+            let (group, run) = item?;
+            found.index_entries += 1;
+            if !expected.groups.get(&group.value()).is_some_and(|runs| runs.contains(&run.value())) {
+                found.fault(format!("group {}", GroupId(Digest(group.value()))), "its run does not belong to it");
+            }
+        }
+        Ok(())
+    })?;
     answers::check(reader, &expected.measured, &log.hidden, found)
 }
 

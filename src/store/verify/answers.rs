@@ -6,8 +6,8 @@ use super::super::census::Census;
 use super::super::index::{member, ordered, pack, place};
 use super::super::query::Reader;
 use super::super::rank::ranked_metrics;
-use super::super::tables::{BRIEFS, BY_MODEL, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
-use super::{Verification, compare};
+use super::super::tables::{BRIEFS, BY_MODEL, GROUPS, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
+use super::{Verification, check_table, of_table};
 use crate::record::{Attempt, Digest, Run, mean};
 use crate::wire::decode_shape;
 use redb::ReadableTable;
@@ -116,65 +116,108 @@ pub(super) fn check(
     }
     let txn = reader.txn();
     let expected = Expected::of(measured, hidden);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(VALUES)?.iter()? {
-        let (key, metrics) = item?;
-        actual.insert(key.value().to_vec(), metrics.value().to_vec());
-    }
-    compare("measured", &actual, &expected.values, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(RANKING)?.iter()? {
-        let (key, n) = item?;
-        actual.insert(key.value().to_vec(), n.value());
-    }
-    compare("places", &actual, &expected.ranking(), found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(BY_MODEL)?.iter()? {
-        let (key, reason) = item?;
-        let (model, code, attempt) = key.value();
-        actual.insert((model.to_owned(), code, attempt), reason.value().to_owned());
-    }
-    compare("by_model", &actual, &expected.by_model, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(UNMEASURED)?.iter()? {
-        let (key, value) = item?;
-        let ((model, metric, attempt), (kind, reason)) = (key.value(), value.value());
-        actual.insert((model.to_owned(), metric.to_owned(), attempt), (kind, reason.to_owned()));
-    }
-    compare("unmeasured", &actual, &expected.unmeasured, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(TOTALS)?.iter()? {
-        let (key, count) = item?;
-        let (model, metric) = key.value();
-        actual.insert((model.to_owned(), metric.to_owned()), count.value());
-    }
-    compare("totals", &actual, &expected.totals, found);
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(UNITS)?.iter()? {
-        let (key, _) = item?;
-        let (model, metric, unit) = key.value();
-        actual.insert((model.to_owned(), metric.to_owned(), unit.to_owned()), ());
-    }
+    check_table("measured", &expected.values, found, || {
+        let table = txn.open_table(VALUES)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, metrics) = item?;
+            actual.insert(key.value().to_vec(), metrics.value().to_vec());
+        }
+        Ok(actual)
+    })?;
+    check_table("places", &expected.ranking(), found, || {
+        let table = txn.open_table(RANKING)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, n) = item?;
+            actual.insert(key.value().to_vec(), n.value());
+        }
+        Ok(actual)
+    })?;
+    check_table("by_model", &expected.by_model, found, || {
+        let table = txn.open_table(BY_MODEL)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, reason) = item?;
+            let (model, code, attempt) = key.value();
+            actual.insert((model.to_owned(), code, attempt), reason.value().to_owned());
+        }
+        Ok(actual)
+    })?;
+    check_table("unmeasured", &expected.unmeasured, found, || {
+        let table = txn.open_table(UNMEASURED)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, value) = item?;
+            let ((model, metric, attempt), (kind, reason)) = (key.value(), value.value());
+            actual.insert((model.to_owned(), metric.to_owned(), attempt), (kind, reason.to_owned()));
+        }
+        Ok(actual)
+    })?;
+    check_table("totals", &expected.totals, found, || {
+        let table = txn.open_table(TOTALS)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, count) = item?;
+            let (model, metric) = key.value();
+            actual.insert((model.to_owned(), metric.to_owned()), count.value());
+        }
+        Ok(actual)
+    })?;
     let told = |one: &Measured| -> Vec<((String, String, String), ())> {
         one.units.iter().map(|(metric, unit)| ((one.model.clone(), metric.clone(), unit.clone()), ())).collect()
     };
-    compare("units", &actual, &measured.iter().flat_map(told).collect(), found);
+    check_table("units", &measured.iter().flat_map(told).collect(), found, || {
+        let table = txn.open_table(UNITS)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, _) = item?;
+            let (model, metric, unit) = key.value();
+            actual.insert((model.to_owned(), metric.to_owned(), unit.to_owned()), ());
+        }
+        Ok(actual)
+    })?;
+    of_table("groups", found, |found| check_groups(reader, &expected, found))?;
     check_briefs(reader, measured, found)
+}
+
+/// A group that has values is named by one of its runs. One whose attempts are all hidden may still be.
+fn check_groups(reader: &Reader<'_>, expected: &Expected, found: &mut Verification) -> Result<(), StoreError> {
+    let table = reader.txn().open_table(GROUPS)?;
+    let mut missing: BTreeSet<Id> = BTreeSet::new();
+    for key in expected.values.keys() {
+        let Some(group) = key.first_chunk() else { continue };
+        if table.get(group)?.is_none() {
+            missing.insert(*group);
+        }
+    }
+    if !missing.is_empty() {
+        found.fault("index `groups`", format!("{} entries missing", missing.len()));
+    }
+    Ok(())
 }
 
 fn check_briefs(reader: &Reader<'_>, measured: &[Measured], found: &mut Verification) -> Result<(), StoreError> {
     let txn = reader.txn();
-    let mut actual = BTreeMap::new();
-    for item in txn.open_table(BRIEFS)?.iter()? {
-        let (key, row) = item?;
-        let (model, attempt) = key.value();
-        actual.insert((model.to_owned(), attempt), Digest::of(row.value()));
-    }
     let expected = measured.iter().map(|one| ((one.model.clone(), one.id), one.brief)).collect();
-    compare("briefs", &actual, &expected, found);
+    check_table("briefs", &expected, found, || {
+        let table = txn.open_table(BRIEFS)?;
+        let mut actual = BTreeMap::new();
+        for item in table.iter()? {
+            let (key, row) = item?;
+            let (model, attempt) = key.value();
+            actual.insert((model.to_owned(), attempt), Digest::of(row.value()));
+        }
+        Ok(actual)
+    })?;
+    of_table("shapes", found, |found| check_shapes(reader, measured, found))?;
+    Ok(())
+}
+
+fn check_shapes(reader: &Reader<'_>, measured: &[Measured], found: &mut Verification) -> Result<(), StoreError> {
     // Names that nobody has any more may stay.
     let mut actual = BTreeSet::new();
-    for item in txn.open_table(SHAPES)?.iter()? {
+    for item in reader.txn().open_table(SHAPES)?.iter()? {
         let (key, names) = item?;
         let key = Digest(key.value());
         found.index_entries += 1;
