@@ -248,6 +248,43 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
     assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("x.sif`, which is not there"));
 }
 
+fn bytes_of(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn an_attempt_whose_record_is_damaged_is_passed_over_and_named() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let one = sandbox.json(&["ls"], 0)["attempts"][0].clone();
+    let (id, run) = (one["attempt"].as_str().unwrap(), one["run"].as_str().unwrap());
+    let nonce = sandbox.json(&["show", id], 0)["attempts"][0]["nonce"].as_str().unwrap().to_owned();
+    // A record begins with these two; in it the length of a name becomes one that no record has.
+    let head = [bytes_of(run), bytes_of(&nonce)].concat();
+    let path = sandbox.ledger_dir().join("ledger.redb");
+    let mut file = fs::read(&path).unwrap();
+    let records: Vec<usize> = (0..file.len()).filter(|at| file[*at..].starts_with(&head)).collect();
+    assert!(!records.is_empty());
+    for at in records {
+        let name = file[at..].windows(9).position(|window| window == b"\x08accuracy").unwrap();
+        file[at + name] = 253;
+    }
+    fs::write(&path, file).unwrap();
+    for (args, code) in
+        [(vec!["ls"], 0), (vec!["export", "--to", "csv"], 0), (vec!["show", run], 0), (vec!["verify"], 1)]
+    {
+        let said = sandbox.run(&args);
+        assert_eq!(said.code, Some(code), "{args:?}: {}", said.err);
+        assert!([said.err, said.out].concat().contains(&format!("attempt {id}")), "{args:?}");
+    }
+    assert!(sandbox.run(&["show", id]).complaint(3).contains("cannot be read: attempt does not decode"));
+    sandbox.run(&["hide", id]).expect(0);
+    assert_eq!(sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().len(), 1);
+    let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy"], 0);
+    assert!(!best.to_string().contains(run), "{best}");
+}
+
 #[test]
 fn a_journal_that_is_damaged_at_its_start_is_kept_and_named() {
     let sandbox = sealed_ledger();
