@@ -162,9 +162,10 @@ pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     let mut axes = differing(&runs);
     // The data's digest follows from what the data are.
     axes.retain(|axis| names.contains(axis) && axis != "data.digest");
-    let image = |planned: &Planned| planned.bound.cell.text("container.image").map(str::to_owned);
-    if planned.iter().any(|other| image(other) != image(first)) {
-        axes.push("container.image".to_owned());
+    for place in ["data.path", "container.image"] {
+        if planned.iter().any(|other| other.bound.cell.text(place) != first.bound.cell.text(place)) {
+            axes.push(place.to_owned());
+        }
     }
     if planned.iter().any(|other| other.bound.cell.seed != first.bound.cell.seed) {
         axes.push("seed".to_owned());

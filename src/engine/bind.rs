@@ -3,6 +3,7 @@
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::{self, DataFiles, bind_data};
 use super::machine::Machine;
+use super::program_data::bind_program_data;
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Manifest, Program};
@@ -83,6 +84,9 @@ fn are(count: usize) -> String {
 
 /// The setting that says that nothing is set on the GPUs.
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
+
+/// The setting that says in which folder a program runs.
+const DIRECTORY: &str = "program.directory";
 
 /// What the built-in trainer is, as far as a run's identity goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,7 +197,7 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
     cell.settings.insert("manifest.digest".to_owned(), manifest.source.to_string().into());
     if manifest.program.is_some() {
         let directory = absolute(&manifest.directory);
-        cell.settings.insert("program.directory".to_owned(), directory.display().to_string().into());
+        cell.settings.insert(DIRECTORY.to_owned(), directory.display().to_string().into());
     }
     cell
 }
@@ -224,7 +228,10 @@ pub fn rebind_with(
     let command = list("command");
     let program = (!command.is_empty()).then(|| Program::new(command, list("named_files")));
     // A recorded command was read once already, so that it can be read again.
-    bind_anchored(cell, program.and_then(Result::ok).as_ref(), trainer, machine)
+    let program = program.and_then(Result::ok);
+    // The id of a program's run that was recorded without its data says nothing of them, and stays.
+    let reads_data = program.is_none() || run.config().contains_key(data::DIGEST);
+    bind_cell(cell, program.as_ref(), reads_data, trainer, machine)
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -234,8 +241,18 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Binds a cell that [`anchor`] has made.
 pub fn bind_anchored(
+    cell: Cell,
+    program: Option<&Program>,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Bound, BindError> {
+    bind_cell(cell, program, true, trainer, machine)
+}
+
+fn bind_cell(
     mut cell: Cell,
     program: Option<&Program>,
+    reads_data: bool,
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
@@ -248,12 +265,16 @@ pub fn bind_anchored(
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
     }
-    let data = if program.is_none() { bind_data(&mut cell, trainer, machine)? } else { None };
+    let data = match program {
+        None => bind_data(&mut cell, trainer, machine)?,
+        Some(_) if reads_data => bind_program_data(&mut cell, image.is_some(), machine)?,
+        Some(_) => None,
+    };
     let (program_part, launch) = match program {
         Some(program) => {
-            let directory = PathBuf::from(cell.text("program.directory").unwrap_or("."));
+            let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
             let argv = program.argv(&cell)?;
-            (program_value(program, &directory, image.is_some(), machine)?, Launch::Program { argv, directory })
+            (program_value(program, &cell, image.is_some(), machine)?, Launch::Program { argv, directory })
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
@@ -346,19 +367,20 @@ fn choose_device(
     Ok((count, no_gpu))
 }
 
-/// The program part of an external command: the command as written, the files that it names, and the state of its repository. In an image, a word of the command
-/// that means a file outside of the folder means one of the image's, which has its digest.
+/// The program part of an external command: the command as written, the files that it names, what it says beyond the configuration, and the state of its
+/// repository. In an image, a word of the command that means a file outside of the folder means one of the image's, which has its digest.
 pub(super) fn program_value(
     program: &Program,
-    directory: &Path,
+    cell: &Cell,
     is_contained: bool,
     machine: &Machine,
 ) -> Result<Value, BindError> {
+    let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
     let mut named = Table::new();
     for file in &program.files {
         named.insert(file.clone(), machine.content(&directory.join(file))?.to_string().into());
     }
-    for word in &program.command {
+    for word in program.command.iter().chain(&program.parameter_words(cell)) {
         let path = directory.join(word);
         let is_shown = || container::lies_in(&path, directory);
         if path.is_file() && (!is_contained || is_shown()) {
@@ -371,6 +393,10 @@ pub(super) fn program_value(
         ("files".to_owned(), named.into()),
     ]
     .into();
+    let settings = program.settings(cell);
+    if !settings.is_empty() {
+        table.insert("settings".to_owned(), settings.into());
+    }
     let git = machine.git(directory);
     for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
         if let Some(value) = git.get(fact) {

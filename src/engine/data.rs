@@ -2,6 +2,7 @@
 
 use super::bind::{BindError, Refusal, Trainer};
 use super::machine::Machine;
+use super::program_data::files_at;
 use crate::host::files;
 use crate::host::sums::Stamp;
 use crate::record::{Cell, Digest};
@@ -21,6 +22,9 @@ const CIFAR_FILES: [&str; 6] = [
     "data_batch_5.bin",
     "test_batch.bin",
 ];
+
+/// What another program's data are, whatever they are called.
+pub(super) const PROGRAM: &str = "program";
 
 /// The files of data as they were when a run was named by them.
 #[derive(Debug, PartialEq)]
@@ -55,6 +59,11 @@ impl DataFiles {
     pub(super) fn changed(&self) -> Option<String> {
         let difference = self.difference().unwrap_or_else(|error| Some(error.to_string()));
         difference.map(|found| format!("the data changed since the run was named by them: {found} (start it again)"))
+    }
+
+    /// Whether they are those of a program that may write to them itself.
+    pub(super) fn is_of_program(&self) -> bool {
+        self.kind == PROGRAM
     }
 
     fn difference(&self) -> Result<Option<String>, BindError> {
@@ -123,6 +132,7 @@ fn list(kind: &str, path: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
         "cifar10" => named(path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], ""),
         "folder" => Ok(files::pictures(path)?),
         "coco" => coco(path),
+        PROGRAM => files_at(path),
         _ if path.is_file() => Ok(vec![(String::new(), path.to_owned())]),
         _ => Ok(files::texts(path)?),
     }

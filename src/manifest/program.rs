@@ -1,6 +1,6 @@
 //! An external program: its command as written, with placeholders, and as a cell makes it.
 
-use crate::record::Cell;
+use crate::record::{Cell, Table, Value};
 
 /// The program that a manifest brings instead of the built-in trainer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ enum Piece {
     Text(String),
     Name(String),
 }
+
+/// Settings that say where something lies whose content is in the identity.
+const PLACES: [&str; 2] = ["data.path", "container.image"];
 
 /// A placeholder has no value in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,15 +68,37 @@ impl Program {
             .collect()
     }
 
+    /// The parameters that are whole words of the command, as they stand there: such a word may name a file. One that is put together of
+    /// pieces (`out-{seed}.pt`) is more often what the program writes.
+    pub fn parameter_words(&self, cell: &Cell) -> Vec<String> {
+        let alone = self.template.iter().filter_map(|pieces| match pieces.as_slice() {
+            [Piece::Name(name)] => parameter(name, cell),
+            _ => None,
+        });
+        alone.map(ToString::to_string).collect()
+    }
+
+    /// What the command says of the cell beyond its configuration and seed, by full names: another value makes another command. Places
+    /// are not among them.
+    pub fn settings(&self, cell: &Cell) -> Table {
+        let is_hashed = |name: &str| parameter(name, cell).is_some() || cell.config.contains_key(name);
+        let names = self.names().map(|(_, name)| name).filter(|name| !is_hashed(name) && !PLACES.contains(name));
+        names.filter_map(|name| Some((name.to_owned(), cell.settings.get(name)?.clone()))).collect()
+    }
+
     /// The placeholders without a value in the cell, each with the number of its item.
     pub(super) fn unresolved(&self, cell: &Cell) -> Vec<(usize, &str)> {
-        let names = self.template.iter().enumerate().flat_map(|(item, pieces)| {
+        self.names().filter(|(_, name)| value(name, cell).is_none()).collect()
+    }
+
+    /// The names of all placeholders, each with the number of its item.
+    fn names(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.template.iter().enumerate().flat_map(|(item, pieces)| {
             pieces.iter().filter_map(move |piece| match piece {
                 Piece::Name(name) => Some((item, name.as_str())),
                 Piece::Text(_) => None,
             })
-        });
-        names.filter(|(_, name)| value(name, cell).is_none()).collect()
+        })
     }
 }
 
@@ -86,8 +111,14 @@ pub(super) fn known(cell: &Cell) -> Vec<String> {
     parameters.chain(own).chain(fields).map(str::to_owned).collect()
 }
 
+/// The parameter that a placeholder means, by its short name or its full one.
+fn parameter<'a>(name: &str, cell: &'a Cell) -> Option<&'a Value> {
+    let full = || cell.config.get(name).filter(|_| name.starts_with("params."));
+    cell.config.get(&format!("params.{name}")).or_else(full)
+}
+
 fn value(name: &str, cell: &Cell) -> Option<String> {
-    if let Some(value) = cell.config.get(&format!("params.{name}")).or_else(|| cell.get(name)) {
+    if let Some(value) = parameter(name, cell).or_else(|| cell.get(name)) {
         return Some(value.to_string());
     }
     match name {
@@ -163,6 +194,27 @@ mod tests {
     #[test]
     fn a_parameter_comes_before_the_seed() {
         assert_eq!(argv(&["{seed}"]).unwrap(), ["shadow"]);
+    }
+
+    #[test]
+    fn words_that_are_a_parameter_and_settings_are_told_apart() {
+        let mut cell = cell();
+        let settings = [("experiment.name", "one"), ("data.path", "/d"), ("container.image", "/i"), ("limits.x", "2")];
+        cell.settings = settings.map(|(name, value)| (name.to_owned(), value.into())).into();
+        let command = [
+            "{lr}",
+            "{params.lr}",
+            "x{lr}",
+            "{{lr}}",
+            "{seed}",
+            "{gpus}",
+            "{model.name}",
+            "{data.path}/{container.image}",
+            "log-{experiment.name}",
+        ];
+        let program = Program::new(command.map(str::to_owned).to_vec(), Vec::new()).unwrap();
+        assert_eq!(program.parameter_words(&cell), ["0.1", "0.1", "shadow"]);
+        assert_eq!(program.settings(&cell), [("experiment.name".to_owned(), "one".into())].into());
     }
 
     #[test]

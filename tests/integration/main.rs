@@ -18,6 +18,7 @@ mod limits;
 mod machine;
 mod modes;
 mod pictures;
+mod programs;
 mod protocol;
 mod questions;
 mod reports;
