@@ -1,6 +1,7 @@
 //! `ledger run`
 
 mod answer;
+mod best;
 
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
@@ -96,7 +97,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         watcher.finish();
         report
     };
-    answer::answer(context, store, &planned, &axes, &manifests, &report)?;
+    answer::answer(context, store, &planned, &axes, &report)?;
     Ok(code(&report))
 }
 

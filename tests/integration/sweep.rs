@@ -112,3 +112,60 @@ fn the_second_ctrl_c_kills() {
         (Some("it was killed on request"), Some(9))
     );
 }
+
+/// Says a score that follows from `x` and the seed: 10, 0 and 5 for `x = 1`, 8 for others.
+const SCORING: &str = r#"
+case "$1$2" in 11) score=10 ;; 12) score=0 ;; 13) score=5 ;; *) score=8 ;; esac
+echo "{\"event\":\"metric\",\"name\":\"score\",\"value\":$score,\"unit\":\"pt\"}" >> "$LEDGER_EVENTS"
+echo '{"event":"metric","name":"accuracy","value":0.5}' >> "$LEDGER_EVENTS"
+"#;
+
+fn scored(sandbox: &Sandbox, file: &str, model: &str, direction: &str, seeds: &str) {
+    sandbox.write("worker.sh", SCORING);
+    sandbox.write(
+        file,
+        format!(
+            "seed = {seeds}\n[model]\nname = '{model}'\n[program]\ncommand = ['sh', 'worker.sh', '{{x}}', '{{seed}}']\n\
+             [params]\nx = [1, 2]\n[hardware]\ndevice = 'cpu'\n\
+             [objective]\nmetric = 'score'\ndirection = '{direction}'\n"
+        ),
+    );
+}
+
+#[test]
+fn the_best_is_a_configuration_as_best_has_it_and_no_lucky_seed() {
+    let sandbox = Sandbox::new();
+    scored(&sandbox, "m.toml", "toy", "maximize", "[1, 2]");
+    let said = sandbox.run(&["run", "m.toml"]).expect(0);
+    assert!(said.contains(" with score 8 pt (no scatter), the mean of 2\n"), "{said}");
+    let told = || {
+        let own = sandbox.json(&["run", "m.toml"], 0)["best"][0].clone();
+        let best = ["best", "--model", "toy", "--metric", "score", "--direction", "maximize"];
+        let first = sandbox.json(&best, 0)["places"][0].clone();
+        assert_eq!((&own["run"], &own["value"], &own["n"]), (&first["run"], &first["mean"], &first["n"]));
+        own
+    };
+    assert_eq!((&told()["value"], &told()["n"]), (&8.0.into(), &2.into()));
+    // Of a sweep over fewer seeds the same is said.
+    scored(&sandbox, "m.toml", "toy", "maximize", "1");
+    let own = sandbox.json(&["run", "m.toml"], 0);
+    assert_eq!((&own["executed"], &own["best"][0]["value"], &own["best"][0]["n"]), (&0.into(), &8.0.into(), &2.into()));
+    assert!(own["runs"].as_array().unwrap().iter().any(|run| run["run"] == own["best"][0]["run"]), "{own}");
+}
+
+#[test]
+fn each_model_has_the_objective_of_its_own_manifest() {
+    let sandbox = Sandbox::new();
+    scored(&sandbox, "most.toml", "a", "maximize", "1");
+    scored(&sandbox, "least.toml", "b", "minimize", "1");
+    let document = sandbox.json(&["run", "most.toml", "least.toml"], 0);
+    let told = |document: &serde_json::Value| -> Vec<String> {
+        let best = document["best"].as_array().unwrap().iter();
+        best.map(|best| format!("{} {} {}", best["model"], best["direction"], best["value"])).collect()
+    };
+    assert_eq!(told(&document), ["\"a\" \"maximize\" 10.0", "\"b\" \"minimize\" 8.0"]);
+    scored(&sandbox, "least.toml", "a", "minimize", "2");
+    let said = sandbox.run(&["run", "most.toml", "least.toml"]).expect(0);
+    assert!(said.contains(" with score 8 pt (no scatter), the mean of 2 (maximize)\n"), "{said}");
+    assert!(said.contains(" with score 5 ") && said.contains(", the mean of 2 (minimize)\n"), "{said}");
+}

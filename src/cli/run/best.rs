@@ -1,0 +1,210 @@
+//! The best configuration of each model of a sweep: what `ledger best` says of those that the sweep asks for.
+
+use super::report;
+use crate::analysis::{Trial, configurations, count_left_out, place};
+use crate::engine::Planned;
+use crate::record::{AttemptId, Cell, Direction, GroupId, RunId, Value, Why, known_metric};
+use crate::report::table_of;
+use crate::store::{Reader, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The best configuration of a model by a metric.
+pub(super) struct Best {
+    model: String,
+    metric: String,
+    direction: Direction,
+    unit: String,
+    /// Which it is; else how many attempts are tainted, and why one is.
+    found: Result<Found, (u64, String)>,
+}
+
+struct Found {
+    /// Its newest run, one of the sweep if any of these counts, and how that is shown.
+    run: RunId,
+    id: String,
+    mean: f64,
+    half_width: Option<f64>,
+    n: usize,
+}
+
+type Objective = (String, Direction);
+
+/// What the cells of each model want to have best; none for those that state nothing.
+pub(super) struct Objectives(BTreeMap<String, Vec<Option<Objective>>>);
+
+impl Objectives {
+    pub(super) fn of(planned: &[Planned]) -> Self {
+        let mut all: BTreeMap<String, Vec<Option<Objective>>> = BTreeMap::new();
+        for Planned { bound, .. } in planned {
+            let of_model = all.entry(bound.run.model().to_owned()).or_default();
+            let stated = objective(&bound.cell);
+            if !of_model.contains(&stated) {
+                of_model.push(stated);
+            }
+        }
+        Self(all)
+    }
+
+    /// The attempts of other runs that stand in one mean with the planned ones: their seeds alone differ.
+    pub(super) fn siblings(&self, reader: &Reader<'_>, planned: &[Planned]) -> Result<Vec<AttemptId>, StoreError> {
+        let groups: BTreeMap<GroupId, &str> =
+            planned.iter().map(|one| (one.bound.run.parts.group_id(), one.bound.run.model())).collect();
+        let mut found = BTreeSet::new();
+        for (group, model) in groups {
+            for (metric, _) in self.0.get(model).into_iter().flatten().flat_map(|stated| deciding(stated.as_ref())) {
+                found.extend(reader.values(group, &metric)?.into_iter().map(|(id, _)| id));
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// The best of each model by each of its objectives, of all attempts by model.
+    pub(super) fn best(
+        &self,
+        reader: &Reader<'_>,
+        planned: &[Planned],
+        trials: &BTreeMap<String, Vec<Trial>>,
+    ) -> Result<Vec<Best>, StoreError> {
+        let planned: BTreeSet<RunId> = planned.iter().map(|planned| planned.bound.run.id).collect();
+        let mut all: Vec<Best> = Vec::new();
+        for (model, objectives) in &self.0 {
+            let own = trials.get(model).map_or(&[] as &[Trial], Vec::as_slice);
+            for objective in objectives {
+                let Some(best) = best_of(reader, model, &deciding(objective.as_ref()), own, &planned)? else {
+                    continue;
+                };
+                if !all.iter().any(|other| other.is_of_the_same(&best)) {
+                    all.push(best);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn objective(cell: &Cell) -> Option<Objective> {
+    let stated = cell.text("objective.direction")?;
+    let direction = [Direction::Minimize, Direction::Maximize].into_iter().find(|one| one.name() == stated)?;
+    Some((cell.text("objective.metric")?.to_owned(), direction))
+}
+
+/// What says without an objective which configuration is the best, the first that an attempt has. The loss comes last: it is of the training, and that of a `dqn` is small
+/// where nothing was learned.
+const USUAL: [&str; 5] = ["accuracy", "mean_return", "perplexity", "eval_loss", "loss"];
+
+/// The metrics by which a configuration may be the best, and which way they are better: the objective, then the usual ones.
+fn deciding(objective: Option<&Objective>) -> Vec<Objective> {
+    let known = |name: &str| known_metric(name).map(|metric| (name.to_owned(), metric.direction));
+    objective.into_iter().cloned().chain(USUAL.into_iter().filter_map(known)).collect()
+}
+
+/// The best by the first of the metrics that any attempt has.
+fn best_of(
+    reader: &Reader<'_>,
+    model: &str,
+    deciding: &[Objective],
+    trials: &[Trial],
+    planned: &BTreeSet<RunId>,
+) -> Result<Option<Best>, StoreError> {
+    let nothing = BTreeSet::new();
+    for (metric, direction) in deciding {
+        let contenders = configurations(trials, &[]).iter().filter_map(|one| one.contender(metric, &nothing)).collect();
+        let first = place(contenders, *direction, 1, None).pop();
+        let found = match &first {
+            Some(first) => {
+                let counted: BTreeSet<AttemptId> = first.contender.measured.iter().map(|one| one.attempt).collect();
+                let counted = trials.iter().filter(|trial| counted.contains(&trial.id));
+                let newest =
+                    counted.max_by_key(|one| (planned.contains(&one.run.id), one.attempt.started_unix_ms, one.id));
+                let run = newest.map_or(first.contender.run.id, |newest| newest.run.id);
+                let (mean, n) = (first.summary.mean, first.summary.n);
+                Ok(Found { run, id: reader.short(run.0)?, mean, half_width: first.half_width, n })
+            }
+            // Another metric would hide that nothing is known of this one.
+            None => match tainted(trials, metric) {
+                Some(tainted) => Err(tainted),
+                None => continue,
+            },
+        };
+        let recorded = trials.iter().find_map(|trial| Some(trial.attempt.metrics.get(metric)?.unit.clone()));
+        let unit = recorded.or_else(|| super::answer::unit_of(metric)).unwrap_or_default();
+        let (model, metric, direction) = (model.to_owned(), metric.clone(), *direction);
+        return Ok(Some(Best { model, metric, direction, unit, found }));
+    }
+    Ok(None)
+}
+
+/// How many attempts do not count in a metric since they are tainted, and why one is.
+fn tainted(trials: &[Trial], metric: &str) -> Option<(u64, String)> {
+    let left_out = count_left_out(trials, metric, &BTreeSet::new()).1;
+    let tainted = || left_out.iter().filter(|(left, _)| left.why == Why::Tainted);
+    let (first, _) = tainted().next()?;
+    Some((tainted().map(|(_, count)| count).sum(), first.reason.clone()))
+}
+
+impl Best {
+    fn is_of_the_same(&self, other: &Self) -> bool {
+        (&self.model, &self.metric, self.direction) == (&other.model, &other.metric, other.direction)
+    }
+
+    fn text(&self, all: &[Self]) -> String {
+        let Self { model, metric, direction, unit, found } = self;
+        match found {
+            Ok(Found { id, mean, half_width, n, .. }) => {
+                let mean = report::mean_text(*mean, *half_width, unit);
+                let of = if *n > 1 { format!(", the mean of {n}") } else { String::new() };
+                let is_ambiguous = all.iter().filter(|one| (&one.model, &one.metric) == (model, metric)).count() > 1;
+                let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
+                format!("best {model}: {id} with {metric} {mean}{of}{way}\n")
+            }
+            Err((count, reason)) => {
+                let count = report::count(usize::try_from(*count).unwrap_or(usize::MAX), "attempt");
+                format!("best {model}: none, since no `{metric}` counts: {count} tainted, such as by {reason}\n")
+            }
+        }
+    }
+
+    fn value(&self) -> Option<Value> {
+        let found = self.found.as_ref().ok()?;
+        let mut table = table_of([
+            ("model", self.model.as_str().into()),
+            ("metric", self.metric.as_str().into()),
+            ("direction", self.direction.name().into()),
+            ("run", found.run.to_string().into()),
+            ("value", found.mean.into()),
+            ("n", found.n.into()),
+        ]);
+        table.extend(found.half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
+        Some(table.into())
+    }
+}
+
+/// A line for each.
+pub(super) fn best_text(all: &[Best]) -> String {
+    all.iter().map(|best| best.text(all)).collect()
+}
+
+/// Those that were found, as a list.
+pub(super) fn best_value(all: &[Best]) -> Value {
+    Value::List(all.iter().filter_map(Best::value).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_objective_decides_before_what_is_usual() {
+        let said = |objective: Option<&Objective>| {
+            deciding(objective)
+                .into_iter()
+                .map(|(name, direction)| format!("{name} {direction:?}"))
+                .collect::<Vec<_>>()
+        };
+        let usual =
+            ["accuracy Maximize", "mean_return Maximize", "perplexity Minimize", "eval_loss Minimize", "loss Minimize"];
+        assert_eq!(said(None), usual);
+        let objective = ("cost".to_owned(), Direction::Minimize);
+        assert_eq!(said(Some(&objective)), [&["cost Minimize"], &usual[..]].concat());
+    }
+}
