@@ -62,12 +62,16 @@ fn label(bound: &Bound) -> String {
     words.into_iter().flatten().chain(params).collect::<Vec<_>>().join(" ")
 }
 
-fn result_line(executed: &Executed) -> String {
+fn result_line(bound: &Bound, executed: &Executed) -> String {
     let attempt = &executed.sealed.attempt;
     let mut words = vec![attempt.outcome.name().to_owned()];
-    for name in ["accuracy", "mean_return", "perplexity", "loss"] {
-        if let Some(value) = attempt.metric(name) {
-            words.push(format!("{name} {}", report::significant(value)));
+    let usual = ["accuracy", "mean_return", "perplexity", "loss"];
+    let deciding = bound.cell.text("objective.metric").filter(|name| !usual.contains(name));
+    for name in deciding.into_iter().chain(usual) {
+        if let Some(metric) = attempt.metrics.get(name)
+            && let Some(value) = metric.value
+        {
+            words.push(format!("{name} {}", report::mean_text(value, None, &metric.unit)));
         }
     }
     if let Some(seconds) = attempt.metric("wall_time") {
@@ -112,7 +116,7 @@ impl Watch for Watcher {
                 _ => {}
             }),
             Seen::Output(..) => {}
-            Seen::Ended(bound, executed) => self.end(bound, &result_line(executed)),
+            Seen::Ended(bound, executed) => self.end(bound, &result_line(bound, executed)),
             Seen::Troubled(bound, error) => self.end(bound, &chain(error)),
             Seen::Elsewhere(bound) => {
                 self.say(bound, "another process executes it, or has set its GPU; waiting");

@@ -2,6 +2,7 @@
 
 use super::document::table_of;
 use super::number::{count, duration, significant, wall_seconds, when};
+use super::ranking::mean_text;
 use super::table::columns;
 use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Origin, Row, Table, Value};
 
@@ -160,14 +161,7 @@ pub type Summary<'a> = (String, &'a Cell, Option<&'a Attempt>);
 
 /// The runs of a sweep and what came out.
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
-    let wanted = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time", "wall_time"];
-    let has = |name: &&&str| {
-        runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metrics.contains_key(**name)))
-    };
-    let mut metrics: Vec<&str> = wanted.iter().filter(has).copied().collect();
-    if metrics.contains(&"train_time") {
-        metrics.retain(|name| *name != "wall_time");
-    }
+    let metrics = summary_metrics(runs);
     let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
     let metric_heads: Vec<String> = metrics.iter().map(|name| format!(">{name}")).collect();
     let mut heads = vec!["RUN"];
@@ -182,8 +176,7 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
             Some(newest) => {
                 row.push(newest.standing());
                 row.extend(metrics.iter().map(|name| match newest.metrics.get(*name) {
-                    Some(Metric { value: Some(value), unit, .. }) if unit == "s" => duration(*value),
-                    Some(Metric { value: Some(value), .. }) => significant(*value),
+                    Some(Metric { value: Some(value), unit, .. }) => mean_text(*value, None, unit),
                     _ => "-".to_owned(),
                 }));
             }
@@ -191,6 +184,23 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
         row
     });
     columns(&heads, rows)
+}
+
+/// The metrics that are shown of them: first what decides which is best, then what is usual, as far as any attempt has it.
+fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
+    let usual = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time"];
+    let has =
+        |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metrics.contains_key(name)));
+    // Nearly the same, and of more interest.
+    let or_else = (!has("train_time")).then_some("wall_time");
+    let objectives = runs.iter().filter_map(|(_, cell, _)| cell.text("objective.metric"));
+    let mut metrics = Vec::new();
+    for name in objectives.chain(usual).chain(or_else) {
+        if !metrics.contains(&name) && has(name) {
+            metrics.push(name);
+        }
+    }
+    metrics
 }
 
 /// What this machine can do, and the fix for what it cannot.

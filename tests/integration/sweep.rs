@@ -169,3 +169,17 @@ fn each_model_has_the_objective_of_its_own_manifest() {
     assert!(said.contains(" with score 8 pt (no scatter), the mean of 2 (maximize)\n"), "{said}");
     assert!(said.contains(" with score 5 ") && said.contains(", the mean of 2 (minimize)\n"), "{said}");
 }
+
+#[test]
+fn what_decides_is_told_first_of_every_run() {
+    let sandbox = Sandbox::new();
+    scored(&sandbox, "m.toml", "toy", "maximize", "1");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let line = |text: &str, words: &str| {
+        let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        lines.any(|line| line.contains(words))
+    };
+    assert!(line(&said.out, "RUN x OUTCOME score accuracy wall_time"), "{}", said.out);
+    assert!(line(&said.out, " 1 finished 10 pt 0.5 "), "{}", said.out);
+    assert!(line(&said.err, "finished score 8 pt accuracy 0.5 in "), "{}", said.err);
+}
