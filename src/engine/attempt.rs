@@ -91,7 +91,7 @@ pub fn execute(
         kernels => kernels.flatten(),
     };
     // Before anything is waited for or set, and again when the worker has read them.
-    let changed = bound.changed_data();
+    let changed = bound.changed_data().or_else(|| bound.changed_program());
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
@@ -361,6 +361,7 @@ impl Supervision {
         if exit == Exit::Code(0) {
             bound.changed_data().into_iter().for_each(|changed| halt.failed(changed));
         }
+        self.keep(bound.changed_data_of_program().map(Entry::Warning).into_iter().collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);

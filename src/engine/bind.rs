@@ -2,7 +2,7 @@
 
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::{self, DataFiles, bind_data};
-use super::machine::Machine;
+use super::machine::{KnownFile, Machine};
 use super::program_data::bind_program_data;
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
@@ -130,6 +130,8 @@ pub struct Bound {
     pub image: Option<Image>,
     /// The files of its data as they were when it was named by them; none where no files were read.
     pub data: Option<Arc<DataFiles>>,
+    /// The files of its program that it is named by, as they were then.
+    pub program_files: Vec<(PathBuf, KnownFile)>,
     /// Why it uses no GPU, where it was left open and one might be expected.
     pub no_gpu: Option<String>,
     /// What is recorded of where it comes from, which other runs of a sweep need not share.
@@ -155,7 +157,25 @@ impl Bound {
 
     /// What says that its worker may read other data than it is named by, or may have read them.
     pub(super) fn changed_data(&self) -> Option<String> {
-        self.data.as_ref().and_then(|data| data.changed())
+        let changed = self.data.as_ref().filter(|data| !data.is_of_program()).and_then(|data| data.changed());
+        changed.map(|changed| format!("{changed} (start it again)"))
+    }
+
+    /// What says so of the data of a program, which may have written to them itself.
+    pub(super) fn changed_data_of_program(&self) -> Option<String> {
+        let changed = self.data.as_ref().filter(|data| data.is_of_program()).and_then(|data| data.changed());
+        changed.map(|changed| format!("{changed} (a program that writes there itself needs another folder for it)"))
+    }
+
+    /// What says that other files would run than it is named by.
+    pub(super) fn changed_program(&self) -> Option<String> {
+        let changed = self.program_files.iter().find(|(path, known)| !known.is_of(path));
+        changed.map(|(path, _)| {
+            format!(
+                "the program changed since the run was named by it: `{}` was written to (start it again)",
+                path.display()
+            )
+        })
     }
 
     /// The files that an external program's manifest names, where they lie.
@@ -270,10 +290,15 @@ fn bind_cell(
         Some(_) if reads_data => bind_program_data(&mut cell, image.is_some(), machine)?,
         Some(_) => None,
     };
+    let mut program_files = Vec::new();
     let (program_part, launch) = match program {
         Some(program) => {
             let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
             let argv = program.argv(&cell)?;
+            for (_, path) in files_of(program, &cell, image.is_some()) {
+                let known = machine.known(&path)?;
+                program_files.push((path, known));
+            }
             (program_value(program, &cell, image.is_some(), machine)?, Launch::Program { argv, directory })
         }
         None => {
@@ -315,7 +340,7 @@ fn bind_cell(
         seed: cell.seed,
     });
     let nvml = machine.nvml();
-    Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, no_gpu, facts: Table::new() })
+    Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, program_files, no_gpu, facts: Table::new() })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs; of none, why,
@@ -367,6 +392,18 @@ fn choose_device(
     Ok((count, no_gpu))
 }
 
+/// The files that a command is named by, by the words that name them.
+fn files_of(program: &Program, cell: &Cell, is_contained: bool) -> Vec<(String, PathBuf)> {
+    let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
+    let stated = program.files.iter().map(|file| (file.clone(), directory.join(file)));
+    let words = program.command.iter().cloned().chain(program.parameter_words(cell));
+    let meant = words.map(|word| (word.clone(), directory.join(word))).filter(|(_, path)| {
+        let is_shown = || container::lies_in(path, directory);
+        path.is_file() && (!is_contained || is_shown())
+    });
+    stated.chain(meant).collect()
+}
+
 /// The program part of an external command: the command as written, the files that it names, what it says beyond the configuration, and the state of its
 /// repository. In an image, a word of the command that means a file outside of the folder means one of the image's, which has its digest.
 pub(super) fn program_value(
@@ -377,15 +414,8 @@ pub(super) fn program_value(
 ) -> Result<Value, BindError> {
     let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
     let mut named = Table::new();
-    for file in &program.files {
-        named.insert(file.clone(), machine.content(&directory.join(file))?.to_string().into());
-    }
-    for word in program.command.iter().chain(&program.parameter_words(cell)) {
-        let path = directory.join(word);
-        let is_shown = || container::lies_in(&path, directory);
-        if path.is_file() && (!is_contained || is_shown()) {
-            named.insert(word.clone(), machine.content(&path)?.to_string().into());
-        }
+    for (word, path) in files_of(program, cell, is_contained) {
+        named.insert(word, machine.known(&path)?.digest().to_string().into());
     }
     let mut table: Table = [
         ("command".to_owned(), program.command.clone().into()),

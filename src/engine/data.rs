@@ -58,7 +58,7 @@ impl DataFiles {
     /// What says that a worker may have read other data than these.
     pub(super) fn changed(&self) -> Option<String> {
         let difference = self.difference().unwrap_or_else(|error| Some(error.to_string()));
-        difference.map(|found| format!("the data changed since the run was named by them: {found} (start it again)"))
+        difference.map(|found| format!("the data changed since the run was named by them: {found}"))
     }
 
     /// Whether they are those of a program that may write to them itself.
@@ -247,8 +247,7 @@ mod tests {
         let (files, digest) = DataFiles::read("text", root.path()).unwrap();
         let said =
             |files: &DataFiles| files.changed().map(|said| said.replace(&root.path().display().to_string(), "ROOT"));
-        let text =
-            |found: &str| Some(format!("the data changed since the run was named by them: {found} (start it again)"));
+        let text = |found: &str| Some(format!("the data changed since the run was named by them: {found}"));
         assert_eq!(said(&files), None);
         let time = fs::metadata(path("a.txt")).unwrap().modified().unwrap();
         let with_time = |content: &str| {

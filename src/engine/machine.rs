@@ -13,6 +13,31 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A file as it was when it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownFile {
+    stamp: Stamp,
+    digest: Digest,
+}
+
+impl KnownFile {
+    fn read(path: &Path) -> Result<Self, HostError> {
+        // Before the content: a file that is written to meanwhile has another stamp then.
+        let stamp = files::stamps(&[path])?.remove(0);
+        Ok(Self { stamp, digest: files::digest_content(path)? })
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Whether the file still holds this. A program that was only touched or copied anew is the same.
+    pub(super) fn is_of(&self, path: &Path) -> bool {
+        let same = || Some(files::stamps(&[path]).ok()?.first() == Some(&self.stamp));
+        same() == Some(true) || files::digest_content(path).is_ok_and(|digest| digest == self.digest)
+    }
+}
+
 /// The digest of data, and their files as they were when they were read for it.
 type ReadData = (Digest, Arc<DataFiles>);
 
@@ -22,7 +47,7 @@ pub struct Machine {
     cpu_name: OnceCell<String>,
     gpus: OnceCell<GpuState>,
     allowed: RefCell<BTreeMap<String, Allowed>>,
-    program_files: RefCell<BTreeMap<PathBuf, Digest>>,
+    program_files: RefCell<BTreeMap<PathBuf, KnownFile>>,
     data: RefCell<BTreeMap<(String, PathBuf), ReadData>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
@@ -149,14 +174,14 @@ impl Machine {
         known.entry(gpu.uuid.clone()).or_insert_with(ask).clone()
     }
 
-    /// The digest of a file's content, computed once.
-    pub(super) fn content(&self, path: &Path) -> Result<Digest, HostError> {
+    /// What a file holds, read once.
+    pub(super) fn known(&self, path: &Path) -> Result<KnownFile, HostError> {
         if let Some(known) = self.program_files.borrow().get(path) {
-            return Ok(*known);
+            return Ok(known.clone());
         }
-        let digest = files::digest_content(path)?;
-        self.program_files.borrow_mut().insert(path.to_owned(), digest);
-        Ok(digest)
+        let known = KnownFile::read(path)?;
+        self.program_files.borrow_mut().insert(path.to_owned(), known.clone());
+        Ok(known)
     }
 
     /// The digest of data of a kind, and their files as they were then: read once, whatever becomes of them.

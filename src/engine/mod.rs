@@ -46,7 +46,7 @@ pub use expect::Expected;
 pub use fold::fold;
 pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
-pub use machine::Machine;
+pub use machine::{KnownFile, Machine};
 pub use place::Place;
 pub use protocol::{CANARY, Order};
 pub use recover::{Recovered, recover, recover_left};

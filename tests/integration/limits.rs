@@ -440,6 +440,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         nvml: Some(machine.fake.path()),
         image: None,
         data: None,
+        program_files: Vec::new(),
         no_gpu: None,
         facts: Table::new(),
     };

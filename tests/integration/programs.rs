@@ -84,3 +84,31 @@ fn a_file_that_a_parameter_names_counts_and_one_that_the_program_writes_does_not
     let differs = sandbox.run(&["why", "latest", "latest~1"]);
     assert!(differs.out.contains("program"), "{differs:?}");
 }
+
+#[test]
+fn a_program_that_changes_during_a_sweep_is_not_run_under_its_old_name() {
+    let sandbox = Sandbox::new();
+    sandbox.write("worker.sh", "echo ': changed' >> worker.sh");
+    manifest(&sandbox, "seed = [1, 2]", "['sh', 'worker.sh']", "");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let path = sandbox.path("worker.sh").display().to_string();
+    let reason = format!("the program changed since the run was named by it: `{path}` was written to (start it again)");
+    assert!(said.code == Some(4) && said.err.contains(&reason), "{said:?}");
+    let missing = sandbox.run(&["run", "m.toml", "--dry-run"]).expect(0);
+    assert!(
+        missing.contains("2 missing") || !missing.contains("sealed"),
+        "another program makes other runs: {missing}"
+    );
+}
+
+#[test]
+fn a_program_that_writes_to_its_data_is_warned_of() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("d1")).unwrap();
+    sandbox.write("d1/v", "0.5");
+    sandbox.write("worker.sh", "echo >> \"$1\"/v");
+    on_data(&sandbox, "'d1'");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let shown = sandbox.run(&["show", "latest"]).expect(0);
+    assert!(shown.contains("the data changed since the run was named by them"), "{shown}");
+}

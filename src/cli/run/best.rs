@@ -196,10 +196,7 @@ mod tests {
     #[test]
     fn the_objective_decides_before_what_is_usual() {
         let said = |objective: Option<&Objective>| {
-            deciding(objective)
-                .into_iter()
-                .map(|(name, direction)| format!("{name} {direction:?}"))
-                .collect::<Vec<_>>()
+            deciding(objective).into_iter().map(|(name, direction)| format!("{name} {direction:?}")).collect::<Vec<_>>()
         };
         let usual =
             ["accuracy Maximize", "mean_return Maximize", "perplexity Minimize", "eval_loss Minimize", "loss Minimize"];

@@ -26,6 +26,7 @@ fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
         nvml: None,
         image: None,
         data: None,
+        program_files: Vec::new(),
         no_gpu: None,
         facts: Table::new(),
     }
