@@ -24,6 +24,9 @@ const DISAGREEMENT_SECONDS: f64 = 10.0;
 const MEASURED: [Quantity; 3] = [Quantity::PowerInstant, Quantity::PowerAverage, Quantity::Energy];
 /// How reasons name it.
 const TRAINING: &str = "the training";
+/// Why answers have no time.
+const AT_ONCE: &str =
+    "the lines of most answers were read from their start to their stop at once (flush each line, or state `t_ns`)";
 /// A 99th percentile needs so many values.
 const PERCENTILE_VALUES: usize = 100;
 
@@ -164,21 +167,27 @@ impl Observed {
             put.found("cpu_time", self.cpu_ns.map(seconds).ok_or(unread));
         }
         put.some("loss", self.last_loss);
-        put.some("step_time", training.step_s());
-        put.some("step_time_p95", training.step_p95_s());
-        put.some("data_time", median(&self.lengths("data")).map(|ns| ns / 1e9));
-        put.some("warmup_time", training.warmup_s());
+        // Why there is none is told where somebody may look for it.
+        let time = |put: &mut Put<'_>, name, is_asked, value: Option<f64>| match (value, training.read_together()) {
+            (None, Some(reason)) if is_asked => put.found(name, Err(reason.to_owned())),
+            (value, _) => put.some(name, value),
+        };
+        time(put, "step_time", true, training.step_s());
+        time(put, "step_time_p95", true, training.step_p95_s());
+        time(put, "warmup_time", training.warmup() > 0, training.warmup_s());
+        time(put, "epoch_time", training.epochs() > 0, training.epoch_s());
+        time(put, "train_time", true, training.train_s());
+        put.some("data_time", median(&self.lengths("data")).filter(|ns| *ns > 0.0).map(|ns| ns / 1e9));
         // From here on the worker may have stated what others follow from.
         let samples = self.samples_per_step.filter(|samples| *samples > 0);
         let step_s = put.known("step_time").filter(|step_s| *step_s > 0.0);
-        put.some("throughput", samples.zip(step_s).map(|(samples, step_s)| throughput(samples, step_s)));
+        let rate = samples.zip(step_s).map(|(samples, step_s)| throughput(samples, step_s));
+        time(put, "throughput", samples.is_some(), rate);
         let flops = put.known("flops_per_sample").zip(put.known("throughput"));
         put.some("achieved_tflops", flops.map(|(flops, throughput)| flops * throughput / 1e12));
         // The peak is that of one GPU.
         let peak = put.known("matmul_tflops").filter(|peak| *peak > 0.0).map(|peak| peak * f64::from(self.gpus.max(1)));
         put.some("mfu", put.known("achieved_tflops").zip(peak).map(|(tflops, peak)| 100.0 * tflops / peak));
-        put.some("epoch_time", training.epoch_s());
-        put.some("train_time", training.train_s());
     }
 
     /// How long each phase of this name took.
@@ -347,6 +356,10 @@ fn inference(answers: &[Answers], put: &mut Put<'_>) {
     for (place, of_size) in answers.iter().enumerate() {
         let lengths = of_size.lengths();
         let Some(median_ns) = median(&lengths) else { continue };
+        if median_ns == 0.0 {
+            of_size.names(place).for_each(|name| put.found(&name("inference_time"), Err(AT_ONCE.to_owned())));
+            continue;
+        }
         let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", lengths.len());
         let p99 = nearest_rank(&lengths, 99).filter(|_| lengths.len() >= PERCENTILE_VALUES);
         let rows = of_size.rows.map(real).filter(|rows| *rows > 0.0).or(stated);

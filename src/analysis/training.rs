@@ -11,6 +11,12 @@ use std::collections::BTreeMap;
 /// Phases that are no training, though a worker may do them within an epoch.
 const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
 
+/// Why there are no times of steps.
+const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so that nobody knows when each step was over \
+                             (flush each line, or state `t_ns`)";
+/// Where more than one in so many steps share one moment, the first and the last moment do not tell how long the training took.
+const SHARED: usize = 20;
+
 /// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
 /// memory. A tenth of all steps, at most ten.
 pub fn warmup_steps(steps: usize) -> usize {
@@ -70,6 +76,8 @@ pub(super) struct Training {
     pub(super) measured: Windows,
     /// The median step after the warm-up, in nanoseconds.
     step_ns: Option<f64>,
+    /// Whether the moments of the steps are those at which many of them were read.
+    read_together: bool,
 }
 
 impl Training {
@@ -86,11 +94,17 @@ impl Training {
         borders.extend(others.iter().map(|(_, stop)| stop));
         borders.sort_unstable();
         let stands = stands(&observed.steps.iter().map(|step| step.step).collect::<Vec<_>>());
-        let laps = laps(&observed.steps, &borders, stands.first() == Some(&1));
+        let together = read_together(&observed.steps);
+        let laps = match together {
+            Some(_) => observed.steps.iter().map(Lap::of_unknown_length).collect(),
+            None => laps(&observed.steps, &borders, stands.first() == Some(&1)),
+        };
+        let is_blurred = together.is_some_and(|most| SHARED * most > observed.steps.len());
         let span =
             laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
         let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();
         let windows = match span {
+            Some(_) if epochs.is_empty() && is_blurred => Windows::default(),
             Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
@@ -104,7 +118,7 @@ impl Training {
         };
         let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
         let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
-        let step_ns = median(&durations);
+        let step_ns = median(&durations).filter(|ns| *ns > 0.0);
         // Without epochs the training begins with the first logged step, or at its end, and what was before it does not count.
         let first = match laps.first() {
             Some(lap) if epochs.is_empty() => u64::from(lap.start_ns.is_some() || step_ns.is_some()),
@@ -124,7 +138,13 @@ impl Training {
             }),
             epochs,
             windows,
+            read_together: together.is_some(),
         }
+    }
+
+    /// Why times of steps are missing, where their moments are no times of theirs.
+    pub(super) fn read_together(&self) -> Option<&'static str> {
+        self.read_together.then_some(READ_TOGETHER)
     }
 
     /// Why nobody knows when the warm-up was over, where a protocol asks for that.
@@ -168,7 +188,7 @@ impl Training {
     /// The 95th percentile of the steps after the warm-up, by nearest rank; none of fewer than twenty, of which it would be the largest.
     pub(super) fn step_p95_s(&self) -> Option<f64> {
         let durations: Vec<u64> = self.laps[self.warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
-        nearest_rank(&durations, 95).filter(|_| durations.len() >= 20).map(seconds)
+        nearest_rank(&durations, 95).filter(|ns| *ns > 0 && durations.len() >= 20).map(seconds)
     }
 
     /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.
@@ -200,7 +220,8 @@ impl Training {
                 self.replaced(epoch.length(), &warm)
             })
             .collect();
-        median_real(&times)
+        // One that was read from its start to its stop at once took some time all the same.
+        median_real(&times).filter(|s| *s > 0.0)
     }
 
     /// A time in which these steps of the warm-up count as measured ones.
@@ -213,15 +234,20 @@ impl Training {
     /// Why there is no energy of the training.
     pub(super) fn unseen(&self) -> Option<&'static str> {
         if self.windows.is_empty() {
-            return Some(
+            return self.read_together().or(Some(
                 "the worker told of no epoch and of no two steps that took any time, so that nobody knows when it trained",
-            );
+            ));
         }
-        self.measured.is_empty().then_some("nothing of the training came after the warm-up")
+        let after = self.read_together().unwrap_or("nothing of the training came after the warm-up");
+        self.measured.is_empty().then_some(after)
     }
 }
 
 impl Lap {
+    fn of_unknown_length(step: &Timed) -> Self {
+        Self { start_ns: None, stop_ns: step.t_ns, duration_ns: None }
+    }
+
     fn lies_in(&self, windows: &Windows) -> bool {
         // The middle, since a step is as long as its worker says, and may stand out of its epoch by the time of an event.
         let middle = self.duration_ns.map_or(self.stop_ns, |duration| self.stop_ns.saturating_sub(duration / 2));
@@ -242,6 +268,14 @@ pub(super) fn stands(numbers: &[u64]) -> Vec<u64> {
         stands
     });
     each.collect()
+}
+
+/// How many steps share a moment at most, where most of them share one and none says how long it took: their lines were kept
+/// back and read at once. Some that share one are read in time all the same, by a supervisor that had no processor for a moment.
+fn read_together(steps: &[Timed]) -> Option<usize> {
+    let shared = || steps.chunk_by(|a, b| a.t_ns == b.t_ns).map(<[Timed]>::len).filter(|len| *len > 1);
+    let are_most = 2 * shared().sum::<usize>() > steps.len();
+    if are_most && steps.iter().all(|step| step.duration_ns.is_none()) { shared().max() } else { None }
 }
 
 /// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,

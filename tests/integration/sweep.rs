@@ -35,10 +35,32 @@ fn what_the_worker_says_is_sealed() {
     let value = |name: &str| attempt["metrics"][name]["value"].as_f64().unwrap();
     assert_eq!((value("accuracy"), value("loss"), value("step_time")), (0.73, 724.0, 0.001));
     assert_eq!(value("throughput"), 4000.0);
-    assert!(value("wall_time") > 0.0 && value("cpu_time") >= 0.0 && value("epoch_time") >= 0.0);
+    assert!(value("wall_time") > 0.0 && value("cpu_time") >= 0.0);
+    // Absent where the lines of an epoch were read at once.
+    assert!(attempt["metrics"]["epoch_time"]["value"].as_f64().is_none_or(|epoch_s| epoch_s > 0.0));
     assert_eq!(curves(attempt), [("loss", 6), ("step_duration", 6)]);
     assert_eq!(show["parts"]["seed"]["value"], "3");
     assert_eq!(show["parts"]["cuda"]["value"], "none");
+}
+
+/// As a program whose language keeps lines back until it ends, or until there are many.
+#[test]
+fn lines_that_are_told_at_once_have_no_times() {
+    let sandbox = Sandbox::new();
+    let step = r#"{\"event\":\"step\",\"step\":$step,\"values\":{\"loss\":1}}"#;
+    let steps = "1 2 3 4 5 6 7 8 9 10 11 12";
+    let kept = format!(
+        "lines=$(for step in {steps}; do sleep 0.01; echo \"{step}\"; done); echo \"$lines\" >> $LEDGER_EVENTS"
+    );
+    sandbox.sweep_manifest(&kept, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let metric = |name: &str| sandbox.json(&["show", "latest"], 0)["attempts"][0]["metrics"][name].clone();
+    assert!(metric("step_time")["value"].is_null(), "{}", metric("step_time"));
+    assert!(metric("step_time")["reason"].as_str().unwrap().contains("flush each line"));
+    let flushed = format!("for step in {steps}; do sleep 0.02; echo \"{step}\" >> $LEDGER_EVENTS; done");
+    sandbox.sweep_manifest(&flushed, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    assert!(metric("step_time")["value"].as_f64().unwrap() > 0.01, "{}", metric("step_time"));
 }
 
 #[test]

@@ -541,6 +541,29 @@ fn the_slowest_of_twenty_steps_is_no_percentile_of_fewer() {
     assert!(!Completed::of(&steps, &[], Table::new()).metrics.contains_key("step_time_p95"));
 }
 
+#[test]
+fn a_time_that_nobody_measured_is_no_zero() {
+    let step = |step: u64| Timed { step, t_ns: 300 * MS, duration_ns: None };
+    let together = Observed {
+        steps: (1..=100).map(step).collect(),
+        phases: ["data", "inference", "epoch"].map(|name| phase(name, 1, 300, 300)).to_vec(),
+        samples_per_step: Some(8),
+        ended: true,
+        wall_ns: S,
+        ..Observed::default()
+    };
+    let completed = Completed::of(&together, &[], Table::new());
+    for name in
+        ["step_time", "step_time_p95", "throughput", "warmup_time", "epoch_time", "train_time", "inference_time"]
+    {
+        assert!(completed.reason(name).contains("`t_ns`"), "{name}: {}", completed.reason(name));
+    }
+    for name in ["data_time", "inference_sample_time", "inference_p99"] {
+        assert!(!completed.metrics.contains_key(name), "{name}");
+    }
+    assert!(completed.reason("cpu_util").contains("`t_ns`"), "{}", completed.reason("cpu_util"));
+}
+
 fn completed_p99(observed: &Observed, expected: f64) {
     Completed::of(observed, &[], Table::new()).assert_near("inference_p99", expected, 1e-9);
 }

@@ -109,6 +109,52 @@ fn without_epochs_the_steps_are_those_of_the_training_s_time() {
     }
 }
 
+/// Steps of 2 s whose lines were read so many at a time.
+fn read_by(many: u64, steps: u64) -> Vec<Timed> {
+    (1..=steps).map(|step| Timed { step, t_ns: step.div_ceil(many) * many * 2 * S, duration_ns: None }).collect()
+}
+
+#[test]
+fn steps_that_were_read_together_have_no_times() {
+    for (steps, epochs) in
+        [(read_by(100, 100), vec![]), (read_by(100, 100), vec![phase("epoch", 200, 200)]), (read_by(50, 100), vec![])]
+    {
+        let together = training(steps, epochs);
+        assert_eq!((together.step_s(), together.step_p95_s(), together.warmup_s()), (None, None, None));
+        assert_eq!((together.train_s(), together.epoch_s()), (None, None));
+        assert!(together.read_together().is_some_and(|reason| reason.contains("t_ns")));
+        assert_eq!(together.unseen(), together.read_together());
+    }
+}
+
+#[test]
+fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
+    let by_twos = training(read_by(2, 100), vec![]);
+    assert_eq!((by_twos.step_s(), by_twos.step_p95_s(), by_twos.train_s()), (None, None, Some(196.0)));
+    let in_epoch = training(read_by(50, 100), vec![phase("epoch", 0, 200)]);
+    assert_eq!((in_epoch.step_s(), in_epoch.train_s(), in_epoch.epoch_s()), (None, Some(200.0), Some(200.0)));
+}
+
+/// As of a worker that flushes each line, where the supervisor was late now and then.
+#[test]
+fn some_steps_that_share_a_moment_keep_their_times() {
+    let mut late = read_by(1, 100);
+    (10..90).step_by(10).for_each(|at| late[at].t_ns = late[at + 1].t_ns);
+    let late = training(late, vec![]);
+    assert_eq!((late.step_s(), late.read_together()), (Some(2.0), None));
+    let mut told = read_by(100, 100);
+    told.iter_mut().for_each(|step| step.duration_ns = Some(2 * S));
+    let told = training(told, vec![]);
+    assert_eq!((told.step_s(), told.train_s()), (Some(2.0), Some(200.0)), "they say how long they took");
+}
+
+#[test]
+fn nothing_took_no_time() {
+    let still: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (2 * i, Some(0))).collect();
+    let still = training(steps(&still), vec![]);
+    assert_eq!((still.step_s(), still.step_p95_s()), (None, None));
+}
+
 #[test]
 fn checkpoints_are_no_training() {
     for name in ["eval", "inference", "checkpoint"] {
