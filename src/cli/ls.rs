@@ -31,7 +31,7 @@ const MOST_READ: usize = 1000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let limit = if args.all { usize::MAX } else { args.n };
-    let (lines, total) = context.store().read(|reader| {
+    let (lines, total, left_out) = context.store().read(|reader| {
         let mut tags: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
         for (name, target) in reader.tags()? {
             tags.entry(target.digest()).or_default().push(name);
@@ -55,8 +55,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             };
             lines.push(Line { run: reader.short(row.run.0)?, tags, is_tainted, is_hidden, origin, rerun_of, row });
         }
-        Ok((lines, reader.attempt_count()?))
+        let left_out = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
+        Ok((lines, reader.attempt_count()?, left_out))
     })?;
-    context.answer(|| report::ls_text(&lines, total), || report::ls_value(&lines, total))?;
+    context.answer(|| report::ls_text(&lines, total, left_out), || report::ls_value(&lines, total, left_out))?;
     Ok(exit::YES)
 }

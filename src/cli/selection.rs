@@ -251,13 +251,32 @@ pub(super) fn all_tainted(
     Some(Failure::new(exit::NO, text))
 }
 
-/// Why nothing was found: what is tainted; else what there is, of the model its metrics, or the models.
+/// The same of those that are hidden.
+fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Option<Failure> {
+    let hidden: u64 = left_out.iter().filter(|(left, _)| left.why == Why::Hidden).map(|(_, count)| count).sum();
+    if hidden == 0 {
+        return None;
+    }
+    let has_value = |trial: &Trial| trial.is_hidden && trial.attempt.metric(metric).is_some();
+    let trials = context.store_as_it_is().read(|reader| trials_of(reader, Some(model)));
+    if trials.is_ok_and(|trials| !trials.iter().any(has_value)) {
+        return None;
+    }
+    let hidden = crate::report::count(usize::try_from(hidden).unwrap_or(usize::MAX), "hidden attempt");
+    let text = format!("no `{metric}` counts: there are {hidden} (--include hidden takes them in)");
+    Some(Failure::new(exit::NO, text))
+}
+
+/// Why nothing was found: what is tainted or hidden; else what there is, of the model its metrics, or the models.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
-    if let Some(failure) = all_tainted(context, model, metric, left_out) {
+    let left_out =
+        all_tainted(context, model, metric, left_out).or_else(|| all_hidden(context, model, metric, left_out));
+    if let Some(failure) = left_out {
         return failure;
     }
-    let asked = |reader: &Reader<'_>| Ok((reader.is_current(), reader.ranked_metrics()?));
-    let (is_current, ranked) = context.store_as_it_is().read(asked).unwrap_or((true, BTreeMap::new()));
+    let asked =
+        |reader: &Reader<'_>| Ok((reader.is_current(), reader.ranked_metrics()?, reader.hidden_attempts()?.len()));
+    let (is_current, ranked, hidden) = context.store_as_it_is().read(asked).unwrap_or((true, BTreeMap::new(), 0));
     let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let text = match ranked.get(model) {
         Some(metrics) => format!(
@@ -266,6 +285,10 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         ),
         // What there is instead is not known without the indexes.
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),
+        None if ranked.is_empty() && hidden > 0 => {
+            let hidden = crate::report::count(hidden, "hidden attempt");
+            format!("no finished attempt counts: there are {hidden} (--include hidden takes them in)")
+        }
         None if ranked.is_empty() => {
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
         }

@@ -39,9 +39,9 @@ impl Line {
     }
 }
 
-/// The listing of attempts, newest first.
-pub fn ls_text(lines: &[Line], total: u64) -> String {
-    if lines.is_empty() {
+/// The listing of attempts, newest first, of so many, of which some are left out because they are hidden.
+pub fn ls_text(lines: &[Line], total: u64, hidden: u64) -> String {
+    if total == 0 {
         return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
     }
     let rows = lines.iter().map(|line| {
@@ -66,15 +66,24 @@ pub fn ls_text(lines: &[Line], total: u64) -> String {
     });
     let heads =
         ["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
-    let mut text = columns(&heads, rows);
-    if total > lines.len() as u64 {
-        text.push_str(&format!("{} of {total} attempts (-n N shows more, --all all of them)\n", lines.len()));
+    let mut text = if lines.is_empty() { String::new() } else { columns(&heads, rows) };
+    let shown = lines.len() as u64;
+    let more = (total > shown + hidden).then(|| "-n N shows more, --all all of them".to_owned());
+    let hidden = match hidden {
+        0 => None,
+        1 => Some("1 is hidden, --hidden shows it".to_owned()),
+        many => Some(format!("{many} are hidden, --hidden shows them")),
+    };
+    if more.is_some() || hidden.is_some() {
+        let why: Vec<String> = more.into_iter().chain(hidden).collect();
+        let attempts = if total == 1 { "attempt" } else { "attempts" };
+        text.push_str(&format!("{shown} of {total} {attempts} ({})\n", why.join("; ")));
     }
     text
 }
 
 /// The listing as a document's members.
-pub fn ls_value(lines: &[Line], total: u64) -> Table {
+pub fn ls_value(lines: &[Line], total: u64, hidden: u64) -> Table {
     let attempts = lines.iter().map(|line| {
         let row = &line.row;
         let mut table = table_of([
@@ -103,7 +112,7 @@ pub fn ls_value(lines: &[Line], total: u64) -> Table {
         }
         Value::Table(table)
     });
-    table_of([("attempts", Value::List(attempts.collect())), ("total", total.into())])
+    table_of([("attempts", Value::List(attempts.collect())), ("total", total.into()), ("hidden", hidden.into())])
 }
 
 /// The runs of a manifest before they are executed: id, cell, finished and missing attempts.

@@ -182,6 +182,18 @@ impl<'a> Reader<'a> {
         table.iter()?.map(|item| Ok(Digest(item?.0.value()))).collect()
     }
 
+    /// The attempts that are hidden, or whose runs are.
+    pub fn hidden_attempts(&self) -> Result<BTreeSet<AttemptId>, StoreError> {
+        let mut attempts = BTreeSet::new();
+        for id in self.hidden()? {
+            attempts.extend(self.attempts_of(RunId(id))?.into_iter().map(|(attempt, _)| attempt));
+            if self.attempts.get(id.0)?.is_some() {
+                attempts.insert(AttemptId(id));
+            }
+        }
+        Ok(attempts)
+    }
+
     /// The best groups of a model by a metric, best first, at most `limit`.
     pub fn best(
         &self,
@@ -363,10 +375,7 @@ impl<'a> Reader<'a> {
             let rows = self.recent(back.saturating_add(1), false)?;
             return Ok(match rows.get(back) {
                 Some(row) => Ok(Target::Attempt(row.attempt)),
-                None => Err(ResolveError::Unknown {
-                    text: text.to_owned(),
-                    hint: format!(" (there are {} attempts)", rows.len()),
-                }),
+                None => Err(ResolveError::Unknown { text: text.to_owned(), hint: self.too_few(rows.len())? }),
             });
         }
         let Some((low, high)) = prefix_range(text) else { return Ok(Err(self.unknown(text)?)) };
@@ -393,10 +402,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The hint for whoever goes back further than there are attempts that are not hidden.
+    fn too_few(&self, visible: usize) -> Result<String, StoreError> {
+        let there =
+            if visible == 1 { "there is 1 attempt".to_owned() } else { format!("there are {visible} attempts") };
+        let hidden = self.hidden_attempts()?.len();
+        let hidden = if hidden > 0 { format!(", and {hidden} hidden: `ledger ls --hidden`") } else { String::new() };
+        Ok(format!(" ({there}{hidden})"))
+    }
+
     fn unknown(&self, text: &str) -> Result<ResolveError, StoreError> {
         let newest = self.recent(1, false)?;
         let hint = match newest.first() {
-            None => " (the ledger is empty)".to_owned(),
+            None if self.attempts.is_empty()? => " (the ledger is empty)".to_owned(),
+            None => " (all attempts are hidden: `ledger ls --hidden`)".to_owned(),
             Some(_) if text.len() < ACCEPTED_DIGITS && text.chars().all(|c| c.is_ascii_hexdigit()) => {
                 format!(" (give at least {ACCEPTED_DIGITS} digits)")
             }

@@ -72,6 +72,31 @@ fn a_hidden_run_leaves_every_answer_and_comes_back() {
 }
 
 #[test]
+fn what_is_hidden_is_told_wherever_it_is_missed() {
+    let sandbox = sealed();
+    let ids = runs(&sandbox);
+    let last = |sandbox: &Sandbox, args: &[&str]| sandbox.run(args).expect(0).lines().last().unwrap().to_owned();
+    assert_eq!(last(&sandbox, &["ls", "-n", "0"]), "0 of 6 attempts (-n N shows more, --all all of them)");
+    sandbox.run(&["hide", &ids[0]]).expect(0);
+    for all in [&["ls", "--all"][..], &["ls", "-n", "100"]] {
+        assert_eq!(last(&sandbox, all), "5 of 6 attempts (1 is hidden, --hidden shows it)");
+    }
+    let few = last(&sandbox, &["ls", "-n", "2"]);
+    assert_eq!(few, "2 of 6 attempts (-n N shows more, --all all of them; 1 is hidden, --hidden shows it)");
+    assert_eq!(sandbox.json(&["ls"], 0)["hidden"], 1);
+    assert!(!sandbox.run(&["ls", "--hidden"]).expect(0).contains(" of 6"));
+    ids[1..].iter().for_each(|id| drop(sandbox.run(&["hide", id]).expect(0)));
+    assert_snapshot!(sandbox.run(&["ls"]).expect(0), @"0 of 6 attempts (6 are hidden, --hidden shows them)");
+    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "loss"]).complaint(1), @"error: no `loss` counts: there are 6 hidden attempts (--include hidden takes them in)");
+    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "lost", "--direction", "minimize"]).complaint(1), @"error: no finished attempt counts: there are 6 hidden attempts (--include hidden takes them in)");
+    sandbox.run(&["best", "--model", "toy", "--metric", "loss", "--include", "hidden"]).expect(0);
+    assert_snapshot!(sandbox.run(&["show", "latest"]).complaint(1), @"error: no run, attempt or tag matches `latest` (there are 0 attempts, and 6 hidden: `ledger ls --hidden`)");
+    assert_snapshot!(sandbox.run(&["show", "nosuch"]).complaint(1), @"error: no run, attempt or tag matches `nosuch` (all attempts are hidden: `ledger ls --hidden`)");
+    assert_snapshot!(sandbox.run(&["export", "--to", "csv"]).complaint(1), @"error: every such attempt is hidden (--hidden takes them in)");
+    sandbox.run(&["export", "--to", "csv", "--hidden"]).expect(0);
+}
+
+#[test]
 fn why_and_diff_name_what_differs() {
     let sandbox = sealed();
     let ids = runs(&sandbox);

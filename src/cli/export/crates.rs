@@ -1,7 +1,7 @@
 //! `ledger export --ro-crate DIR`
 
 use super::Args;
-use super::foreign::{Fault, chosen, each, failed_with};
+use super::foreign::{Fault, chosen, each, failed_with, none};
 use crate::cli::context::Context;
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
@@ -17,7 +17,7 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
     let store = context.store();
     let ids = store.read(|reader| chosen(reader, args))??;
     if ids.is_empty() {
-        return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
+        return Err(none(store, args)?);
     }
     let refused = |fault| failed_with(folder, fault, "--ro-crate with another name makes another one");
     let make = || {

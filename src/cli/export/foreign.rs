@@ -8,7 +8,7 @@ use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
 use crate::host::files;
 use crate::interop::{self, Encoding, Entry, TableWriter};
-use crate::record::{AttemptId, Sealed, Target};
+use crate::record::{AttemptId, Row, Sealed, Target};
 use crate::report::{count, table_of};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         }
     }
     if ids.is_empty() {
-        return Err(Failure::new(exit::NO, "the ledger has no such attempt (`ledger ls` lists what it has)"));
+        return Err(none(store, args)?);
     }
     match (table, args.output.as_deref()) {
         (Some(encoding), output) => to_file(output, &mut |out| write_table(store, &ids, encoding, args.table, out))?,
@@ -68,6 +68,19 @@ fn matching(store: &Store, ids: Vec<AttemptId>, condition: &str) -> Result<Vec<A
     let names = names(&trials);
     let kept: BTreeSet<AttemptId> = parted(trials, condition, &names)?.0.into_iter().map(|trial| trial.id).collect();
     Ok(ids.into_iter().filter(|id| kept.contains(id)).collect())
+}
+
+/// Why no attempt is meant.
+pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
+    let of_model = |row: &Row| args.model.as_ref().is_none_or(|model| row.model == *model);
+    // Whoever names a run names one that has attempts.
+    let are_hidden = !args.ids.is_empty()
+        || store.read(|reader| Ok(reader.recent(usize::MAX, true)?.iter().any(of_model)))? && !args.hidden;
+    let text = match are_hidden {
+        true => "every such attempt is hidden (--hidden takes them in)",
+        false => "the ledger has no such attempt (`ledger ls` lists what it has)",
+    };
+    Ok(Failure::new(exit::NO, text))
 }
 
 /// The attempts that are meant, the oldest first where nobody named them.
