@@ -97,6 +97,27 @@ fn what_is_hidden_is_told_wherever_it_is_missed() {
 }
 
 #[test]
+fn only_what_is_hidden_comes_back() {
+    let sandbox = sealed();
+    let attempts = sandbox.json(&["ls"], 0);
+    let short = |at: usize| attempts["attempts"][at]["attempt"].as_str().unwrap()[..8].to_owned();
+    let log = |sandbox: &Sandbox| sandbox.json(&["verify"], 0)["log_entries"].clone();
+    assert!(sandbox.run(&["hide", "--undo", "latest"]).complaint(1).contains("(nothing is)"));
+    sandbox.run(&["hide", "latest"]).expect(0);
+    let before = log(&sandbox);
+    let complaint = sandbox.run(&["hide", "--undo", "latest"]).complaint(1);
+    assert_eq!(
+        complaint.trim_end(),
+        format!("error: `latest`, which is {}, is not hidden (hidden: {})", short(1), short(0))
+    );
+    assert_eq!(sandbox.run(&["hide", &short(0)]).expect(0), format!("{} is hidden already\n", short(0)));
+    assert_eq!(log(&sandbox), before);
+    sandbox.run(&["hide", "--undo", &short(0)]).expect(0);
+    assert_eq!(sandbox.json(&["ls"], 0)["attempts"][0]["attempt"], attempts["attempts"][0]["attempt"]);
+    assert_eq!(log(&sandbox), serde_json::json!(before.as_u64().unwrap() + 1));
+}
+
+#[test]
 fn why_and_diff_name_what_differs() {
     let sandbox = sealed();
     let ids = runs(&sandbox);
