@@ -15,7 +15,10 @@ pub(super) fn only<T>(text: &str, items: &mut Vec<T>, cell: impl Fn(&T) -> &Cell
     let only = Expr::parse(text, &names).map_err(|error| Failure::new(exit::USAGE, format!("--only: {error}")))?;
     items.retain(|item| {
         only.matches(&|name| match name {
-            "seed" => Some(Value::Int(i64::try_from(cell(item).seed).unwrap_or(i64::MAX))),
+            // As an expression has a seed that is no `i64`.
+            "seed" => {
+                Some(i64::try_from(cell(item).seed).map_or_else(|_| cell(item).seed.to_string().into(), Value::Int))
+            }
             name => cell(item).get(name).cloned(),
         })
     });
@@ -23,4 +26,25 @@ pub(super) fn only<T>(text: &str, items: &mut Vec<T>, cell: impl Fn(&T) -> &Cell
         return Err(Failure::new(exit::NO, format!("no run matches --only '{text}' (--dry-run shows the runs)")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Table;
+
+    #[test]
+    fn every_seed_can_be_meant() {
+        let seeds = [7, i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs() + 1, u64::MAX];
+        let cell = |seed: u64| Cell { config: Table::new(), settings: Table::new(), seed };
+        let kept = |text: &str| {
+            let mut cells: Vec<Cell> = seeds.map(cell).to_vec();
+            only(text, &mut cells, |cell| cell).unwrap();
+            cells.iter().map(|cell| cell.seed).collect::<Vec<_>>()
+        };
+        for seed in seeds {
+            assert_eq!(kept(&format!("seed == {seed}")), [seed]);
+        }
+        assert_eq!(kept("seed > 9223372036854775807"), seeds[2..]);
+    }
 }
