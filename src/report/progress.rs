@@ -1,5 +1,6 @@
 //! Bars on standard error while attempts are executed; plain lines where that is no terminal.
 
+use super::plain;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 
@@ -32,7 +33,7 @@ impl Progress {
     pub fn begin(&self, id: &str, label: &str) -> Bar {
         let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
         bar.set_style(style("{prefix} {pos}/{len} steps {bar:30} {msg} {eta} left"));
-        bar.set_prefix(format!("{id} {label}"));
+        bar.set_prefix(plain(&format!("{id} {label}")));
         Bar { bar }
     }
 
@@ -48,6 +49,7 @@ impl Progress {
 
     /// Writes a line above the bars.
     pub fn say(&self, line: &str) {
+        let line = plain(line);
         if self.live {
             // A terminal that went away is no reason to stop.
             let _ = self.bars.println(line);
@@ -78,7 +80,7 @@ impl Bar {
 
     /// Shows what the worker is at.
     pub fn message(&self, message: &str) {
-        self.bar.set_message(message.to_owned());
+        self.bar.set_message(plain(message));
     }
 }
 
@@ -112,4 +114,18 @@ impl Count {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_said_moves_the_cursor() {
+        let Bar { bar } = Progress::new(1).begin("0123abcd", "x \rEVIL is best");
+        assert_eq!(bar.prefix(), r"0123abcd x \u{d}EVIL is best");
+        let bar = Bar { bar };
+        bar.message("epoch 1\u{1b}[31m\nred");
+        assert_eq!(bar.bar.message(), r"epoch 1\u{1b}[31m\u{a}red");
+    }
 }

@@ -64,6 +64,16 @@ fn lines_that_are_told_at_once_have_no_times() {
 }
 
 #[test]
+fn what_a_worker_says_does_not_move_the_cursor() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(r#"printf 'a\033[2Kb\033]0;title\007\n' >&2; exit 3"#, r#""x\rEVIL is best""#, "1");
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert_eq!(said.code, Some(4), "{}", said.err);
+    assert!(said.err.contains(r"x\u{d}EVIL is best"), "{}", said.err);
+    assert!(!said.err.chars().any(|c| c.is_control() && c != '\n'), "{:?}", said.err);
+}
+
+#[test]
 fn four_at_once_are_as_good_as_one_after_the_other() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(WORKER, "[1, 2, 3, 4, 5, 6, 7, 8]", "1");
