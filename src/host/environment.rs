@@ -186,7 +186,7 @@ impl LedgerPlaces {
 }
 
 /// The ledger's directory: the explicit one, else `$LEDGER_DIR`, else a directory `ledger/` beside or above `start` that holds
-/// `ledger.redb`, `journal/`, `reference/` or `slurm/`, else `ledger/` in the user's data directory. It need not exist.
+/// `ledger.redb`, `journal/`, `reference/` or `slurm/`, or nothing yet, else `ledger/` in the user's data directory. It need not exist.
 pub fn find_ledger(explicit: Option<&Path>, start: &Path) -> PathBuf {
     find_ledger_in(&LedgerPlaces::of_environment(), explicit, start)
 }
@@ -206,7 +206,10 @@ pub fn find_ledger_in(places: &LedgerPlaces, explicit: Option<&Path>, start: &Pa
 }
 
 fn is_ledger(path: &Path) -> bool {
-    path.join("ledger.redb").is_file() || ["journal", "reference", "slurm"].iter().any(|name| path.join(name).is_dir())
+    path.join("ledger.redb").is_file()
+        || ["journal", "reference", "slurm"].iter().any(|name| path.join(name).is_dir())
+        // Somebody made it for what is to come.
+        || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Where the profile of a site lies: `ledger/sites/NAME.toml` in the user's configuration directory. It need not exist; none where
@@ -317,6 +320,7 @@ mod tests {
 
         let upward = dir.path().join("project/ledger");
         fs::create_dir_all(&upward).unwrap();
+        assert_eq!(find_ledger_in(&places, None, &start), upward, "an empty one");
         fs::write(upward.join("README"), "any directory of that name").unwrap();
         assert_eq!(find_ledger_in(&places, None, &start), dir.path().join("data/ledger"));
         fs::create_dir(upward.join("reference")).unwrap();
