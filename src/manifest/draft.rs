@@ -30,6 +30,8 @@ pub(super) struct Given {
     pub(super) items: Vec<Item>,
     /// Whether it is written as a list.
     pub(super) listed: bool,
+    /// The values that stand in it before: where, and how they are written.
+    twice: Vec<(usize, String)>,
 }
 
 /// An entry of `grid.include` or `grid.exclude`, or a group of `grid.zip`.
@@ -123,6 +125,7 @@ pub(super) fn read(root: &Node, text: &str, faults: &mut Faults) -> Draft {
     if let Some(grid) = grid {
         reader.grid(grid);
     }
+    reader.without_doubles();
     reader.draft
 }
 
@@ -164,12 +167,13 @@ impl Reader<'_> {
             self.faults.add(at, format!("{name} holds for the whole manifest (name only keys that can be a list)"));
             return None;
         }
+        let mut twice = Vec::new();
         let (items, listed) = match &node.content {
             Content::List(nodes) if field.axis => {
                 if nodes.is_empty() {
                     self.faults.add(node.span.start, format!("{name} is an empty list (give at least one value)"));
                 }
-                (self.axis(&name, field, nodes), true)
+                (self.axis(&name, field, nodes, &mut twice), true)
             }
             Content::List(_) if !matches!(field.kind, Kind::Texts | Kind::Counts { .. }) => {
                 self.faults.add(
@@ -181,7 +185,11 @@ impl Reader<'_> {
             _ => (vec![self.item(&name, field, node)], false),
         };
         let items = if items.is_empty() { vec![Item { value: None, at: node.span.start }] } else { items };
-        Some(Given { name, field, at, items, listed })
+        // Of an axis outside the entries a zip may want them.
+        if in_entry {
+            told_twice(&name, &std::mem::take(&mut twice), self.faults);
+        }
+        Some(Given { name, field, at, items, listed, twice })
     }
 
     fn item(&mut self, name: &str, field: &Field, node: &Node) -> Item {
@@ -190,7 +198,16 @@ impl Reader<'_> {
         Item { value, at }
     }
 
-    fn axis(&mut self, name: &str, field: &Field, nodes: &[Node]) -> Vec<Item> {
+    /// No value of an axis stands twice in it but where others vary with it.
+    fn without_doubles(&mut self) {
+        let zipped = |place: &usize| self.draft.zip.iter().any(|group| group.given.contains(place));
+        for place in self.draft.base.iter().filter(|place| !zipped(place)) {
+            let given = &self.draft.given[*place];
+            told_twice(&given.name, &given.twice, self.faults);
+        }
+    }
+
+    fn axis(&mut self, name: &str, field: &Field, nodes: &[Node], twice: &mut Vec<(usize, String)>) -> Vec<Item> {
         let mut seen = BTreeSet::<Digest>::new();
         let mut items = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -198,8 +215,7 @@ impl Reader<'_> {
             if let Some(value) = &item.value
                 && !seen.insert(value.digest())
             {
-                let found = self.check.found(node);
-                self.faults.add(item.at, format!("{name} has the value {found} twice (remove one)"));
+                twice.push((item.at, self.check.found(node)));
             }
             items.push(item);
         }
@@ -212,7 +228,8 @@ impl Reader<'_> {
             if let (Some(field), None) = (field(key), self.draft.base_of(key)) {
                 let items = vec![Item { value: None, at: 0 }];
                 self.draft.base.push(self.draft.given.len());
-                self.draft.given.push(Given { name: key.to_owned(), field, at: 0, items, listed: false });
+                let name = key.to_owned();
+                self.draft.given.push(Given { name, field, at: 0, items, listed: false, twice: Vec::new() });
             }
         }
     }
@@ -343,8 +360,32 @@ impl Reader<'_> {
             );
             whole = false;
         }
+        if whole {
+            self.zipped_twice(&places);
+        }
         self.draft.shapeless |= !whole;
         self.draft.zip.push(Entry { at: node.span.start, given: places });
+    }
+
+    /// Axes that vary together have no values twice that are all the same.
+    fn zipped_twice(&mut self, places: &[usize]) {
+        let given: Vec<&Given> = places.iter().map(|place| &self.draft.given[*place]).collect();
+        let Some(first) = given.first() else { return };
+        let mut seen = BTreeMap::<Vec<Digest>, usize>::new();
+        for (number, item) in first.items.iter().enumerate() {
+            let values = given.iter().map(|given| given.items[number].value.as_ref().map(Value::digest));
+            let Some(values) = values.collect::<Option<Vec<Digest>>>() else { continue };
+            match seen.get(&values) {
+                None => drop(seen.insert(values, number + 1)),
+                Some(before) => {
+                    let names: Vec<&str> = given.iter().map(|given| given.name.as_str()).collect();
+                    let (names, number) = (names.join(" and "), number + 1);
+                    let message =
+                        format!("{names} have the same values in places {before} and {number} (remove one of each)");
+                    self.faults.add(item.at, message);
+                }
+            }
+        }
     }
 
     fn zipped(&self, node: &Node, group: &[usize]) -> Result<usize, String> {
@@ -395,6 +436,12 @@ impl Reader<'_> {
             }
         }
         Some(Entry { at: node.span.start, given: places })
+    }
+}
+
+fn told_twice(name: &str, twice: &[(usize, String)], faults: &mut Faults) {
+    for (at, found) in twice {
+        faults.add(*at, format!("{name} has the value {found} twice (remove one)"));
     }
 }
 

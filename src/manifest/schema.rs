@@ -164,12 +164,8 @@ fn scalar(kind: Kind) -> Value {
 
 /// One value, or a list of them: an axis.
 fn any_or_list(one: &Value) -> Value {
-    let many = table([
-        ("type", "array".into()),
-        ("items", one.clone()),
-        ("minItems", Value::Int(1)),
-        ("uniqueItems", true.into()),
-    ]);
+    // A value may stand in it twice where another axis varies with it.
+    let many = table([("type", "array".into()), ("items", one.clone()), ("minItems", Value::Int(1))]);
     table([("anyOf", Value::List(vec![one.clone(), many]))])
 }
 

@@ -262,6 +262,15 @@ fn zipped_axes_vary_together() {
 }
 
 #[test]
+fn a_zipped_axis_may_repeat_a_value() {
+    let text = "[model]\nname = 'softmax'\n[training]\noptimizer = ['sgd', 'sgd', 'adam']\nlearning_rate = [0.1, 0.05, 0.001]\nepochs = 1\n[grid]\nzip = [['training.optimizer', 'training.learning_rate']]";
+    assert_eq!(
+        values(&read(text), &["training.optimizer", "training.learning_rate"]),
+        ["sgd 0.1", "sgd 0.05", "adam 0.001"]
+    );
+}
+
+#[test]
 fn included_entries_replace_the_axes_that_they_name() {
     let text = "[model]\nname = ['softmax', 'mnist_mlp']\n[training]\noptimizer = ['sgd', 'adam']\nlearning_rate = [0.1, 0.001]\nepochs = 1\n[grid]\nzip = [['training.learning_rate', 'training.optimizer']]\ninclude = [{ model.name = 'mnist_mlp', 'model.hidden' = [1, 2], training.optimizer = 'momentum' }]";
     let manifest = read(text);

@@ -193,6 +193,11 @@ fn faults_of_the_grid() {
     m:8:100: grid.zip names 1 (it must be a key, as text)
     m:8:103: grid.zip names model.hidden, which this manifest does not give (give it a list of values)
     ");
+    insta::assert_snapshot!(faults("seed = [1, 2, 1]\n[model]\nname = 'softmax'\n[training]\nlearning_rate = [1, 2, 1.0]\nbatch_size = [8, 8]\nepochs = 1\n[grid]\nzip = [['seed', 'training.learning_rate']]\ninclude = [{ seed = [4, 4] }]"), @r"
+    m:1:15: seed and training.learning_rate have the same values in places 1 and 3 (remove one of each)
+    m:6:18: training.batch_size has the value 8 twice (remove one)
+    m:10:25: seed has the value 4 twice (remove one)
+    ");
     insta::assert_snapshot!(grid("zip = ['seed', 'training.learning_rate']\nexcept = []"), @r#"
     m:8:8: grid.zip holds the text 'seed' (it must be a list of lists of keys, such as [["seed", "training.learning_rate"]])
     m:8:16: grid.zip holds the text 'training.learning_rate' (it must be a list of lists of keys, such as [["seed", "training.learning_rate"]])
