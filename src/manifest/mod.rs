@@ -31,7 +31,7 @@ pub use schema::schema;
 pub use slurm::{SLURM_PATHS, load_site};
 pub use vary::vary;
 
-use crate::record::{Cell, Digest, Direction, Table, Value, known_metric};
+use crate::record::{Cell, Digest, Direction, KNOWN_METRICS, Table, Value, known_metric};
 use draft::Draft;
 use fault::shown;
 use field::Preset as P;
@@ -255,19 +255,19 @@ fn objective(draft: &Draft, faults: &mut Faults) -> Option<Objective> {
         Some((word, _)) if word.as_str() == Some("maximize") => Direction::Maximize,
         Some(_) => Direction::Minimize,
         None if draft.base_of("objective.direction").is_some() => return None,
-        None => {
-            match known_metric(&metric) {
-                Some(known) => known.direction,
-                None => {
-                    let name = shown(&metric);
-                    faults.add(
-                    at,
-                    format!("objective.direction is missing: `{name}` has none that is known (give minimize or maximize)"),
+        None => match known_metric(&metric) {
+            Some(known) => known.direction,
+            None => {
+                let name = shown(&metric);
+                let meant = nearest(&metric, KNOWN_METRICS.iter().map(|known| known.name));
+                let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+                let message = format!(
+                    "objective.direction is missing: `{name}` has none that is known (give minimize or maximize{meant})"
                 );
-                    return None;
-                }
+                faults.add(at, message);
+                return None;
             }
-        }
+        },
     };
     Some(Objective { metric, direction })
 }
