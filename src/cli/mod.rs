@@ -73,8 +73,9 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "ledger", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
-    /// Where the ledger is [default: `ledger/` here or in a folder above, else the XDG data directory]
-    #[arg(long, global = true, value_name = "PATH", env = "LEDGER_DIR", hide_env_values = true)]
+    /// Where the ledger is [default: $LEDGER_DIR, else `ledger/` here or in a folder above, else the XDG data
+    /// directory]
+    #[arg(long, global = true, value_name = "PATH")]
     ledger: Option<PathBuf>,
 
     /// Print one JSON document instead of text
@@ -145,6 +146,10 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::YES });
         }
     };
+    if let Some(file) = cli.ledger.as_ref().filter(|path| path.is_file()) {
+        let text = format!("--ledger: `{}` is a file (name the folder that holds the ledger)", file.display());
+        return Failure::new(exit::USAGE, text).report();
+    }
     let context = Context::new(cli.ledger, cli.json);
     let done = dispatch(&cli.command, &context);
     context.tell_passed_over();

@@ -74,6 +74,16 @@ fn what_a_worker_says_does_not_move_the_cursor() {
 }
 
 #[test]
+fn a_variable_that_names_nothing_names_no_ledger() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.command(&["ls"]).env("LEDGER_DIR", "").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(".local/share/ledger"), "{said}");
+    sandbox.write("file", "");
+    assert!(sandbox.run(&["--ledger", "file", "ls"]).complaint(2).contains("is a file"));
+}
+
+#[test]
 fn four_at_once_are_as_good_as_one_after_the_other() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(WORKER, "[1, 2, 3, 4, 5, 6, 7, 8]", "1");
