@@ -21,6 +21,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if args.text.trim().is_empty() {
+        return Err(Failure::new(exit::USAGE, "the note is empty (write a text)"));
+    }
     let store = context.store();
     let target = store.read(|reader| context::resolve(reader, &args.id))??;
     let change = Change::Noted { target, text: args.text.clone() };

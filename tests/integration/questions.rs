@@ -118,6 +118,13 @@ fn only_what_is_hidden_comes_back() {
 }
 
 #[test]
+fn a_tag_is_no_option_and_a_note_says_something() {
+    let sandbox = sealed();
+    assert!(sandbox.run(&["tag", "latest", "--", "-x"]).complaint(2).contains("begins with `-`"));
+    assert!(sandbox.run(&["note", "latest", " "]).complaint(2).contains("is empty"));
+}
+
+#[test]
 fn why_and_diff_name_what_differs() {
     let sandbox = sealed();
     let ids = runs(&sandbox);
