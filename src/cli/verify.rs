@@ -5,7 +5,7 @@ use super::context::{Context, read_file};
 use super::failure::{Failure, exit};
 use crate::interop::attest::{AttestError, Head, Verifier, subject};
 use crate::record::{AttemptId, Value};
-use crate::report::{Count, table_of};
+use crate::report::{self, Count, table_of};
 use crate::store::{Fault, Store, StoreError};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +60,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         .chain(attested.as_ref().and_then(|attested| attested.as_ref().ok()))
         .map(String::as_str)
         .collect();
+    let counted = |number: u64, what| report::count(usize::try_from(number).unwrap_or(usize::MAX), what);
     context.answer(
         || {
             let mut text = String::new();
@@ -68,15 +69,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
             notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
             text.push_str(&format!(
-                "{}: {} runs, {} attempts, {} chunks, {} log entries, {} index entries{}\n",
+                "{}: {}, {}, {}, {} log entries, {} index entries{}\n",
                 match (sound, is_as_attested) {
                     (true, true) => "sound",
                     (true, false) => "sound, but NOT AS ATTESTED",
                     (false, _) => "DAMAGED",
                 },
-                found.runs,
-                found.attempts,
-                found.chunks,
+                counted(found.runs, "run"),
+                counted(found.attempts, "attempt"),
+                counted(found.chunks, "chunk"),
                 found.log_entries,
                 found.index_entries,
                 if found.pages { ", every page" } else { "" }
