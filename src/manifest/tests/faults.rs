@@ -280,6 +280,8 @@ fn settings_of_gpus_are_numbers_that_a_card_could_have() {
 
 #[test]
 fn faults_of_settings() {
+    let slip = faults(&format!("{SMALL}[objective]\nmetric = 'accuracyy'"));
+    assert!(slip.contains("; did you mean `accuracy`?)"), "{slip}");
     insta::assert_snapshot!(faults(&format!("{SMALL}name = ''\ndescription = \"a\\u0007\"\n[limits]\ntimeout_s = 0\n[objective]\nmetric = 'f1'")), @r"
     m:3:8: name is empty (it must be one line of text, 1 to 200 characters)
     m:4:15: description holds a control character (it must be text of at most 10000 characters)
