@@ -304,11 +304,12 @@ impl Meter {
         match resolve(windows, self.pace()) {
             Ok(resolved) => self.judged(windows, &resolved),
             // Power that hardly changed may be as old as all of its readings; a counter tells more by each tick.
-            Err(_)
+            Err(reason)
                 if !self.is_age_known
                     && self.counter.as_ref().is_some_and(|counter| counter.ticks() != Ticks::None) =>
             {
-                Self { power: None, power_age_ns: 0, is_age_known: true, ..self.clone() }.energy(windows)
+                let alone = Self { power: None, power_age_ns: 0, is_age_known: true, ..self.clone() };
+                alone.energy(windows).map_err(|_| reason)
             }
             Err(reason) => Err(reason),
         }

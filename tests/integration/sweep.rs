@@ -133,7 +133,7 @@ fn interrupted(signals: &[&str], script: &str) -> (Sandbox, Said) {
 #[test]
 fn the_first_ctrl_c_stops_in_order_and_is_sealed() {
     let (sandbox, said) = interrupted(&["INT"], SLOW);
-    assert!(said.err.contains("the same command goes on"), "{}", said.err);
+    assert!(said.err.contains("the same command executes what is missing"), "{}", said.err);
     said.expect(130);
     assert_eq!(sandbox.outcomes(), ["interrupted"], "the second run was not begun");
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
