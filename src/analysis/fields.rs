@@ -81,7 +81,8 @@ pub fn differing(runs: &[&Run]) -> Vec<String> {
         }
     }
     // The batch of each, where it is shown, is half of what is to be known of runs that share one.
-    if found.contains("training.batch_size") && runs.iter().any(|run| run.config().contains_key(BATCH_OF_ALL)) {
+    let of_all = || runs.iter().map(|run| run.config().get(BATCH_OF_ALL));
+    if found.contains("training.batch_size") && of_all().any(|one| one.is_some()) && of_all().any(|one| one.is_none()) {
         found.insert(BATCH_OF_ALL.to_owned());
     }
     found.into_iter().collect()

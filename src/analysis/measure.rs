@@ -155,6 +155,8 @@ impl Observed {
     /// step that is looked into. Of a program the phases tell.
     fn first_answers_alone(&self, shares: bool, facts: &Table) -> bool {
         let several = facts.get("worker.ranks").and_then(Value::as_int).is_some_and(|ranks| ranks > 1);
+        // Any program may call something `ranks`.
+        let several = several && facts.contains_key("worker.batch_global");
         let staged = facts.contains_key("worker.stages");
         let all_of_first = || self.phases.iter().all(|phase| phase.name != "inference" || phase.rank == 0);
         (several || shares) && !staged && all_of_first()

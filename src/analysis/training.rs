@@ -78,6 +78,8 @@ pub(super) struct Training {
     step_ns: Option<f64>,
     /// Whether the moments of the steps are those at which many of them were read.
     read_together: bool,
+    /// Whether those of the epochs are so too.
+    is_late: bool,
 }
 
 impl Training {
@@ -100,11 +102,15 @@ impl Training {
             None => laps(&observed.steps, &borders, stands.first() == Some(&1)),
         };
         let is_blurred = together.is_some_and(|most| SHARED * most > observed.steps.len());
+        // An epoch that begins or ends in the moment of many steps was kept back with them.
+        let shared: BTreeSet<u64> =
+            observed.steps.windows(2).filter(|pair| pair[0].t_ns == pair[1].t_ns).map(|pair| pair[0].t_ns).collect();
+        let is_late = is_blurred && epochs.iter().any(|(start, stop)| shared.contains(start) || shared.contains(stop));
         let span =
             laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
         let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();
         let windows = match span {
-            Some(_) if epochs.is_empty() && is_blurred => Windows::default(),
+            Some(_) if is_late || epochs.is_empty() && is_blurred => Windows::default(),
             Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
@@ -139,6 +145,7 @@ impl Training {
             epochs,
             windows,
             read_together: together.is_some(),
+            is_late,
         }
     }
 
@@ -221,7 +228,7 @@ impl Training {
             })
             .collect();
         // One that was read from its start to its stop at once took some time all the same.
-        median_real(&times).filter(|s| *s > 0.0)
+        median_real(&times).filter(|s| *s > 0.0 && !self.is_late)
     }
 
     /// A time in which these steps of the warm-up count as measured ones.

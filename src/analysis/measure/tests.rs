@@ -494,11 +494,13 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
         Completed::of(&two, &[("inference_batch_size", 8.0, "")], facts).value("inference_energy@8")
     };
     let ranks = ("worker.ranks", Value::Int(2));
+    let shared = [ranks.clone(), ("worker.batch_global", Value::Int(16))];
     let staged = [ranks.clone(), ("worker.stages", "0-6, 7-13".into())];
-    for (one, found) in [("exchange", energy(true, &[])), ("ranks", energy(false, std::slice::from_ref(&ranks)))] {
+    for (one, found) in [("exchange", energy(true, &[])), ("ranks", energy(false, &shared))] {
         assert!((found - 10.0).abs() < 0.5, "{one}: {found}");
     }
-    for (both, found) in [("unknown", energy(false, &[])), ("stages", energy(false, &staged))] {
+    let own = std::slice::from_ref(&ranks);
+    for (both, found) in [("none", energy(false, &[])), ("another's", energy(false, own)), ("stages", energy(false, &staged))] {
         assert!((found - 20.0).abs() < 1.0, "{both}: {found}");
     }
     // The card draws as much for one row as for eight.
