@@ -6,7 +6,7 @@ use super::measure::{Observed, Timed};
 use super::statistic::{median, median_ns, median_real, nearest_rank, number, real, seconds, total};
 use super::window::Windows;
 use crate::record::Phase;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Phases that are no training, though a worker may do them within an epoch.
 const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];

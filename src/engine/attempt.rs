@@ -91,7 +91,7 @@ pub fn execute(
         kernels => kernels.flatten(),
     };
     // Before anything is waited for or set, and again when the worker has read them.
-    let changed = bound.changed_data().or_else(|| bound.changed_program());
+    let changed = bound.changed_data().unwrap_or_else(|error| Some(error.to_string()));
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
@@ -359,9 +359,15 @@ impl Supervision {
             Some(Ok(())) | None => {}
         }
         if exit == Exit::Code(0) {
-            bound.changed_data().into_iter().for_each(|changed| halt.failed(changed));
+            match bound.changed_data() {
+                Ok(changed) => changed.into_iter().for_each(|changed| halt.failed(changed)),
+                // That nobody can look now says nothing of what was read.
+                Err(error) => {
+                    self.keep(vec![Entry::Warning(format!("whether its data changed is not known: {error}"))])
+                }
+            }
         }
-        self.keep(bound.changed_data_of_program().map(Entry::Warning).into_iter().collect());
+        self.keep(bound.changed_program().map(Entry::Warning).into_iter().collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);

@@ -3,7 +3,6 @@
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::{self, DataFiles, bind_data};
 use super::machine::{KnownFile, Machine};
-use super::program_data::bind_program_data;
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Manifest, Program};
@@ -85,6 +84,8 @@ fn are(count: usize) -> String {
 /// The setting that says that nothing is set on the GPUs.
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
+/// What a program's part says of the settings that stand in its command.
+const SETTINGS: &str = "settings";
 /// The setting that says in which folder a program runs.
 const DIRECTORY: &str = "program.directory";
 
@@ -155,26 +156,16 @@ impl Bound {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
     }
 
-    /// What says that its worker may read other data than it is named by, or may have read them.
-    pub(super) fn changed_data(&self) -> Option<String> {
-        let changed = self.data.as_ref().filter(|data| !data.is_of_program()).and_then(|data| data.changed());
-        changed.map(|changed| format!("{changed} (start it again)"))
+    /// What says that its worker may read other data than it is named by, or may have read them; an error if nobody can look.
+    pub(super) fn changed_data(&self) -> Result<Option<String>, BindError> {
+        self.data.as_ref().map_or(Ok(None), |data| data.changed())
     }
 
-    /// What says so of the data of a program, which may have written to them itself.
-    pub(super) fn changed_data_of_program(&self) -> Option<String> {
-        let changed = self.data.as_ref().filter(|data| data.is_of_program()).and_then(|data| data.changed());
-        changed.map(|changed| format!("{changed} (a program that writes there itself needs another folder for it)"))
-    }
-
-    /// What says that other files would run than it is named by.
+    /// What says that other files may have run than it is named by. Nobody knows which words of a command are what it reads and which what it writes.
     pub(super) fn changed_program(&self) -> Option<String> {
         let changed = self.program_files.iter().find(|(path, known)| !known.is_of(path));
         changed.map(|(path, _)| {
-            format!(
-                "the program changed since the run was named by it: `{}` was written to (start it again)",
-                path.display()
-            )
+            format!("the command names `{}`, which was written to since the run was named by it", path.display())
         })
     }
 
@@ -249,9 +240,9 @@ pub fn rebind_with(
     let program = (!command.is_empty()).then(|| Program::new(command, list("named_files")));
     // A recorded command was read once already, so that it can be read again.
     let program = program.and_then(Result::ok);
-    // The id of a program's run that was recorded without its data says nothing of them, and stays.
-    let reads_data = program.is_none() || run.config().contains_key(data::DIGEST);
-    bind_cell(cell, program.as_ref(), reads_data, trainer, machine)
+    // Places may be other ones here, and older records have no settings: what the id says of them stays.
+    let recorded = run.parts.program.as_table().and_then(|table| table.get(SETTINGS)?.as_table());
+    bind_cell(cell, program.as_ref(), Some(recorded.cloned().unwrap_or_default()), trainer, machine)
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -266,13 +257,13 @@ pub fn bind_anchored(
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
-    bind_cell(cell, program, true, trainer, machine)
+    bind_cell(cell, program, None, trainer, machine)
 }
 
 fn bind_cell(
     mut cell: Cell,
     program: Option<&Program>,
-    reads_data: bool,
+    recorded: Option<Table>,
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
@@ -285,11 +276,7 @@ fn bind_cell(
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
     }
-    let data = match program {
-        None => bind_data(&mut cell, trainer, machine)?,
-        Some(_) if reads_data => bind_program_data(&mut cell, image.is_some(), machine)?,
-        Some(_) => None,
-    };
+    let data = if program.is_none() { bind_data(&mut cell, trainer, machine)? } else { None };
     let mut program_files = Vec::new();
     let (program_part, launch) = match program {
         Some(program) => {
@@ -299,7 +286,8 @@ fn bind_cell(
                 let known = machine.known(&path)?;
                 program_files.push((path, known));
             }
-            (program_value(program, &cell, image.is_some(), machine)?, Launch::Program { argv, directory })
+            let settings = recorded.unwrap_or_else(|| program.settings(&cell));
+            (program_value(program, (&cell, settings), image.is_some(), machine)?, Launch::Program { argv, directory })
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
@@ -396,7 +384,7 @@ fn choose_device(
 fn files_of(program: &Program, cell: &Cell, is_contained: bool) -> Vec<(String, PathBuf)> {
     let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
     let stated = program.files.iter().map(|file| (file.clone(), directory.join(file)));
-    let words = program.command.iter().cloned().chain(program.parameter_words(cell));
+    let words = program.command.iter().cloned();
     let meant = words.map(|word| (word.clone(), directory.join(word))).filter(|(_, path)| {
         let is_shown = || container::lies_in(path, directory);
         path.is_file() && (!is_contained || is_shown())
@@ -408,7 +396,7 @@ fn files_of(program: &Program, cell: &Cell, is_contained: bool) -> Vec<(String, 
 /// repository. In an image, a word of the command that means a file outside of the folder means one of the image's, which has its digest.
 pub(super) fn program_value(
     program: &Program,
-    cell: &Cell,
+    (cell, settings): (&Cell, Table),
     is_contained: bool,
     machine: &Machine,
 ) -> Result<Value, BindError> {
@@ -423,9 +411,8 @@ pub(super) fn program_value(
         ("files".to_owned(), named.into()),
     ]
     .into();
-    let settings = program.settings(cell);
     if !settings.is_empty() {
-        table.insert("settings".to_owned(), settings.into());
+        table.insert(SETTINGS.to_owned(), settings.into());
     }
     let git = machine.git(directory);
     for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {

@@ -2,7 +2,6 @@
 
 use super::bind::{BindError, Refusal, Trainer};
 use super::machine::Machine;
-use super::program_data::files_at;
 use crate::host::files;
 use crate::host::sums::Stamp;
 use crate::record::{Cell, Digest};
@@ -22,9 +21,6 @@ const CIFAR_FILES: [&str; 6] = [
     "data_batch_5.bin",
     "test_batch.bin",
 ];
-
-/// What another program's data are, whatever they are called.
-pub(super) const PROGRAM: &str = "program";
 
 /// The files of data as they were when a run was named by them.
 #[derive(Debug, PartialEq)]
@@ -56,21 +52,16 @@ impl DataFiles {
     }
 
     /// What says that a worker may have read other data than these.
-    pub(super) fn changed(&self) -> Option<String> {
-        let difference = self.difference().unwrap_or_else(|error| Some(error.to_string()));
-        difference.map(|found| format!("the data changed since the run was named by them: {found}"))
-    }
-
-    /// Whether they are those of a program that may write to them itself.
-    pub(super) fn is_of_program(&self) -> bool {
-        self.kind == PROGRAM
+    pub(super) fn changed(&self) -> Result<Option<String>, BindError> {
+        let text = |found| format!("the data changed since the run was named by them: {found} (start it again)");
+        Ok(self.difference()?.map(text))
     }
 
     fn difference(&self) -> Result<Option<String>, BindError> {
         let files = list(&self.kind, &self.path)?;
         if files.len() != self.known.len() {
             let (path, now, before) = (self.path.display(), files.len(), self.known.len());
-            return Ok(Some(format!("`{path}` has {now} files of data, and had {before}")));
+            return Ok(Some(format!("`{path}` has another number of files of data: {now}, and before {before}")));
         }
         if digest_of_names(&files) != self.names {
             return Ok(Some(format!("files of `{}` have other names", self.path.display())));
@@ -80,10 +71,10 @@ impl DataFiles {
         let both =
             || paths.iter().zip(stamps.iter().zip(&self.known)).map(|(path, (now, before))| (*path, now, before));
         let written = |path: &Path| Some(format!("`{}` was written to", path.display()));
-        if let Some((path, ..)) = both().find(|(_, now, (before, _))| now.is_written_since(before)) {
+        if let Some((path, ..)) = both().find(|(_, now, (before, _))| now.size() != before.size()) {
             return Ok(written(path));
         }
-        // What was moved, linked or changed hands, and on some file systems what was long not looked at: the content decides.
+        // What was touched, moved, linked, copied anew or changed hands, and on some file systems what was long not looked at: the content decides.
         let unsure: Vec<(&Path, Digest)> = both()
             .filter(|(_, now, (before, _))| *now != before)
             .map(|(path, _, (_, digest))| (path, *digest))
@@ -132,7 +123,6 @@ fn list(kind: &str, path: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
         "cifar10" => named(path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], ""),
         "folder" => Ok(files::pictures(path)?),
         "coco" => coco(path),
-        PROGRAM => files_at(path),
         _ if path.is_file() => Ok(vec![(String::new(), path.to_owned())]),
         _ => Ok(files::texts(path)?),
     }
@@ -245,10 +235,14 @@ mod tests {
         fs::write(path("a.txt"), "one").unwrap();
         fs::write(path("b.txt"), "two").unwrap();
         let (files, digest) = DataFiles::read("text", root.path()).unwrap();
-        let said =
-            |files: &DataFiles| files.changed().map(|said| said.replace(&root.path().display().to_string(), "ROOT"));
-        let text = |found: &str| Some(format!("the data changed since the run was named by them: {found}"));
-        assert_eq!(said(&files), None);
+        let said = |files: &DataFiles| {
+            let said = files.changed().map_err(|error| error.to_string());
+            said.map(|said| said.map(|said| said.replace(&root.path().display().to_string(), "ROOT")))
+        };
+        let text = |found: &str| {
+            Ok(Some(format!("the data changed since the run was named by them: {found} (start it again)")))
+        };
+        assert_eq!(said(&files), Ok(None));
         let time = fs::metadata(path("a.txt")).unwrap().modified().unwrap();
         let with_time = |content: &str| {
             fs::write(path("new"), content).unwrap();
@@ -257,21 +251,21 @@ mod tests {
         };
         with_time("one");
         fs::hard_link(path("b.txt"), path("kept")).unwrap();
-        assert_eq!(said(&files), None, "another inode with the same content");
+        assert_eq!(said(&files), Ok(None), "another inode with the same content");
         with_time("ONE");
         assert_eq!(said(&files), text("`ROOT/a.txt` was written to"), "by its content alone");
         fs::write(path("a.txt"), "one more").unwrap();
         assert_eq!(said(&files), text("`ROOT/a.txt` was written to"));
         let (files, other) = DataFiles::read("text", root.path()).unwrap();
-        assert!(other != digest && said(&files).is_none());
+        assert!(other != digest && said(&files) == Ok(None));
         fs::write(path(".c.txt"), "hidden").unwrap();
-        assert_eq!(said(&files), None);
+        assert_eq!(said(&files), Ok(None));
         fs::rename(path("b.txt"), path("c.txt")).unwrap();
         assert_eq!(said(&files), text("files of `ROOT` have other names"));
         fs::remove_file(path("c.txt")).unwrap();
-        assert_eq!(said(&files), text("`ROOT` has 1 files of data, and had 2"));
+        assert_eq!(said(&files), text("`ROOT` has another number of files of data: 1, and before 2"));
         fs::remove_file(path("a.txt")).unwrap();
-        assert!(said(&files).is_some_and(|said| said.contains("cannot read `ROOT`")), "{:?}", said(&files));
+        assert!(said(&files).is_err_and(|said| said.contains("cannot read `")), "{:?}", said(&files));
     }
 
     #[test]

@@ -4,10 +4,8 @@ use super::bind::{BindError, Refusal, Trainer, program_value};
 use super::container::{self, EXPECTED};
 use super::data::bind_data;
 use super::machine::Machine;
-use super::program_data::bind_program_data;
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Part, Run, Table, Value};
-use std::path::Path;
 
 /// Fields that a machine decides where the cell leaves them open.
 const DEVICE: &str = "hardware.device";
@@ -44,11 +42,11 @@ impl Expected {
         let programs: Table = match program {
             Some(program) => {
                 let is_contained = container::asked(&cell)?.is_some();
-                if cell.text("data.path").is_some_and(|path| Path::new(path).exists()) {
-                    // As of the trainer: a node may see what we do not.
-                    let _ = bind_program_data(&mut cell, is_contained, machine);
-                }
-                [("program".to_owned(), program_value(program, &cell, is_contained, machine)?)].into()
+                [(
+                    "program".to_owned(),
+                    program_value(program, (&cell, program.settings(&cell)), is_contained, machine)?,
+                )]
+                .into()
             }
             None => {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;

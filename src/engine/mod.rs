@@ -21,7 +21,6 @@ mod libraries;
 mod machine;
 mod pending;
 mod place;
-mod program_data;
 mod protocol;
 mod recover;
 mod restore;

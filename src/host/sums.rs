@@ -49,12 +49,6 @@ impl Stamp {
         }
     }
 
-    /// Whether a file that has this stamp now was surely written to since it had another: its length or its time says so. A file that was only moved, linked
-    /// or given to somebody has another stamp too.
-    pub fn is_written_since(&self, before: &Self) -> bool {
-        (self.size, self.modified_ns) != (before.size, before.modified_ns)
-    }
-
     /// The file's length in bytes.
     pub fn size(&self) -> u64 {
         self.size

@@ -18,8 +18,8 @@ enum Piece {
     Name(String),
 }
 
-/// Settings that say where something lies whose content is in the identity.
-const PLACES: [&str; 2] = ["data.path", "container.image"];
+/// Says where an image lies, whose content is in the identity.
+const IMAGE: &str = "container.image";
 
 /// A placeholder has no value in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,21 +68,11 @@ impl Program {
             .collect()
     }
 
-    /// The parameters that are whole words of the command, as they stand there: such a word may name a file. One that is put together of
-    /// pieces (`out-{seed}.pt`) is more often what the program writes.
-    pub fn parameter_words(&self, cell: &Cell) -> Vec<String> {
-        let alone = self.template.iter().filter_map(|pieces| match pieces.as_slice() {
-            [Piece::Name(name)] => parameter(name, cell),
-            _ => None,
-        });
-        alone.map(ToString::to_string).collect()
-    }
-
-    /// What the command says of the cell beyond its configuration and seed, by full names: another value makes another command. Places
-    /// are not among them.
+    /// What the command says of the cell beyond its configuration and seed, by full names: another value makes another command. An
+    /// image is not among them, whose digest is a part of its own.
     pub fn settings(&self, cell: &Cell) -> Table {
         let is_hashed = |name: &str| parameter(name, cell).is_some() || cell.config.contains_key(name);
-        let names = self.names().map(|(_, name)| name).filter(|name| !is_hashed(name) && !PLACES.contains(name));
+        let names = self.names().map(|(_, name)| name).filter(|name| !is_hashed(name) && *name != IMAGE);
         names.filter_map(|name| Some((name.to_owned(), cell.settings.get(name)?.clone()))).collect()
     }
 
@@ -197,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_a_parameter_and_settings_are_told_apart() {
+    fn settings_in_a_command_are_told_from_parameters_and_configuration() {
         let mut cell = cell();
         let settings = [("experiment.name", "one"), ("data.path", "/d"), ("container.image", "/i"), ("limits.x", "2")];
         cell.settings = settings.map(|(name, value)| (name.to_owned(), value.into())).into();
@@ -213,8 +203,8 @@ mod tests {
             "log-{experiment.name}",
         ];
         let program = Program::new(command.map(str::to_owned).to_vec(), Vec::new()).unwrap();
-        assert_eq!(program.parameter_words(&cell), ["0.1", "0.1", "shadow"]);
-        assert_eq!(program.settings(&cell), [("experiment.name".to_owned(), "one".into())].into());
+        let expected = [("experiment.name", "one"), ("data.path", "/d")];
+        assert_eq!(program.settings(&cell), expected.map(|(name, value)| (name.to_owned(), value.into())).into());
     }
 
     #[test]

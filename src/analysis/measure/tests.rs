@@ -500,7 +500,9 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
         assert!((found - 10.0).abs() < 0.5, "{one}: {found}");
     }
     let own = std::slice::from_ref(&ranks);
-    for (both, found) in [("none", energy(false, &[])), ("another's", energy(false, own)), ("stages", energy(false, &staged))] {
+    for (both, found) in
+        [("none", energy(false, &[])), ("another's", energy(false, own)), ("stages", energy(false, &staged))]
+    {
         assert!((found - 20.0).abs() < 1.0, "{both}: {found}");
     }
     // The card draws as much for one row as for eight.

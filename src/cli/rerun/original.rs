@@ -165,7 +165,7 @@ impl Elsewhere {
     /// Where the data lie that a record names, and nobody here does.
     pub(in crate::cli) fn unnamed_data<'a>(&self, sealed: &'a Sealed) -> Option<&'a str> {
         let path = sealed.attempt.settings.get(DATA).and_then(Value::as_str)?;
-        (self.data.is_none() && reads_data(sealed)).then_some(path)
+        (self.data.is_none() && !is_program(sealed)).then_some(path)
     }
 
     /// The settings of a record with the places of this machine.
@@ -203,7 +203,7 @@ impl Elsewhere {
                 None => format!("the program's folder `{}`, {named} (--in DIR says {flag})", plain(&directory)),
             });
         }
-        if let Some(data) = text(&settings, DATA).filter(|path| reads_data(sealed) && !Path::new(path).exists()) {
+        if let Some(data) = text(&settings, DATA).filter(|path| !is_program && !Path::new(path).exists()) {
             return refused(match &self.data {
                 Some(given) => format!("--data: `{}` is not there", given.display()),
                 None => format!("the place of its data `{}`, {named} (--data PATH says {flag})", plain(&data)),
@@ -224,11 +224,6 @@ impl Elsewhere {
 
 fn is_program(sealed: &Sealed) -> bool {
     sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"))
-}
-
-/// Whether the data at the record's place are in its id. Those of a program may lie in its image, and older records say nothing of them.
-fn reads_data(sealed: &Sealed) -> bool {
-    !is_program(sealed) || sealed.run.config().contains_key("data.digest")
 }
 
 fn absolute(path: &Path) -> PathBuf {
