@@ -206,6 +206,9 @@ fn age(power: &Readings) -> (u64, bool) {
     (age_ns.min(SENSOR_PERIOD_NS).max(power.interval_ns()), is_known)
 }
 
+/// Why a counter is too slow that is read often enough.
+const TICKS: &str = "the counter ticks every";
+
 /// What one estimator says, before it is judged.
 struct Estimate {
     watts: f64,
@@ -268,7 +271,7 @@ impl Meter {
         let slower = |readings: &Readings, ns: u64| real(ns) > SLOWER * real(readings.interval_ns());
         let counter = self.counter.as_ref().filter(|_| self.counts()).map(|counter| {
             let ticks = slower(counter.readings(), counter.period_ns());
-            let why = if ticks { "the counter ticks every" } else { "the counter is read every" };
+            let why = if ticks { TICKS } else { "the counter is read every" };
             Pace { why, ns: counter.period_ns() }
         });
         let power = self.power.as_ref().map(|(method, power)| {
@@ -309,7 +312,8 @@ impl Meter {
                     && self.counter.as_ref().is_some_and(|counter| counter.ticks() != Ticks::None) =>
             {
                 let alone = Self { power: None, power_age_ns: 0, is_age_known: true, ..self.clone() };
-                alone.energy(windows).map_err(|_| reason)
+                let of_counter = alone.pace().why == TICKS;
+                alone.energy(windows).map_err(|why| if of_counter { why } else { reason })
             }
             Err(reason) => Err(reason),
         }

@@ -102,10 +102,10 @@ impl Training {
             None => laps(&observed.steps, &borders, stands.first() == Some(&1)),
         };
         let is_blurred = together.is_some_and(|most| SHARED * most > observed.steps.len());
-        // An epoch that begins or ends in the moment of many steps was kept back with them.
+        // An epoch that begins in the moment of many steps was kept back with them.
         let shared: BTreeSet<u64> =
             observed.steps.windows(2).filter(|pair| pair[0].t_ns == pair[1].t_ns).map(|pair| pair[0].t_ns).collect();
-        let is_late = is_blurred && epochs.iter().any(|(start, stop)| shared.contains(start) || shared.contains(stop));
+        let is_late = is_blurred && epochs.iter().any(|(start, _)| shared.contains(start));
         let span =
             laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
         let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();

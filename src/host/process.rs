@@ -201,17 +201,29 @@ pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> b
         let group = checked(pid).ok().and_then(|pid| process::getpgid(Some(pid)).ok());
         group.is_some_and(|group| u32::try_from(group.as_raw_nonzero().get()) == Ok(leader))
     };
-    let was_told = |pid: u32| {
-        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let mut variables = variables.split(|byte| *byte == 0);
+    let was_told = |variables: &[u8]| {
         variables
+            .split(|byte| *byte == 0)
             .any(|text| text.strip_prefix(prefix.as_bytes()).is_some_and(|value| is_ours(OsStr::from_bytes(value))))
     };
-    for entry in std::fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if is_member(pid) && was_told(pid) {
-            return signal(Target::Group(leader), Signal::Kill);
+    // A process that is just becoming another program has no variables for a moment.
+    for _ in 0..20 {
+        let mut is_sure = true;
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if !is_member(pid) {
+                continue;
+            }
+            let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            if was_told(&variables) {
+                return signal(Target::Group(leader), Signal::Kill);
+            }
+            is_sure &= !variables.is_empty();
         }
+        if is_sure {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(false)
 }

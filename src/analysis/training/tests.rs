@@ -131,6 +131,9 @@ fn steps_that_were_read_together_have_no_times() {
 fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
     let by_twos = training(read_by(2, 100), vec![]);
     assert_eq!((by_twos.step_s(), by_twos.step_p95_s(), by_twos.train_s()), (None, None, Some(196.0)));
+    // The second epoch's lines came with the first one's last steps.
+    let late = training(read_by(50, 100), vec![phase("epoch", 0, 100), phase("epoch", 100, 200)]);
+    assert_eq!((late.train_s(), late.epoch_s()), (None, None));
     let in_epoch = training(read_by(50, 100), vec![phase("epoch", 0, 200)]);
     assert_eq!((in_epoch.step_s(), in_epoch.train_s(), in_epoch.epoch_s()), (None, Some(200.0), Some(200.0)));
 }
