@@ -4,7 +4,7 @@ use super::failure::{Failure, exit};
 use crate::engine::{Bound, EngineError, Executed, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
 use crate::record::{EventKind, Outcome, RunId};
-use crate::report::{self, Bar, Progress, plain};
+use crate::report::{self, Bar, Progress};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -26,7 +26,6 @@ impl Watcher {
         self.progress.finish();
     }
 
-    /// What a worker wrote is in a line about it, and moves no cursor.
     fn say(&self, bound: &Bound, text: &str) {
         self.progress.say(&line(bound, text));
     }
@@ -47,7 +46,7 @@ impl Watcher {
 }
 
 fn line(bound: &Bound, text: &str) -> String {
-    plain(&format!("{} {}: {text}", bound.run.id.0.prefix(8), label(bound)))
+    format!("{} {}: {text}", bound.run.id.0.prefix(8), label(bound))
 }
 
 fn label(bound: &Bound) -> String {
@@ -103,7 +102,7 @@ impl Watch for Watcher {
     fn see(&self, seen: Seen<'_>) {
         match seen {
             Seen::Begun(bound) => {
-                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &plain(&label(bound)));
+                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &label(bound));
                 self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(bound.run.id, bar);
             }
             Seen::Event(run, event) => self.with_bar(run, |bar| match &event.kind {
@@ -112,7 +111,7 @@ impl Watch for Watcher {
                     let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, value)| *value);
                     bar.step(*step, loss);
                 }
-                EventKind::Status { message } => bar.message(&plain(message)),
+                EventKind::Status { message } => bar.message(message),
                 _ => {}
             }),
             Seen::Output(..) => {}
