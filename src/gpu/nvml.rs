@@ -156,11 +156,16 @@ impl Gpus {
             Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => false,
             Err(source) => return Err(silent("whether it is split into MIG instances")(source)),
         };
+        let memory_total_bytes = match device.memory_info() {
+            Ok(memory) => Some(memory.total),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => None,
+            Err(source) => return Err(silent("its memory")(source)),
+        };
         Ok(GpuInfo {
             index,
             name: device.name().map_err(silent("its name"))?,
             uuid: device.uuid().map_err(silent("its UUID"))?,
-            memory_total_bytes: device.memory_info().ok().map(|memory| memory.total),
+            memory_total_bytes,
             mig,
             pci_bus_id: device.pci_info().map_err(silent("its place on the PCI bus"))?.bus_id,
         })
