@@ -33,8 +33,8 @@ impl KnownFile {
 
     /// Whether the file still holds this. A program that was only touched or copied anew is the same.
     pub(super) fn is_of(&self, path: &Path) -> bool {
-        let same = || Some(files::stamps(&[path]).ok()?.first() == Some(&self.stamp));
-        same() == Some(true) || files::digest_content(path).is_ok_and(|digest| digest == self.digest)
+        let is_untouched = files::stamps(&[path]).is_ok_and(|now| now.first() == Some(&self.stamp));
+        is_untouched || files::digest_content(path).is_ok_and(|digest| digest == self.digest)
     }
 }
 
