@@ -10,7 +10,7 @@ use super::window::Windows;
 pub(super) const RESOLVED_INTERVALS: u64 = 2;
 /// So much of a window must be covered, and so much of merged windows must be the phase's own.
 pub(super) const COVERED: f64 = 0.9;
-/// Windows of less than the longest one by this are slivers, of which no refusal speaks.
+/// Windows of less than the longest one by this are slivers, of which no refusal speaks where they come to little.
 const SLIVER: u64 = 100;
 
 /// What cannot be told apart since it is closer than this.
@@ -45,7 +45,10 @@ pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String>
         return Ok(Resolved { windows: long, kept, own });
     }
     let longest = windows.iter().map(|(start, stop)| stop - start).max().unwrap_or(0);
-    let lengths: Vec<u64> = windows.at_least(longest / SLIVER).iter().map(|(start, stop)| stop - start).collect();
+    let told = windows.at_least(longest / SLIVER);
+    // Where there are many they are what it comes in.
+    let told = if share(told.length(), windows.length()) >= COVERED { &told } else { windows };
+    let lengths: Vec<u64> = told.iter().map(|(start, stop)| stop - start).collect();
     let needed = format!("but {} {}, and twice that is needed", pace.why, span(pace.ns));
     Err(match (lengths.as_slice(), median_ns(&lengths)) {
         ([], _) | (_, None) => "lasts no time".to_owned(),
@@ -98,6 +101,13 @@ mod tests {
             refused(&[(0, 1200), (3000, 3001), (4000, 5600), (6000, 6001)], "the counter ticks every", 1000),
             "comes in 2 intervals of 1.4 s, but the counter ticks every 1 s, and twice that is needed",
             "slivers are not what it comes in"
+        );
+        let evaluations: Vec<(u64, u64)> =
+            [(0, 4200)].into_iter().chain((0..100).map(|i| (5000 + 100 * i, 5006 + 100 * i))).collect();
+        assert_eq!(
+            refused(&evaluations, "power is read every", 100),
+            "comes in 101 intervals of 6 ms, but power is read every 100 ms, and twice that is needed",
+            "so many of them are"
         );
         assert_eq!(refused(&[], "power is read every", 1), "lasts no time");
     }
