@@ -94,6 +94,9 @@ fn a_rank_that_fails_ends_the_attempt_within_ten_seconds_and_is_named() {
         ("1 panic backward 20", "rank 1 failed, last in `backward` 20: a fault was asked for"),
         ("0 hang forward 20", "rank 0 failed, last in `forward` 20: rank 0 did not come to `all_reduce` 20 within 6 s"),
         ("1 abort optimizer 20", "rank 1 failed, last in `optimizer` 20: SIGABRT ended its process"),
+        // Nobody knows how long a first step takes.
+        ("1 hang forward 1", "rank 1 failed, last in `forward` 1: no thread has worked for 7 s"),
+        ("0 hang warm_up 1", "rank 0 failed, last in `warm_up` 1: no thread has worked for 7 s"),
     ] {
         let sandbox = Sandbox::new();
         sandbox.write("m.toml", format!("{text}cpu_ranks = 2\nparallelism = \"data\"\n"));

@@ -8,6 +8,7 @@ use super::meeting::Meeting;
 use super::patience::Limits;
 use super::pipe::{End, Pipes};
 use super::pulse::Pulses;
+use super::still::{self, Stillness};
 use super::team::Team;
 use super::{Fault, ParallelError};
 use crate::record::EventKind;
@@ -25,6 +26,9 @@ const LOOK_AT_LINK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the others get to end by themselves when one has failed.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long nobody may work. Somewhat longer than a rank waits in a step like those before it, where those that wait say more.
+const STILL: Duration = Duration::from_secs(7);
 
 /// What a rank is given.
 pub struct Member {
@@ -153,6 +157,8 @@ where
         meeting: &meeting,
         pipes: &pipes,
         pulses: &pulses,
+        // Who waits for a card may use no time of the host's.
+        still: still::look().filter(|_| link.is_host()).map(|seen| Stillness::new(STILL, Instant::now(), seen)),
         failed: None,
         left: false,
         finished: Vec::new(),
@@ -171,6 +177,8 @@ struct Watch<'a> {
     meeting: &'a Meeting,
     pipes: &'a Pipes,
     pulses: &'a Pulses,
+    /// Where who works uses the host's time.
+    still: Option<Stillness>,
     failed: Option<(Instant, TrainError)>,
     /// A rank ended because another one had failed.
     left: bool,
@@ -202,6 +210,7 @@ impl Watch<'_> {
                 halted.store(true, Ordering::Relaxed);
             }
             self.look();
+            self.look_whether_anybody_works();
             // It is cut when a rank has failed, and nothing may be asked of it then.
             if self.failed.is_none() && looked.elapsed() > LOOK_AT_LINK_EVERY {
                 looked = Instant::now();
@@ -236,6 +245,18 @@ impl Watch<'_> {
                 }
             },
         );
+    }
+
+    /// Ranks may take as long as they need in their first step, but one that hangs there uses no time.
+    fn look_whether_anybody_works(&mut self) {
+        let now = Instant::now();
+        let Some(still) = self.still.as_mut().filter(|still| still.is_due(now)) else { return };
+        if still::look().is_none_or(|seen| !still.is_over(now, seen)) {
+            return;
+        }
+        let busy = |rank: &usize| !self.pulses.ended(*rank) && !self.pipes.waits(*rank);
+        let hangs = self.meeting.elsewhere().into_iter().find(busy).unwrap_or(0);
+        self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STILL)));
     }
 
     fn ended(&mut self, rank: usize, how: Result<Finish, Trouble>) {

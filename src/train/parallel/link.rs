@@ -51,6 +51,11 @@ impl Link {
         }
     }
 
+    /// Whether those that it connects compute with the host's processors, so that who works uses their time.
+    pub fn is_host(&self) -> bool {
+        matches!(self, Self::Host)
+    }
+
     /// What went wrong on the way, if anything did: the rank, and what it was.
     pub fn fault(&self) -> Option<(usize, String)> {
         match self {

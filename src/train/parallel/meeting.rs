@@ -60,6 +60,13 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    /// Those of so many ranks that have brought nothing so far.
+    fn missing(&self, ranks: usize) -> impl Iterator<Item = usize> {
+        (0..ranks).filter(|rank| self.brought.get(*rank).is_none_or(Option::is_none))
+    }
+}
+
 impl Meeting {
     /// For so many ranks.
     pub fn of(ranks: usize) -> Self {
@@ -106,8 +113,7 @@ impl Meeting {
             state = match occasion.limit.map(|limit| (limit, limit.saturating_sub(start.elapsed()))) {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some((limit, Duration::ZERO)) => {
-                    let ranks = (0..self.ranks).filter(|rank| state.brought.get(*rank).is_none_or(Option::is_none));
-                    let ranks = ranks.collect();
+                    let ranks = state.missing(self.ranks).collect();
                     self.end_now(state);
                     return Err(ParallelError::Late { ranks, occasion, limit });
                 }
@@ -121,6 +127,11 @@ impl Meeting {
                 return Err(ParallelError::Ended);
             }
         }
+    }
+
+    /// The ranks that do not wait here for others.
+    pub fn elsewhere(&self) -> Vec<usize> {
+        self.lock().missing(self.ranks).collect()
     }
 
     /// Nobody meets here any more: whoever waits is told so, and whoever comes.

@@ -18,6 +18,7 @@ mod meeting;
 mod patience;
 mod pipe;
 mod pulse;
+mod still;
 mod sums;
 mod team;
 

@@ -134,6 +134,11 @@ impl Pipes {
         }
     }
 
+    /// Whether a rank waits for another one.
+    pub fn waits(&self, rank: usize) -> bool {
+        self.lock().waits.get(rank).is_some_and(Option::is_some)
+    }
+
     /// The rank for which that one waits, and so on, that waits for nobody.
     pub fn at_the_end_of(&self, rank: usize) -> usize {
         self.lock().at_the_end_of(rank)

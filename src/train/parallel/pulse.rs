@@ -108,6 +108,11 @@ impl Pulses {
         self.0.get(rank).map(|pulse| *lock(pulse))
     }
 
+    /// Whether a rank has come to its end.
+    pub fn ended(&self, rank: usize) -> bool {
+        self.get(rank).is_some_and(|pulse| pulse.what == "end")
+    }
+
     /// The ranks that take longer than they may, and how long they might have taken. Where one does, all that are in the same place belong to it.
     pub fn late(&self) -> Vec<(usize, Duration)> {
         let pulses: Vec<Pulse> = self.0.iter().map(|pulse| *lock(pulse)).collect();
