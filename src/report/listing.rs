@@ -198,8 +198,8 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
 /// The metrics that are shown of them: first what decides which is best, then what is usual, as far as any attempt has it.
 fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
     let usual = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time"];
-    let has =
-        |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metrics.contains_key(name)));
+    // One that is missing with its reason would be a column of nothing.
+    let has = |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metric(name).is_some()));
     // Nearly the same, and of more interest.
     let or_else = (!has("train_time")).then_some("wall_time");
     let objectives = runs.iter().filter_map(|(_, cell, _)| cell.text("objective.metric"));
@@ -239,4 +239,47 @@ pub fn checks_value(checks: &[Check]) -> Table {
         ]))
     });
     table_of([("checks", Value::List(items.collect()))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Digest, Nonce, Outcome, RunId, Tail};
+
+    fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
+        Attempt {
+            run: RunId(Digest([1; 32])),
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 3_000_000_000,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: metrics.iter().map(|(name, metric)| ((*name).to_owned(), metric.clone())).collect(),
+            digests: [].into(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        }
+    }
+
+    #[test]
+    fn what_all_attempts_lack_is_no_column() {
+        let cell = Cell { config: Table::new(), settings: Table::new(), seed: 1 };
+        let missing = || Metric::missing("s", "nobody knows");
+        let wall = || ("wall_time", Metric::new(3.0, "s"));
+        let untimed = attempt(&[("step_time", missing()), ("train_time", missing()), wall()]);
+        let text = |newest| summary_text(&[("0123abcd".to_owned(), &cell, Some(newest))], &[]);
+        insta::assert_snapshot!(text(&untimed), @r"
+        RUN       OUTCOME   wall_time
+        0123abcd  finished      3.0 s
+        ");
+        let timed = attempt(&[("train_time", Metric::new(2.0, "s")), wall()]);
+        insta::assert_snapshot!(text(&timed), @r"
+        RUN       OUTCOME   train_time
+        0123abcd  finished       2.0 s
+        ");
+    }
 }
