@@ -358,20 +358,22 @@ fn inference(answers: &[Answers], put: &mut Put<'_>) {
     for (place, of_size) in answers.iter().enumerate() {
         let lengths = of_size.lengths();
         let Some(median_ns) = median(&lengths) else { continue };
-        if median_ns == 0.0 {
-            of_size.names(place).for_each(|name| put.found(&name("inference_time"), Err(AT_ONCE.to_owned())));
-            continue;
-        }
         let few = format!("{} batches were answered, and a 99th percentile needs {PERCENTILE_VALUES}", lengths.len());
         let p99 = nearest_rank(&lengths, 99).filter(|_| lengths.len() >= PERCENTILE_VALUES);
         let rows = of_size.rows.map(real).filter(|rows| *rows > 0.0).or(stated);
+        let is_seen = median_ns > 0.0;
         for name in of_size.names(place) {
-            put.value(&name("inference_time"), median_ns / 1e9);
+            put.found(&name("inference_time"), if is_seen { Ok(median_ns / 1e9) } else { Err(AT_ONCE.to_owned()) });
             let each = put.known(&name("inference_time")).zip(rows);
             put.some(&name("inference_sample_time"), each.map(|(batch_s, rows)| batch_s / rows));
-            put.found(&name("inference_p99"), p99.map(seconds).ok_or_else(|| few.clone()));
+            if is_seen {
+                put.found(&name("inference_p99"), p99.map(seconds).ok_or_else(|| few.clone()));
+            }
         }
     }
+    // Of a worker that tells of no answer, and states what one took.
+    let each = put.known("inference_time").zip(stated);
+    put.some("inference_sample_time", each.map(|(batch_s, rows)| batch_s / rows));
 }
 
 fn of_training(reason: String) -> String {

@@ -233,7 +233,14 @@ fn what_follows_from_a_stated_power_or_time_is_of_that() {
     let mut answering = attempt(1);
     answering.phases.push(phase("inference", 1, 40_000, 40_100));
     let stated = [("inference_time", 0.3, "s"), ("inference_batch_size", 4.0, "")];
-    Completed::of(&answering, &stated, Table::new()).assert_near("inference_sample_time", 0.075, 1e-12);
+    let of = |answering: &Observed| Completed::of(answering, &stated, Table::new());
+    of(&answering).assert_near("inference_sample_time", 0.075, 1e-12);
+    // Also where nobody saw how long one took, or that there was one.
+    answering.phases.last_mut().unwrap().stop_ns = Some(40_000 * MS);
+    of(&answering).assert_near("inference_sample_time", 0.075, 1e-12);
+    answering.phases.pop();
+    of(&answering).assert_near("inference_sample_time", 0.075, 1e-12);
+    assert!(!of(&answering).metrics.contains_key("inference_p99"));
 }
 
 fn completed_edp(completed: &Completed, expected: f64) {
