@@ -291,9 +291,8 @@ impl Observed {
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", put.recorded("energy_per_sample").map(|energy| energy.each(tokens)));
         }
-        if let Some(train_s) = put.known("train_time") {
-            put.within("edp", energy.map(|energy| energy.times(train_s)));
-        }
+        let train_s = put.known("train_time").ok_or_else(no_time);
+        put.within("edp", energy.and_then(|energy| Ok(energy.times(train_s?))));
     }
 }
 

@@ -365,7 +365,10 @@ fn what_cannot_be_said_has_its_reason() {
     assert!(completed.reason("energy").ends_with("nobody knows when it trained"));
     assert_eq!(completed.reason("cpu_util"), completed.reason("gpu_util"));
     assert_eq!(completed.reason("energy_total"), "nobody saw the attempt's end");
-    assert!(!completed.metrics.contains_key("edp") && !completed.metrics.contains_key("wall_time"));
+    assert_eq!(completed.reason("edp"), completed.reason("energy"));
+    assert!(!completed.metrics.contains_key("wall_time"));
+    let stated = Completed::of(&bare, &[("energy", 5_000.0, "J")], Table::new());
+    assert_eq!(stated.reason("edp"), "the training has no time");
 
     let mut short = attempt(1);
     short.steps.truncate(3);
