@@ -13,9 +13,11 @@ const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
 
 /// Why there are no times of steps.
 const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so that nobody knows when each step was over \
-                             (flush each line, or state `t_ns`)";
-/// Where more than one in so many steps share one moment, the first and the last moment do not tell how long the training took.
+                             (flush each line, or state `t_ns`, or `duration_ns` where several end at one moment)";
+/// Where more than one in so many steps were read at once, the first and the last moment do not tell how long the training took.
 const SHARED: usize = 20;
+/// Lines that come faster than one in this time had waited to be read: some fifty times what it takes to read one.
+const WAITED_NS: u64 = 100_000;
 
 /// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
 /// memory. A tenth of all steps, at most ten.
@@ -101,7 +103,7 @@ impl Training {
             Some(_) => observed.steps.iter().map(Lap::of_unknown_length).collect(),
             None => laps(&observed.steps, &borders, stands.first() == Some(&1)),
         };
-        let is_blurred = together.is_some_and(|most| SHARED * most > observed.steps.len());
+        let is_blurred = together.is_some_and(|together| SHARED * together.most > observed.steps.len());
         // An epoch that begins in the moment of many steps was kept back with them.
         let shared: BTreeSet<u64> =
             observed.steps.windows(2).filter(|pair| pair[0].t_ns == pair[1].t_ns).map(|pair| pair[0].t_ns).collect();
@@ -125,7 +127,9 @@ impl Training {
         let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
         let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
         let step_ns = median(&durations).filter(|ns| *ns > 0.0);
-        // Without epochs the training begins with the first logged step, or at its end, and what was before it does not count.
+        // Without epochs the training begins with the first logged step, or at its end, and what was before it does not count: nor do those
+        // that were read with it.
+        let before = together.filter(|_| epochs.is_empty() && !is_blurred).map_or(1, |together| together.first);
         let first = match laps.first() {
             Some(lap) if epochs.is_empty() => u64::from(lap.start_ns.is_some() || step_ns.is_some()),
             _ => stands.first().copied().unwrap_or(0),
@@ -133,7 +137,7 @@ impl Training {
         Self {
             measured: windows.clip(warm_until, u64::MAX),
             step_ns,
-            steps: total(stands.iter().skip(1).copied()).saturating_add(first),
+            steps: total(stands.iter().skip(before).copied()).saturating_add(first),
             laps,
             warmup,
             steadied: steady.and_then(Result::ok).map(|(cv, over)| {
@@ -172,9 +176,12 @@ impl Training {
     /// The rule by which times and energies leave the warm-up out; none where there is no step.
     pub(super) fn rule(&self) -> Option<String> {
         (!self.laps.is_empty()).then(|| {
+            let times = match self.step_ns {
+                Some(_) => "times count each as the median measured step",
+                None => "times hold it as it was, since no step after it has a time",
+            };
             format!(
-                "warm-up is the first {} of {} logged training steps{}: times count each as the median measured step, \
-                 energies as that time at the mean measured power",
+                "warm-up is the first {} of {} logged training steps{}: {times}, energies as that time at the mean measured power",
                 self.warmup,
                 self.laps.len(),
                 self.steadied.as_deref().unwrap_or_default()
@@ -277,12 +284,31 @@ pub(super) fn stands(numbers: &[u64]) -> Vec<u64> {
     each.collect()
 }
 
-/// How many steps share a moment at most, where most of them share one and none says how long it took: their lines were kept
-/// back and read at once. Some that share one are read in time all the same, by a supervisor that had no processor for a moment.
-fn read_together(steps: &[Timed]) -> Option<usize> {
-    let shared = || steps.chunk_by(|a, b| a.t_ns == b.t_ns).map(<[Timed]>::len).filter(|len| *len > 1);
-    let are_most = 2 * shared().sum::<usize>() > steps.len();
-    if are_most && steps.iter().all(|step| step.duration_ns.is_none()) { shared().max() } else { None }
+/// How many of the steps were read at once that were read many at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Together {
+    /// The first ones.
+    first: usize,
+    /// The most.
+    most: usize,
+}
+
+/// Whether most steps share a moment and none says how long it took: then their lines were kept back and read at once. Some that share
+/// one are read in time all the same, by a supervisor that had no processor for a moment.
+fn read_together(steps: &[Timed]) -> Option<Together> {
+    let moments: Vec<&[Timed]> = steps.chunk_by(|a, b| a.t_ns == b.t_ns).collect();
+    let shared: usize = moments.iter().map(|moment| moment.len()).filter(|len| *len > 1).sum();
+    if 2 * shared <= steps.len() || steps.iter().any(|step| step.duration_ns.is_some()) {
+        return None;
+    }
+    // A pipe holds so much and no more: what a program keeps for long is read in several turns.
+    let waited = |one: &&[Timed], next: &&[Timed]| {
+        let patience = WAITED_NS.saturating_mul(u64::try_from(one.len()).unwrap_or(u64::MAX));
+        next[0].t_ns.saturating_sub(one[0].t_ns) < patience
+    };
+    let mut at_once = moments.chunk_by(waited).map(|turns| turns.iter().map(|moment| moment.len()).sum::<usize>());
+    let first = at_once.next()?;
+    Some(Together { first, most: at_once.fold(first, usize::max) })
 }
 
 /// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,

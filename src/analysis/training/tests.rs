@@ -131,11 +131,44 @@ fn steps_that_were_read_together_have_no_times() {
 fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
     let by_twos = training(read_by(2, 100), vec![]);
     assert_eq!((by_twos.step_s(), by_twos.step_p95_s(), by_twos.train_s()), (None, None, Some(196.0)));
+    assert_eq!(by_twos.steps(), 98, "those that were read first are no part of that time");
+    let rule = "warm-up is the first 10 of 100 logged training steps: times hold it as it was, since no step after it has a time, \
+                energies as that time at the mean measured power";
+    assert_eq!(by_twos.rule().as_deref(), Some(rule));
     // The second epoch's lines came with the first one's last steps.
     let late = training(read_by(50, 100), vec![phase("epoch", 0, 100), phase("epoch", 100, 200)]);
     assert_eq!((late.train_s(), late.epoch_s()), (None, None));
     let in_epoch = training(read_by(50, 100), vec![phase("epoch", 0, 200)]);
     assert_eq!((in_epoch.step_s(), in_epoch.train_s(), in_epoch.epoch_s()), (None, Some(200.0), Some(200.0)));
+    assert_eq!(in_epoch.steps(), 100);
+}
+
+/// Steps of 1 ms that a program kept back, so many at a time, as they are read then: a thousand of them fill a pipe, which is emptied in 10 ms.
+fn kept_back(many: u64, steps: u64) -> Vec<Timed> {
+    let read = |step: u64| step.div_ceil(many) * many * S / 1000 + (step - 1) % many / 1000 * S / 100;
+    (1..=steps).map(|step| Timed { step, t_ns: read(step), duration_ns: None }).collect()
+}
+
+#[test]
+fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
+    // All at the end, and in three turns.
+    for many in [60_000, 20_000] {
+        let steps = kept_back(many, 60_000);
+        let moment = |at: usize| steps[at].t_ns;
+        let epoch = |from: usize, to: usize| Phase {
+            start_ns: moment(from),
+            stop_ns: Some(moment(to)),
+            ..phase("epoch", 0, 0)
+        };
+        let late = training(steps.clone(), vec![epoch(0, 29_999), epoch(30_000, 59_999)]);
+        for kept in [training(steps.clone(), vec![]), late] {
+            assert_eq!((kept.step_s(), kept.train_s(), kept.epoch_s()), (None, None, None));
+            assert_eq!(kept.unseen(), kept.read_together());
+        }
+    }
+    // A buffer of a hundred lines is written out in time.
+    let in_time = training(kept_back(100, 60_000), vec![]);
+    assert_eq!((in_time.train_s(), in_time.steps()), (Some(59.9), 59_900));
 }
 
 /// As of a worker that flushes each line, where the supervisor was late now and then.
