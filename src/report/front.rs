@@ -61,7 +61,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let rows = numbered.map(|(at, point)| {
         let mut row = vec![(at + 1).to_string(), point.id.clone()];
         row.extend(point.means.iter().zip(&front.coordinates).map(|((mean, half_width, _), coordinate)| {
-            mean_within(in_unit(*mean, &coordinate.unit), *mean, *half_width)
+            mean_within(|mean| in_unit(mean, &coordinate.unit), *mean, *half_width)
         }));
         row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
         row.extend(

@@ -83,46 +83,34 @@ pub fn quantity(value: f64, unit: &str) -> String {
     format!("{scaled:.digits$} {prefix}{unit}")
 }
 
-/// Beyond so many times the value, a share of it says nothing: it is a difference near nothing.
-const NEAR_NOTHING: f64 = 10.0;
-
-/// A text and by how much of it the value may be off: `12.4 ± 5.2%`. Half the width of the 95% interval, as a share of the value, or as
-/// it is where the value is small against it.
-pub fn within(text: String, value: f64, half_width: Option<f64>) -> String {
+/// A value and by how much it may be off: `12.4 ± 5.2%`. Half the width of the 95% interval, as a share of the value, or as it is where
+/// it is more than the value: of a difference near nothing a share says nothing.
+pub fn within(show: impl Fn(f64) -> String, value: f64, half_width: Option<f64>) -> String {
+    let text = show(value);
     match half_width {
-        Some(half_width) if half_width > NEAR_NOTHING * value.abs() => format!("{text} ± {}", significant(half_width)),
-        Some(half_width) => share_within(text, value, half_width),
         None => text,
+        // Nor does a share of what is no number.
+        Some(half_width) if half_width > value.abs() || !(half_width / value).is_finite() => {
+            format!("{text} ± {}", show(half_width))
+        }
+        Some(half_width) => {
+            let percent = 100.0 * half_width / value.abs();
+            let digits = usize::from(percent < 9.95);
+            format!("{text} ± {percent:.digits$}%")
+        }
     }
 }
 
 /// The same of a physical quantity with its unit: `12.4 kJ ± 5.2%`.
 pub fn quantity_within(value: f64, unit: &str, half_width: Option<f64>) -> String {
-    let text = quantity(value, unit);
-    match half_width {
-        Some(half_width) if half_width > NEAR_NOTHING * value.abs() => {
-            format!("{text} ± {}", quantity(half_width, unit))
-        }
-        Some(half_width) => share_within(text, value, half_width),
-        None => text,
-    }
-}
-
-fn share_within(text: String, value: f64, half_width: f64) -> String {
-    let percent = 100.0 * half_width / value.abs();
-    match percent {
-        p if p < 9.95 => format!("{text} ± {percent:.1}%"),
-        p if p.is_finite() => format!("{text} ± {percent:.0}%"),
-        _ => format!("{text} ± {}", significant(half_width)),
-    }
+    within(|value| quantity(value, unit), value, half_width)
 }
 
 /// The same of a mean over repetitions: an interval of no width is that of values which are all the same, and no certainty.
-pub fn mean_within(text: String, mean: f64, half_width: Option<f64>) -> String {
+pub fn mean_within(show: impl Fn(f64) -> String, mean: f64, half_width: Option<f64>) -> String {
     match half_width {
-        Some(0.0) => format!("{text} (no scatter)"),
-        Some(half_width) => share_within(text, mean, half_width),
-        None => text,
+        Some(0.0) => format!("{} (no scatter)", show(mean)),
+        _ => within(show, mean, half_width),
     }
 }
 
@@ -208,11 +196,13 @@ mod tests {
         let of = |value: f64, half_width: f64| quantity_within(value, "J", Some(half_width));
         let shown = [of(12_403.0, 645.0), of(-100.0, 31.4), of(0.0, 2.0), of(0.0125, 38.79)];
         assert_eq!(shown, ["12.4 kJ ± 5.2%", "-100 J ± 31%", "0 J ± 2.00 J", "12.5 mJ ± 38.8 J"]);
-        let of = |value: f64, half_width| within(significant(value), value, half_width);
-        let shown = [of(7.0, None), of(7.0, Some(0.7)), of(0.0125, Some(38.79)), of(0.0, Some(2.0))];
-        assert_eq!(shown, ["7", "7 ± 10%", "0.0125 ± 38.79", "0 ± 2"]);
-        let mean = |half_width| mean_within("7".to_owned(), 7.0, half_width);
-        assert_eq!([None, Some(0.0), Some(0.7)].map(mean), ["7", "7 (no scatter)", "7 ± 10%"]);
+        let of = |value: f64, half_width| within(significant, value, half_width);
+        let shown =
+            [of(7.0, None), of(7.0, Some(0.7)), of(0.0125, Some(38.79)), of(0.0, Some(2.0)), of(0.0, Some(0.0))];
+        assert_eq!(shown, ["7", "7 ± 10%", "0.0125 ± 38.79", "0 ± 2", "0 ± 0"]);
+        assert_eq!([of(-2.0, Some(2.0)), of(-2.0, Some(2.1))], ["-2 ± 100%", "-2 ± 2.1"]);
+        let mean = |half_width| mean_within(significant, 7.0, half_width);
+        assert_eq!([None, Some(0.0), Some(0.7), Some(70.0)].map(mean), ["7", "7 (no scatter)", "7 ± 10%", "7 ± 70"]);
     }
 
     #[test]

@@ -82,11 +82,10 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
 /// A mean with its interval and its unit: `95.4 ± 5.2% J`.
 pub fn mean_text(mean: f64, half_width: Option<f64>, unit: &str) -> String {
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
-    let number = in_unit(mean, unit);
     // A remark in brackets stands behind the unit.
     match half_width {
-        Some(0.0) => mean_within(format!("{number}{shown_unit}"), mean, half_width),
-        _ => format!("{}{shown_unit}", mean_within(number, mean, half_width)),
+        Some(0.0) => mean_within(|mean| format!("{}{shown_unit}", in_unit(mean, unit)), mean, half_width),
+        _ => format!("{}{shown_unit}", mean_within(|mean| in_unit(mean, unit), mean, half_width)),
     }
 }
 
@@ -103,7 +102,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
     fields.extend(more);
     let names = short_names(&fields);
-    let value = |place: &Place| mean_within(in_unit(place.summary.mean, unit), place.summary.mean, place.half_width);
+    let value = |place: &Place| mean_within(|mean| in_unit(mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_olympic = places.iter().any(|place| place.olympic_mean.is_some());
     let metric_head = format!(">{metric}");
@@ -370,4 +369,17 @@ pub fn best_value(ranking: &Ranking) -> Table {
         members.insert("against".to_owned(), Value::Table(item));
     }
     members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_near_nothing_has_its_interval_in_the_unit() {
+        assert_eq!(mean_text(0.012_55, Some(38.79), "J"), "0.01255 ± 38.79 J");
+        assert_eq!(mean_text(0.002, Some(0.1), "s"), "2 ms ± 100 ms");
+        assert_eq!(mean_text(95.4, Some(5.0), "J"), "95.4 ± 5.2% J");
+        assert_eq!(mean_text(95.4, Some(0.0), "J"), "95.4 J (no scatter)");
+    }
 }

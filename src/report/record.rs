@@ -93,7 +93,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     }
     let metrics = attempt.metrics.iter().map(|(name, metric)| {
         let value = match (metric.value, &metric.reason) {
-            (Some(value), _) => within(significant(value), value, metric.uncertainty),
+            (Some(value), _) => within(significant, value, metric.uncertainty),
             (None, Some(reason)) => format!("none ({reason})"),
             (None, None) => "none".to_owned(),
         };

@@ -111,7 +111,7 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
         .map(|(rank, (place, short))| {
             let run = place.contender.run.id;
             let mean = place.summary.mean;
-            let text = mean_within(in_unit(mean, &ranking.unit), mean, place.half_width);
+            let text = mean_within(|mean| in_unit(mean, &ranking.unit), mean, place.half_width);
             let relative = place.against.and_then(|against| against.relative).filter(|share| share.is_finite());
             let p = place.against.and_then(|against| against.corrected);
             let blank = || Field::text("–");

@@ -58,7 +58,7 @@ fn ranked(ranking: &Ranking, all: usize) -> String {
         let mut cells = vec![
             rank.to_string(),
             format!("`{id}`"),
-            mean_within(in_unit(mean, &ranking.unit), mean, place.half_width),
+            mean_within(|mean| in_unit(mean, &ranking.unit), mean, place.half_width),
             place.summary.n.to_string(),
             p.map_or_else(|| "–".to_owned(), probability),
         ];

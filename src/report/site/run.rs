@@ -110,7 +110,7 @@ fn attempt(of: &AttemptOf) -> Result<String, FigureError> {
         .iter()
         .map(|(name, metric)| {
             let value = match (metric.value, &metric.reason) {
-                (Some(value), _) => Field::number(within(significant(value), value, metric.uncertainty), value),
+                (Some(value), _) => Field::number(within(significant, value, metric.uncertainty), value),
                 (None, reason) => Field::text(format!("– ({})", reason.as_deref().unwrap_or("not measured"))),
             };
             let meaning = known_metric(name).map_or("", |known| known.meaning);
