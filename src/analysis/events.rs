@@ -10,6 +10,7 @@ mod tests;
 
 use super::correlate::Correlation;
 use super::statistic::{real, seconds};
+use super::training::warmup_among;
 use crate::record::{Phase, Quantity, Sealed};
 use around::{Around, around};
 use machines::Machines;
@@ -153,6 +154,8 @@ pub struct Events {
     pub unstopped: u64,
     /// How many hosts, GPUs and names of events there are.
     pub counts: (usize, usize, usize),
+    /// How many of the steps are warm-up, and in the means all the same; none where no step is.
+    pub warmup_steps: Option<i64>,
 }
 
 /// Groups the events of an attempt.
@@ -221,7 +224,9 @@ pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events,
     }
     let correlations = if matches!(by, By::Host | By::Gpu) { correlations(&rows) } else { Vec::new() };
     let counts = (machines.hosts(), machines.gpus(), names.len());
-    Ok(Events { by, event: event.map(str::to_owned), rows, correlations, unstopped, counts })
+    let told = |name: &&&str| event.is_none_or(|event| **name == event);
+    let warmup_steps = warmup_among(&sealed.attempt, names.iter().filter(told).copied());
+    Ok(Events { by, event: event.map(str::to_owned), rows, correlations, unstopped, counts, warmup_steps })
 }
 
 /// The name of the events that take the most time in all.

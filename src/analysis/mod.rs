@@ -68,7 +68,7 @@ pub use portions::{Portion, Portions, portions, quartiles};
 pub use select::{Unmatched, select};
 pub use sensor::{Calibration, Sensor, Shape, Watched, Within, calibrate};
 pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
-pub use training::{lay_out, warmup_steps};
+pub use training::{lay_out, warmup_among, warmup_steps};
 pub use trials::{Asked, Configuration, Trial, configurations, count_left_out, names};
 pub use units::{standard, unify, unify_by_model};
 pub use validity::Bounds;

@@ -5,11 +5,13 @@
 use super::measure::{Observed, Timed};
 use super::statistic::{median, median_ns, median_real, nearest_rank, number, real, seconds, total};
 use super::window::Windows;
-use crate::record::Phase;
+use crate::record::{Attempt, Phase, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Phases that are no training, though a worker may do them within an epoch.
 const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
+/// Further ones in which no step lies.
+const WITHOUT_STEPS: [&str; 2] = ["idle", "inference_batch"];
 
 /// Why there are no times of steps.
 const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so that nobody knows when each step was over \
@@ -23,6 +25,13 @@ const WAITED_NS: u64 = 100_000;
 /// memory. A tenth of all steps, at most ten.
 pub fn warmup_steps(steps: usize) -> usize {
     (steps / 10).min(10)
+}
+
+/// How many steps are warm-up, which metrics leave out and phases of these names do not; none where no step is, or none lies in such phases.
+pub fn warmup_among<'a>(attempt: &Attempt, mut names: impl Iterator<Item = &'a str>) -> Option<i64> {
+    let holds_steps = |name: &str| !NO_TRAINING.contains(&name) && !WITHOUT_STEPS.contains(&name);
+    let steps = attempt.facts.get("measure.warmup_steps").and_then(Value::as_int).filter(|steps| *steps > 0)?;
+    names.any(holds_steps).then_some(steps)
 }
 
 /// The first step from which on so many step times in a row have a coefficient of variation of at most `cv`; none where there is none.

@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::number::{duration, quantity, quantity_within};
 use super::plain;
 use super::table::columns;
-use crate::analysis::PhaseRow;
+use crate::analysis::{PhaseRow, warmup_among};
 use crate::record::{Attempt, AttemptId, Table, Value};
 
 const NOTHING: &str = "-";
@@ -58,13 +58,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
             ]
         }),
     ));
-    if let Some(steps) = warmup_steps(attempt) {
-        let (first, it) = match steps {
-            1 => ("first logged step is".to_owned(), "it"),
-            _ => (format!("first {steps} logged steps are"), "them"),
-        };
-        text.push_str(&format!("the {first} warm-up, and in all of this; `ledger show` has metrics without {it}\n"));
-    }
+    text.push_str(&warmup_text(warmup_steps(attempt, rows)));
     let mut told: Vec<String> = Vec::new();
     for row in rows {
         let Err(reason) = &row.energy else { continue };
@@ -78,9 +72,18 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     text
 }
 
-/// How many steps are warm-up, which metrics leave out and phases do not; none where no step is.
-fn warmup_steps(attempt: &Attempt) -> Option<i64> {
-    attempt.facts.get("measure.warmup_steps").and_then(Value::as_int).filter(|steps| *steps > 0)
+fn warmup_steps(attempt: &Attempt, rows: &[PhaseRow]) -> Option<i64> {
+    warmup_among(attempt, rows.iter().map(|row| row.name.as_str()))
+}
+
+/// That so many steps are warm-up, which metrics leave out and phases do not; nothing where there is none.
+pub(super) fn warmup_text(steps: Option<i64>) -> String {
+    let Some(steps) = steps else { return String::new() };
+    let (first, it) = match steps {
+        1 => ("first logged step is".to_owned(), "it"),
+        _ => (format!("first {steps} logged steps are"), "them"),
+    };
+    format!("the {first} warm-up, and not left out here; `ledger show` has metrics without {it}\n")
 }
 
 fn words(marks: &Value) -> Option<Vec<&str>> {
@@ -92,7 +95,7 @@ fn words(marks: &Value) -> Option<Vec<&str>> {
 
 /// The phases as a document's members.
 pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Table {
-    let rows = rows.iter().map(|row| {
+    let phases = rows.iter().map(|row| {
         let mut table = table_of([
             ("phase", row.name.as_str().into()),
             ("rank", row.rank.into()),
@@ -123,12 +126,12 @@ pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Tabl
     let mut members = table_of([
         ("attempt", id.to_string().into()),
         ("run", attempt.run.to_string().into()),
-        ("phases", Value::List(rows.collect())),
+        ("phases", Value::List(phases.collect())),
     ]);
     if let Some(marks) = attempt.facts.get("telemetry.marks") {
         members.insert("marks".to_owned(), marks.clone());
     }
-    if let Some(steps) = warmup_steps(attempt) {
+    if let Some(steps) = warmup_steps(attempt, rows) {
         members.insert("warmup_steps_included".to_owned(), steps.into());
     }
     members
@@ -231,14 +234,16 @@ mod tests {
         assert_eq!(told(0), "");
         assert_eq!(
             told(1),
-            "the first logged step is warm-up, and in all of this; `ledger show` has metrics without it"
+            "the first logged step is warm-up, and not left out here; `ledger show` has metrics without it"
         );
         assert_eq!(
             told(10),
-            "the first 10 logged steps are warm-up, and in all of this; `ledger show` has metrics without them"
+            "the first 10 logged steps are warm-up, and not left out here; `ledger show` has metrics without them"
         );
         assert_eq!(events_value(id, &warmed(10), &rows())["warmup_steps_included"], 10_i64.into());
         assert!(!events_value(id, &warmed(0), &rows()).contains_key("warmup_steps_included"));
+        let without_steps = [row("eval", Some(0), Err("short"))];
+        assert!(!events_text(id, &warmed(10), &without_steps).contains("warm-up"));
     }
 
     #[test]

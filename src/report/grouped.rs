@@ -1,6 +1,7 @@
 //! The answer to `events --by`: groups of events beside what was read meanwhile.
 
 use super::document::table_of;
+use super::events::warmup_text;
 use super::number::count;
 use super::table::columns;
 use crate::analysis::{By, EVENT_QUANTITIES, Events, EventsRow, Mean};
@@ -52,6 +53,7 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         };
         text.push_str(&format!("{} {are} in no mean\n", events.unstopped));
     }
+    text.push_str(&warmup_text(events.warmup_steps));
     for correlation in &events.correlations {
         let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));
         text.push_str(&format!(
@@ -131,6 +133,9 @@ pub fn grouped_value(id: AttemptId, events: &Events) -> Table {
         ("gpus", gpus.into()),
         ("unstopped", events.unstopped.into()),
     ]);
+    if let Some(steps) = events.warmup_steps {
+        members.insert("warmup_steps_included".to_owned(), steps.into());
+    }
     if let Some(event) = &events.event {
         members.insert("event".to_owned(), event.as_str().into());
     }
@@ -209,7 +214,15 @@ mod tests {
     }
 
     fn events(by: By, rows: Vec<EventsRow>) -> Events {
-        Events { by, event: None, rows, correlations: Vec::new(), unstopped: 0, counts: (154, 154, 5) }
+        Events {
+            by,
+            event: None,
+            rows,
+            correlations: Vec::new(),
+            unstopped: 0,
+            counts: (154, 154, 5),
+            warmup_steps: None,
+        }
     }
 
     const ID: AttemptId = AttemptId(Digest([0xab; 32]));
@@ -252,6 +265,11 @@ mod tests {
         2 events were never stopped, and are in no mean
         time and temperature: Pearson -, Spearman +0.500 over 1 GPU
         ");
+        let warmed = Events { warmup_steps: Some(3), ..events(By::Name, vec![row("step", 1, 1)]) };
+        let told =
+            "the first 3 logged steps are warm-up, and not left out here; `ledger show` has metrics without them\n";
+        assert!(grouped_text(ID, &warmed, false, false).ends_with(told));
+        assert_eq!(grouped_value(ID, &warmed)["warmup_steps_included"], 3i64.into());
         let several = Events { counts: (1, 2, 1), ..events(By::Name, vec![row("step", 1, 1)]) };
         let told = "\nreadings are of a GPU, energy is of all GPUs beside an event together\n";
         assert!(grouped_text(ID, &several, false, false).contains(told));

@@ -43,6 +43,19 @@ fn phase(name: &str, index: u64, rank: u32, start_ms: u64, stop_ms: Option<u64>)
 }
 
 #[test]
+fn the_warm_up_is_told_of_where_steps_are_shown() {
+    let names = ["eval", "idle", "inference_batch", "step"];
+    let phases = names.map(|name| phase(name, 1, 0, 500, Some(1500))).to_vec();
+    let warmed = |steps: i64| sealed(phases.clone(), Table::from([("measure.warmup_steps".to_owned(), steps.into())]));
+    let told = |steps, by, event| events_by(&warmed(steps), by, event).unwrap().warmup_steps;
+    assert_eq!((told(10, By::Name, None), told(10, By::Host, Some("step"))), (Some(10), Some(10)));
+    assert_eq!((told(0, By::Name, None), told(10, By::Name, Some("eval"))), (None, None));
+    let mut still = warmed(10);
+    still.phases.retain(|phase| phase.name != "step");
+    assert_eq!(events_by(&still, By::Name, None).unwrap().warmup_steps, None);
+}
+
+#[test]
 fn ranks_of_a_run_stand_beside_their_own_gpu() {
     let phases = vec![phase("step", 1, 0, 500, Some(2500)), phase("step", 1, 1, 500, Some(1500))];
     let sealed = sealed(phases, Table::from([("host.name".to_owned(), "node7".into())]));
