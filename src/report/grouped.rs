@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::events::warmup_text;
-use super::number::count;
+use super::number::{count, significant};
 use super::table::columns;
 use crate::analysis::{By, EVENT_QUANTITIES, Events, EventsRow, Mean};
 use crate::record::{AttemptId, Quantity, Table, Value};
@@ -106,8 +106,11 @@ fn heads(by: By, nearest: bool) -> Vec<&'static str> {
 }
 
 fn cells(row: &EventsRow, nearest: bool) -> Vec<String> {
-    let shown = |mean: Mean, factor: f64| {
-        mean.value().map_or_else(|| NOTHING.to_owned(), |value| format!("{:.3}", value * factor))
+    let shown = |mean: Mean, factor: f64| match mean.value().map(|value| value * factor) {
+        None => NOTHING.to_owned(),
+        // So that it is not shown as a zero.
+        Some(value) if value != 0.0 && value.abs() < 0.0005 => significant(value),
+        Some(value) => format!("{value:.3}"),
     };
     let mut cells = vec![if row.key.is_empty() { NOTHING.to_owned() } else { row.key.clone() }];
     cells.extend(row.gpu.as_ref().map(|(host, _)| host.clone()));
@@ -281,6 +284,14 @@ mod tests {
         ends(By::Gpu, (1, 0, 4), "no GPU was read, so that no event stands beside one (--by name shows them)\n");
         ends(By::Gpu, (1, 1, 4), "no events that were stopped\n");
         ends(By::Gpu, (1, 0, 0), "it told of no phase\n");
+    }
+
+    #[test]
+    fn what_is_small_is_no_zero() {
+        let mut row = row("step", 1, 1);
+        (row.time_s, row.energy_j) = (Mean::of([1e-8]), Mean::of([2.3e-18]));
+        let text = grouped_text(ID, &events(By::Name, vec![row]), false, false);
+        assert!(text.contains(" 1.000e-5 ") && text.contains(" 2.300e-18\n") && !text.contains(" 0.000"), "{text}");
     }
 
     #[test]
