@@ -30,6 +30,11 @@ pub struct Correlation {
 }
 
 impl Correlation {
+    /// Pearson's coefficient and Spearman's; none of two points, through which there is always a line.
+    pub fn coefficients(&self) -> Option<(f64, f64)> {
+        (self.n > 2).then_some((self.pearson, self.spearman))
+    }
+
     /// Over the points; none of fewer than two, or where either quantity does not vary.
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         let n = number(points.len());

@@ -92,7 +92,8 @@ impl Correlated {
 }
 
 fn row(name: &str, found: &Correlation) -> Vec<String> {
-    let number = |r: f64| format!("{r:+.3}");
+    let number = |r: Option<f64>| r.map_or_else(|| "-".to_owned(), |r| format!("{r:+.3}"));
+    let (pearson, spearman) = found.coefficients().unzip();
     let p = |p: Option<f64>| p.map_or_else(|| "-".to_owned(), probability);
     let interval = found.interval.map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:+.3} to {high:+.3}"));
     let slope = found.slope_half_width.map_or_else(
@@ -102,10 +103,10 @@ fn row(name: &str, found: &Correlation) -> Vec<String> {
     vec![
         name.to_owned(),
         found.n.to_string(),
-        number(found.pearson),
+        number(pearson),
         interval,
         p(found.pearson_p),
-        number(found.spearman),
+        number(spearman),
         p(found.spearman_p),
         slope,
         significant(found.intercept),
@@ -171,14 +172,12 @@ pub fn correlate_text(found: &Correlated) -> String {
 }
 
 fn correlation_value(found: &Correlation) -> Value {
-    let mut table = table_of([
-        ("n", found.n.into()),
-        ("pearson", found.pearson.into()),
-        ("spearman", found.spearman.into()),
-        ("slope", found.slope.into()),
-        ("intercept", found.intercept.into()),
-    ]);
+    let mut table =
+        table_of([("n", found.n.into()), ("slope", found.slope.into()), ("intercept", found.intercept.into())]);
+    let (pearson, spearman) = found.coefficients().unzip();
     let pairs = [
+        ("pearson", pearson),
+        ("spearman", spearman),
         ("pearson_low", found.interval.map(|interval| interval.0)),
         ("pearson_high", found.interval.map(|interval| interval.1)),
         ("pearson_p", found.pearson_p),
@@ -242,6 +241,15 @@ mod tests {
             correlation: Correlation::of(points).unwrap(),
             split: Some(split(points)),
         }
+    }
+
+    #[test]
+    fn two_points_have_no_coefficients() {
+        let found = correlated(&[(1.0, 2.0), (2.0, 5.0)], ("", ""));
+        let text = correlate_text(&found);
+        assert!(!text.contains("+1.000") && text.contains("two points always lie on a line"), "{text}");
+        let all = correlate_value(&found)["all"].flatten();
+        assert!(!all.contains_key("pearson") && !all.contains_key("spearman") && all.contains_key("slope"), "{all:?}");
     }
 
     /// Twenty points around another one: `slant` is what y gains with x.
