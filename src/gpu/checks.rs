@@ -9,6 +9,7 @@ use std::error::Error;
 use std::path::Path;
 
 const CPU: &str = "runs use the CPU";
+const REFUSED: &str = "runs use the CPU, and those that ask for a GPU are refused";
 
 /// Looks at the build, the driver, the visible GPUs and the libraries and headers of CUDA.
 ///
@@ -58,19 +59,20 @@ fn driver(gpus: &Gpus) -> Check {
 fn devices(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Vec<Check> {
     let answers = match gpus.devices() {
         Ok(answers) => answers,
-        Err(error) => return vec![unanswered(&error, "runs use the CPU, and those that ask for a GPU are refused")],
+        Err(error) => return vec![unanswered(&error, REFUSED)],
     };
     let (devices, silent) = in_place(answers);
-    let chosen = visible(&devices, cuda_visible_devices).unwrap_or_default();
+    let chosen = visible(&devices, cuda_visible_devices).ok();
+    let is_chosen = |index: &u32| Some(chosen.as_ref()?.iter().any(|gpu| gpu.index == *index));
     let mut checks = Vec::new();
-    if !chosen.iter().any(|gpu| silent.contains_key(&gpu.index)) {
+    if !silent.keys().any(|index| is_chosen(index) == Some(true)) {
         checks.push(seen(&devices, cuda_visible_devices));
     }
     checks.extend(silent.iter().map(|(index, error)| {
-        let consequence = if chosen.iter().any(|gpu| gpu.index == *index) {
-            "as long as it is visible runs use the CPU, and those that ask for a GPU are refused"
-        } else {
-            "runs do without it"
+        let consequence = match is_chosen(index) {
+            Some(true) => "as long as it is visible runs use the CPU, and those that ask for a GPU are refused",
+            Some(false) => "runs do without it",
+            None => "whether runs need it is for CUDA_VISIBLE_DEVICES to say, which is at fault itself",
         };
         unanswered(error, consequence)
     }));
@@ -91,7 +93,7 @@ fn seen(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Check {
         Ok(chosen) => chosen,
         Err(error) => {
             let (what, fix) = split_remedy(&error.to_string());
-            return Check::warning(NAME, what, "runs on these GPUs are refused", fix);
+            return Check::warning(NAME, what, REFUSED, fix);
         }
     };
     let variable = cuda_visible_devices.unwrap_or_default();

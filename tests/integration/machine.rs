@@ -308,6 +308,10 @@ fn a_lost_gpu_refuses_only_runs_that_see_it() {
     let (hidden, seen) = (doctor("0"), doctor("0,1"));
     assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do without it"), "{hidden}");
     assert!(seen.contains("NVML cannot tell of GPU 1 ") && seen.contains("as long as it is visible"), "{seen}");
+    // A list that is at fault refuses all of them, whichever it was to choose.
+    let faulty = doctor("0,0");
+    assert!(faulty.contains("CUDA_VISIBLE_DEVICES names GPU 0 twice"), "{faulty}");
+    assert!(faulty.contains("which is at fault itself") && !faulty.contains("runs do without it"), "{faulty}");
 }
 
 #[test]
