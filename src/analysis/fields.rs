@@ -39,7 +39,7 @@ pub fn is_chosen(name: &str, run: &Run) -> bool {
 
 /// The fields of the identity, the seed apart, that runs do not agree on. One that some lack and all others agree on is among them unless it
 /// follows from the others which runs have it, as that of an optimizer does. One that a person chose to give follows from nothing, though
-/// few runs may look so.
+/// few runs may look so; nor does the batch of all ranks that only some share, where the batch of each is among them.
 pub fn differing(runs: &[&Run]) -> Vec<String> {
     let mut names = Names::known();
     runs.iter().for_each(|run| names.add_run(run));
@@ -133,6 +133,7 @@ mod tests {
         let alone = of(&[("x", 1), ("training.batch_size", 4)]);
         assert_eq!(differing(&[&alone, &ranks(2, 4)]), ["x"], "it follows from the ranks");
         assert_eq!(differing(&[&alone, &ranks(4, 2)]), [BATCH_OF_ALL, "training.batch_size", "x"]);
+        assert_eq!(differing(&[&ranks(2, 4), &ranks(4, 2)]), ["training.batch_size", "x"], "all have the same");
     }
 
     #[test]
