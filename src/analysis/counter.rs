@@ -97,6 +97,13 @@ impl Counter {
         self.period_ns
     }
 
+    /// What windows have to be told apart by: the period, but where each reading found another value nothing speaks for ticks that are
+    /// slower than the readings. How far an edge may be off is of the period that is possible all the same.
+    pub(super) fn pace_ns(&self) -> u64 {
+        let is_as_read = self.ticks == Ticks::Few && self.readings.change_each_time();
+        if is_as_read { self.readings.interval_ns() } else { self.period_ns }
+    }
+
     /// What it grew by over the windows. `power` says whether power was drawn while it stood still; where there is none, it was.
     pub(super) fn growth(&self, windows: &Windows, power: Option<&Readings>) -> Result<Integral, CounterFault> {
         for (start, stop) in self.readings.graspable(windows).iter() {

@@ -208,6 +208,8 @@ fn age(power: &Readings) -> (u64, bool) {
 
 /// Why a counter is too slow that is read often enough.
 const TICKS: &str = "the counter ticks every";
+/// The same of one that hardly ticked.
+const FEW_TICKS: &str = "the counter's period is at most";
 
 /// What one estimator says, before it is judged.
 struct Estimate {
@@ -270,9 +272,12 @@ impl Meter {
     fn pace(&self) -> Pace {
         let slower = |readings: &Readings, ns: u64| real(ns) > SLOWER * real(readings.interval_ns());
         let counter = self.counter.as_ref().filter(|_| self.counts()).map(|counter| {
-            let ticks = slower(counter.readings(), counter.period_ns());
-            let why = if ticks { TICKS } else { "the counter is read every" };
-            Pace { why, ns: counter.period_ns() }
+            let why = match counter.ticks() {
+                _ if !slower(counter.readings(), counter.pace_ns()) => "the counter is read every",
+                Ticks::Few => FEW_TICKS,
+                _ => TICKS,
+            };
+            Pace { why, ns: counter.pace_ns() }
         });
         let power = self.power.as_ref().map(|(method, power)| {
             let why = match method {
@@ -312,7 +317,7 @@ impl Meter {
                     && self.counter.as_ref().is_some_and(|counter| counter.ticks() != Ticks::None) =>
             {
                 let alone = Self { power: None, power_age_ns: 0, is_age_known: true, ..self.clone() };
-                let of_counter = alone.pace().why == TICKS;
+                let of_counter = [TICKS, FEW_TICKS].contains(&alone.pace().why);
                 alone.energy(windows).map_err(|why| if of_counter { why } else { reason })
             }
             Err(reason) => Err(reason),

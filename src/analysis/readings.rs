@@ -115,6 +115,11 @@ impl Readings {
         changes.iter().enumerate().filter_map(from).min().map_or(Renewal::Untold, Renewal::Within)
     }
 
+    /// Whether no two readings in a row have the same value, and none came so soon after another that this tells nothing.
+    pub(super) fn change_each_time(&self) -> bool {
+        self.points.windows(2).all(|pair| pair[0].1 != pair[1].1 && 2 * (pair[1].0 - pair[0].0) >= self.interval_ns)
+    }
+
     /// Between which two readings the value changed, each time.
     fn changes(&self) -> impl Iterator<Item = (u64, u64)> {
         self.points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| (pair[0].0, pair[1].0))

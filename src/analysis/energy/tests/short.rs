@@ -15,7 +15,7 @@ fn a_counter_that_ticked_a_few_times_gives_no_short_phase_the_power_of_another()
         let meter = Truth { watts: &constant }.meter(start, 10, 100, 1);
         for length in [140, 170, 200] {
             let refused = meter.energy(&ms(&[(start + 100, start + 100 + length)])).unwrap_err();
-            assert!(refused.contains("but the counter ticks every 10"), "{refused}");
+            assert!(refused.contains("but the counter's period is at most 10"), "{refused}");
         }
         for stop in (900..1000).step_by(7) {
             let energy = meter.energy(&ms(&[(start, stop)])).unwrap();
@@ -36,6 +36,26 @@ fn a_counter_that_ticked_a_few_times_is_no_figure_beside_power() {
         assert_eq!((energy.method, energy.counter, energy.fault), (Method::PowerInstant, None, None));
         assert!((energy.joules - 0.4 * real(2900 - phase)).abs() < 0.1 * energy.joules);
     }
+}
+
+/// As of a processor's package, which ticks every millisecond, in an attempt of a quarter of a second.
+#[test]
+fn a_counter_with_a_new_value_in_each_reading_is_as_fast_as_it_is_read() {
+    let of = |points: &[(u64, f64)]| {
+        let counter = series("energy", points.iter().map(|(ms, joules)| (ms * MS, *joules)));
+        Meter::new(None, Readings::new(&counter, None).map(Counter::new)).unwrap()
+    };
+    let meter = of(&[(0, 0.0), (100, 1.5), (200, 3.0), (260, 3.9)]);
+    let energy = meter.energy(&ms(&[(0, 250)])).unwrap();
+    assert!((energy.joules - 3.75).abs() < 1e-9);
+    assert!(energy.half_width() > 0.4 * energy.joules, "it may tick every 130 ms: {energy:?}");
+    let short = "lasts 190 ms, but the counter is read every 100 ms, and twice that is needed";
+    assert_eq!(meter.energy(&ms(&[(0, 190)])).unwrap_err(), short);
+    let slow = "but the counter's period is at most 125 ms, and twice that is needed";
+    let held = of(&[(0, 0.0), (50, 0.75), (100, 0.75), (150, 2.25), (200, 2.25), (250, 3.75)]);
+    assert!(held.energy(&ms(&[(0, 240)])).unwrap_err().ends_with(slow));
+    let soon = of(&[(0, 0.0), (100, 1.5), (200, 3.0), (220, 4.5)]);
+    assert!(soon.energy(&ms(&[(0, 215)])).is_err(), "what changed in the last 20 ms was late");
 }
 
 #[test]
