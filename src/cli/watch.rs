@@ -121,6 +121,10 @@ impl Watch for Watcher {
                 self.say(bound, "another process executes it, or has set its GPU; waiting");
             }
             Seen::Cooling(bound, hottest) => self.say(bound, &format!("waits for a GPU of {hottest} °C to cool")),
+            Seen::Unread(bound) => {
+                let whose = if bound.gpus.is_empty() { "the machine" } else { "NVML" };
+                self.say(bound, &format!("still waits for {whose}'s first readings"));
+            }
             Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
         }
     }

@@ -116,7 +116,7 @@ pub fn execute(
         ledger: Some(store.dir().to_owned()),
         is_single: bound.launch == Launch::Trainer,
     };
-    let sampler = Sampler::start(watched, stop);
+    let sampler = Sampler::start(watched, stop, &|| watch.see(Seen::Unread(bound)));
     let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
     if let Some(sampler) = &sampler {
         sampler.look();

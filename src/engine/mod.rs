@@ -120,6 +120,8 @@ pub enum Seen<'a> {
     Elsewhere(&'a Bound),
     /// Its GPUs, the hottest of that many °C, are waited for.
     Cooling(&'a Bound, u32),
+    /// The first look at its hardware takes long, and is waited for.
+    Unread(&'a Bound),
     /// A journal without an owner was sealed.
     Recovered(AttemptId),
 }

@@ -22,6 +22,8 @@ const PROCESSES_EVERY_NS: u64 = 10 * SECOND_NS;
 const HOST_MAX_HZ: u32 = 10;
 /// NVML is initialised before the first look: seconds on a machine with many GPUs.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
+/// After this somebody is told that it is waited for.
+const SILENT: Duration = Duration::from_secs(3);
 
 /// What is to be looked at, and how often.
 #[derive(Clone, Debug, Default)]
@@ -58,8 +60,9 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts looking, and waits for the first look unless it is asked to stop. None where nothing is to be looked at.
-    pub(super) fn start(watched: Watched, stop: &dyn Stop) -> Option<Self> {
+    /// Starts looking, and waits for the first look unless it is asked to stop; where that takes long it says so, once. None where nothing is
+    /// to be looked at.
+    pub(super) fn start(watched: Watched, stop: &dyn Stop, is_slow: &dyn Fn()) -> Option<Self> {
         if watched.hz == 0 {
             return None;
         }
@@ -75,11 +78,7 @@ impl Sampler {
             looking.go_on(&ordered);
         });
         // A library that hangs must not keep the run from being executed.
-        let patience = Instant::now() + FIRST_LOOK;
-        while ready.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout)
-            && Instant::now() < patience
-            && stop.asked() == 0
-        {}
+        await_first(&ready, stop, SILENT, is_slow);
         Some(Self { orders, entries, thread })
     }
 
@@ -121,6 +120,20 @@ impl Sampler {
             ));
         }
         rest
+    }
+}
+
+/// Waits until the first look was taken, and tells that it is slow after that time.
+fn await_first(ready: &Receiver<()>, stop: &dyn Stop, silent: Duration, is_slow: &dyn Fn()) {
+    let begin = Instant::now();
+    let mut told = false;
+    while ready.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Timeout)
+        && begin.elapsed() < FIRST_LOOK
+        && stop.asked() == 0
+    {
+        if begin.elapsed() >= silent && !std::mem::replace(&mut told, true) {
+            is_slow();
+        }
     }
 }
 
@@ -471,6 +484,8 @@ fn raise(most: &mut BTreeMap<u32, usize>, rank: u32, many: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn the_beat_is_kept_and_what_was_missed_is_counted() {
@@ -491,10 +506,38 @@ mod tests {
         }
     }
 
+    /// Asks to stop from the tenth time on that it is asked.
+    #[derive(Default)]
+    struct Soon(AtomicU32);
+
+    impl Stop for Soon {
+        fn asked(&self) -> u32 {
+            u32::from(self.0.fetch_add(1, Ordering::SeqCst) >= 10)
+        }
+
+        fn time_left(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_library_that_hangs_is_told_of_once() {
+        let told = Cell::new(0);
+        let wait = |silent: Duration, ready: &Receiver<()>| {
+            await_first(ready, &Soon::default(), silent, &|| told.set(told.get() + 1));
+            told.replace(0)
+        };
+        let (sender, ready) = channel();
+        assert_eq!(wait(Duration::from_millis(60), &ready), 1);
+        assert_eq!(wait(SILENT, &ready), 0, "it may take its time");
+        sender.send(()).unwrap();
+        assert_eq!(wait(Duration::ZERO, &ready), 0);
+    }
+
     #[test]
     fn the_host_is_seen_from_before_the_worker_to_its_end() {
         let begun_ns = monotonic_ns();
-        let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &Never).unwrap();
+        let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &Never, &|| ()).unwrap();
         let first = sampler.receive();
         assert!(first.iter().any(|entry| matches!(entry, Entry::Sample(sample) if sample.source == Source::Host)));
         sampler.watch(std::process::id());
@@ -520,7 +563,7 @@ mod tests {
 
     #[test]
     fn nothing_is_looked_at_where_nobody_asks() {
-        assert!(Sampler::start(Watched::default(), &Never).is_none());
+        assert!(Sampler::start(Watched::default(), &Never, &|| ()).is_none());
     }
 
     #[test]
@@ -535,7 +578,7 @@ mod tests {
         };
         let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
         let sampler =
-            Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &Never).unwrap();
+            Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &Never, &|| ()).unwrap();
         let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
         let reason = all.iter().find_map(|entry| match entry {
             Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),
