@@ -4,7 +4,7 @@
 //! the first frame that is short, does not match its checksum or does not decode, and says how many bytes were left over.
 //! This room knows files and frames; who lives, and when to sync, is decided above.
 
-use crate::record::{Entry, Nonce, RunId};
+use crate::record::{Entry, Nonce, RunId, room_hint};
 use crate::wire::{WireError, decode_entry, encode_entry};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ const EXTENSION: &str = "journal";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file system refused.
-    #[error("cannot {action} `{path}`: {source}")]
+    #[error("cannot {action} `{path}`{}: {source}", room_hint(source.kind()))]
     Io {
         /// What was tried.
         action: &'static str,

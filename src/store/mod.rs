@@ -20,7 +20,7 @@ mod tables;
 mod units;
 mod verify;
 
-use crate::record::{AttemptId, Digest, Inconsistency};
+use crate::record::{AttemptId, Digest, Inconsistency, room_hint};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ pub enum StoreError {
         fault: String,
     },
     /// The file system refused.
-    #[error("cannot {action} `{}`: {source}", path.display())]
+    #[error("cannot {action} `{}`{}: {source}", path.display(), room_hint(source.kind()))]
     Io {
         /// What was tried.
         action: &'static str,

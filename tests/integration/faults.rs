@@ -411,7 +411,7 @@ fn a_full_disk_fails_the_attempt_and_says_so() {
     let sound = sandbox.run(&["verify"]);
     let unmounted = Command::new("umount").arg(sandbox.ledger_dir()).status().is_ok_and(|status| status.success());
     assert!(grown && unmounted);
-    assert!(told.contains("No space left"), "{told}");
+    assert!(told.contains("(free some space; nothing that was sealed is lost): No space left"), "{told}");
     assert_eq!(outcomes, ["failed"], "{told}");
     let reason = show.unwrap()["attempts"][0]["reason"].clone();
     assert!(reason.as_str().unwrap().contains("the journal cannot be written"), "{reason}");
