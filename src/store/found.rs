@@ -24,6 +24,10 @@ impl Store {
     pub(super) fn found(&self) -> Result<(), StoreError> {
         let file = self.file();
         if file.exists() {
+            if self.is_empty() {
+                self.check_begun()?;
+                self.make(&file)?;
+            }
             return self.finish_for_others();
         }
         let failed = |action, path: &Path| {
@@ -37,7 +41,7 @@ impl Store {
         let made = self.make(&unfinished);
         // A name that is there already is another process's ledger, which is as good.
         let named = made.and_then(|()| match fs::hard_link(&unfinished, &file) {
-            Err(error) if is_without_links(&error) => make_private(&file).map_err(failed("create", &file)),
+            Err(error) if is_without_links(&error) => self.make(&file),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(_) if file.exists() => Ok(()),
             result => result.map_err(failed("create", &file)),
@@ -68,11 +72,7 @@ impl Store {
     /// Removes what was left by those that died before they were done, which may be a second name of the ledger. Whoever is still at it finds the ledger
     /// that is there now.
     fn finish_for_others(&self) -> Result<(), StoreError> {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return Ok(()) };
-        let is_unfinished = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(UNFINISHED))
-        };
-        let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_unfinished).collect();
+        let left = self.unfinished();
         if left.is_empty() {
             return Ok(());
         }
@@ -82,9 +82,32 @@ impl Store {
         }
         Ok(())
     }
+
+    /// Refuses an empty file that nobody is making: it was a ledger, and another one in its place would hide that it is gone.
+    ///
+    /// # Errors
+    /// If it is one.
+    pub(super) fn check_begun(&self) -> Result<(), StoreError> {
+        // In this order: whoever makes one removes the other name when the file is whole.
+        let is_begun = !self.unfinished().is_empty();
+        if is_begun || !self.is_empty() { Ok(()) } else { Err(StoreError::Empty(self.file())) }
+    }
+
+    fn is_empty(&self) -> bool {
+        fs::metadata(self.file()).is_ok_and(|found| found.len() == 0)
+    }
+
+    /// The names of ledgers whose makers are not done, or died.
+    fn unfinished(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let is_unfinished = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(UNFINISHED))
+        };
+        entries.flatten().map(|entry| entry.path()).filter(is_unfinished).collect()
+    }
 }
 
-/// On file systems without links the ledger is made in its place, by whoever opens it next.
+/// On file systems without links the ledger is made in its place, while the other name says that it is being made.
 fn is_without_links(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
 }

@@ -44,6 +44,9 @@ pub enum StoreError {
     /// There is no ledger.
     #[error("there is no ledger at `{}` (`ledger run` makes one; --ledger names another place)", .0.display())]
     Missing(PathBuf),
+    /// Its file holds nothing, and nobody is making it.
+    #[error("`{}` is empty: what it held is gone, and no new ledger is begun in its place (restore a copy of it; remove it if it never held anything)", .0.display())]
+    Empty(PathBuf),
     /// Another process kept it open for too long.
     #[error("`{}` is busy: another process has had it open for {seconds} s (try again)", path.display())]
     Busy {
@@ -163,9 +166,13 @@ impl Store {
 
     /// Answers a question from one consistent state of the ledger.
     pub fn read<T>(&self, question: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        // One that is empty was being made when its maker was killed.
-        if std::fs::metadata(self.file()).map_or(true, |found| found.len() == 0) {
-            return Err(StoreError::Missing(self.dir.clone()));
+        match std::fs::metadata(self.file()) {
+            Err(_) => return Err(StoreError::Missing(self.dir.clone())),
+            Ok(found) if found.len() == 0 => {
+                self.check_begun()?;
+                return Err(StoreError::Missing(self.dir.clone()));
+            }
+            Ok(_) => {}
         }
         self.guarded(|| {
             let handle = self.open_for_reading()?;

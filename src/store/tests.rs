@@ -274,6 +274,41 @@ fn a_file_whose_maker_was_killed_before_its_first_change_is_no_ledger_yet() {
 }
 
 #[test]
+fn a_ledger_that_was_cut_to_nothing_is_told_and_no_new_one_takes_its_place() {
+    let (_dir, store) = store();
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    std::fs::write(store.file(), "").unwrap();
+    let told = |result: Result<u64, StoreError>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, StoreError::Empty(_)) && error.to_string().contains("restore a copy"), "{error}");
+    };
+    told(store.read(|reader| reader.run_count()));
+    told(store.if_there(|reader| reader.run_count()).map(Option::unwrap_or_default));
+    told(store.write(|_| Ok(0)));
+    assert_eq!(std::fs::metadata(store.file()).unwrap().len(), 0);
+    // As where a name cannot be given to a file that is whole, and the maker was killed.
+    std::fs::write(store.dir().join(".ledger.redb.7.00ff"), "").unwrap();
+    assert!(matches!(store.read(|reader| reader.run_count()), Err(StoreError::Missing(_))));
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    let names: Vec<_> = std::fs::read_dir(store.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["ledger.redb"]);
+    assert_eq!(faults(&store), vec![]);
+}
+
+#[test]
+fn a_full_disk_is_told_with_what_to_do() {
+    let refused = |kind: std::io::ErrorKind| {
+        StoreError::Io { action: "read or write", path: "l".into(), source: kind.into() }.to_string()
+    };
+    let full = refused(std::io::ErrorKind::StorageFull);
+    assert!(
+        full.starts_with("cannot read or write `l` (free some space; nothing that was sealed is lost): "),
+        "{full}"
+    );
+    assert!(refused(std::io::ErrorKind::PermissionDenied).starts_with("cannot read or write `l`: "));
+}
+
+#[test]
 fn a_change_that_fails_leaves_nothing() {
     let (_dir, store) = store();
     let good = sealed(1, 1, 1, 0.5, true);
