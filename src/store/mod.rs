@@ -207,20 +207,30 @@ impl Store {
     /// # Errors
     /// If the ledger cannot be read so far that anything could be checked.
     pub fn verify(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
-        self.read(|reader| {
+        let mut is_open = false;
+        let found = self.read(|reader| {
+            is_open = true;
             let mut found = reader.verify(progress)?;
             if deep {
                 // The file stays open for reading meanwhile, so that nobody changes it.
-                match pages::are_sound(&self.file()) {
-                    Ok(true) => found.pages = true,
-                    Ok(false) => {
+                match catch_unwind(AssertUnwindSafe(|| pages::are_sound(&self.file()))) {
+                    Ok(Ok(true)) => found.pages = true,
+                    Ok(Ok(false)) => {
                         found.fault("pages", "a page does not match its checksum, or is not the one that is used")
                     }
-                    Err(error) => found.fault("pages", error.to_string()),
+                    Ok(Err(error)) => found.fault("pages", error.to_string()),
+                    Err(_) => found.fault("pages", "they make no sense"),
                 }
             }
             Ok(found)
-        })
+        });
+        match found {
+            // Whose bytes they are that keep it from being opened.
+            Err(StoreError::Damaged { path, fault }) if !is_open => {
+                Err(StoreError::Damaged { path, fault: format!("in its header or the list of its tables, {fault}") })
+            }
+            found => found,
+        }
     }
 
     /// Makes one change, durable when this returns. The ledger is created if there is none.
@@ -279,6 +289,9 @@ impl Store {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Err(StoreError::Database(redb::Error::Corrupted(fault)))) => Err(damaged(fault)),
             Ok(Err(StoreError::Database(error))) if is_of_content(&error) => Err(damaged(error.to_string())),
+            Ok(Err(StoreError::Database(error))) if leads_outside(&error) => {
+                Err(damaged("a page is said to lie behind its end".to_owned()))
+            }
             Ok(Err(StoreError::Database(redb::Error::Io(source)))) => {
                 Err(StoreError::Io { action: "read or write", path: self.file(), source })
             }
@@ -434,6 +447,11 @@ fn is_of_content(error: &redb::Error) -> bool {
             | TableTypeMismatch { .. }
             | TypeDefinitionChanged { .. }
     )
+}
+
+/// Whether a page was to be read where the file has none: no disk refused that.
+fn leads_outside(error: &redb::Error) -> bool {
+    matches!(error, redb::Error::Io(source) if source.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
 /// Keeps the file open while a question is answered.

@@ -5,7 +5,7 @@ mod answers;
 use super::query::Reader;
 use super::seal::{outcome_code, target_key};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
-use super::{StoreError, index};
+use super::{StoreError, index, leads_outside};
 use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText};
 use crate::wire::{
     decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, encode_row,
@@ -88,6 +88,9 @@ fn of_table<T>(
 ) -> Result<Option<T>, StoreError> {
     let fault = match catch_unwind(AssertUnwindSafe(|| look(found))) {
         Ok(Ok(value)) => return Ok(Some(value)),
+        Ok(Err(StoreError::Database(error))) if leads_outside(&error) => {
+            "a page is said to lie behind the file's end".to_owned()
+        }
         Ok(Err(StoreError::Database(error))) if !matches!(error, redb::Error::Io(_)) => error.to_string(),
         Ok(Err(error)) => return Err(error),
         Err(_) => "its pages make no sense".to_owned(),
@@ -301,11 +304,14 @@ fn check_indexes(
     for id in attempts.difference(&log.sealed) {
         found.fault(format!("attempt {}", Digest(*id)), "the log does not know it");
     }
-    for id in log.sealed.difference(&attempts) {
-        if reader.attempt(AttemptId(Digest(*id))).ok().flatten().is_none() {
-            found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
+    of_table("attempts", found, |found| {
+        for id in log.sealed.difference(&attempts) {
+            if reader.attempt(AttemptId(Digest(*id))).ok().flatten().is_none() {
+                found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
+            }
         }
-    }
+        Ok(())
+    })?;
     check_table("by_run", &expected.by_run, found, || {
         let table = txn.open_table(BY_RUN)?;
         let mut by_run = BTreeMap::new();
