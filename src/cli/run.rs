@@ -116,7 +116,7 @@ pub(super) fn shim() -> Result<Shim, Failure> {
 
 /// Where this program's file lies.
 pub(super) fn own_path() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
+    process::own_path()
         .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))
 }
 

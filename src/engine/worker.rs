@@ -61,7 +61,7 @@ impl Shim {
 
     /// Where it lies: this program's own name for its file means another program's to that one.
     fn path(&self) -> PathBuf {
-        let own = || std::env::current_exe().ok().filter(|_| self.executable == Path::new(process::OWN_FILE));
+        let own = || process::own_path().ok().filter(|_| self.executable == Path::new(process::OWN_FILE));
         own().unwrap_or_else(|| self.executable.clone())
     }
 }

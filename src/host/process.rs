@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +29,22 @@ pub const NAME: &str = "ledger";
 pub fn take_name() {
     // It is a name for people, and nothing depends on it.
     let _ = std::fs::write("/proc/self/comm", NAME);
+}
+
+/// Where the file of this program lies, or lay before it was removed or replaced.
+///
+/// # Errors
+/// If the system does not say.
+pub fn own_path() -> io::Result<PathBuf> {
+    Ok(unmarked(std::env::current_exe()?))
+}
+
+/// The path as it was: the kernel puts a word behind that of a file that is gone.
+fn unmarked(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(before) if !path.exists() => PathBuf::from(OsStr::from_bytes(before)),
+        _ => path,
+    }
 }
 
 /// Whether two paths lead to one file.
@@ -329,6 +345,16 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         command.spawn().unwrap()
+    }
+
+    #[test]
+    fn the_path_of_a_program_that_is_gone_is_where_it_lay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (lay, marked) = (dir.path().join("ledger"), dir.path().join("ledger (deleted)"));
+        assert_eq!(unmarked(marked.clone()), lay);
+        std::fs::write(&marked, "").unwrap();
+        assert_eq!(unmarked(marked.clone()), marked, "a file may be called so");
+        assert!(own_path().unwrap().is_file());
     }
 
     #[test]
