@@ -57,9 +57,13 @@ pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
 /// As [`recover`].
 pub fn recover_left(store: &Store, name: &OsStr) -> Result<Option<Recovered>, EngineError> {
     let dir = store.journals();
+    let find = || Ok::<_, EngineError>(journal::list(&dir)?.into_iter().find(|path| path.file_name() == Some(name)));
+    // The gate makes the folder that it is to hold still.
+    if find()?.is_none() {
+        return Ok(None);
+    }
     let _gate = Gate::enter(&dir)?;
-    let wanted = journal::list(&dir)?.into_iter().find(|path| path.file_name() == Some(name));
-    wanted.map_or(Ok(None), |path| recover_one(store, &path, true))
+    find()?.map_or(Ok(None), |path| recover_one(store, &path, true))
 }
 
 /// Whether somebody writes that journal.

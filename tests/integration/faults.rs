@@ -180,6 +180,8 @@ fn an_attempt_that_could_not_be_sealed_is_sealed_before_the_sweep_ends() {
 #[test]
 fn only_a_journal_that_is_there_is_sealed_by_hand() {
     let sandbox = Sandbox::new();
+    sandbox.run(&["doctor", "--seal", "0123456789abcdef-01.journal"]).complaint(1);
+    assert!(!sandbox.ledger_dir().exists(), "looking leaves nothing behind");
     sandbox.sweep_manifest(WORKER, "1", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let complaint = sandbox.run(&["doctor", "--seal", "ledger/journal/0123456789abcdef-01.journal"]).complaint(1);
