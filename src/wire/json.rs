@@ -50,7 +50,7 @@ pub fn to_json_line(value: &Value) -> String {
     to_json(value).to_string()
 }
 
-/// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real.
+/// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real. One from 2^63 to 2^64 - 1 becomes text.
 pub fn from_json(text: &str) -> Result<Value, JsonFault> {
     value_of(serde_json::from_str(text)?)
 }
@@ -61,10 +61,12 @@ pub(super) fn value_of(json: Json) -> Result<Value, JsonFault> {
         Json::String(value) => Value::Str(value),
         Json::Array(items) => Value::List(items.into_iter().map(value_of).collect::<Result<_, _>>()?),
         Json::Object(map) => Value::Table(object(map)?),
-        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(int), _) => Value::Int(int),
-            (None, Some(float)) => Value::Float(float),
-            (None, None) => return Err(JsonFault::NoValue(number.to_string())),
+        Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(int), ..) => Value::Int(int),
+            // As a real number it would be another one.
+            (None, Some(large), _) => Value::Str(large.to_string()),
+            (None, None, Some(float)) => Value::Float(float),
+            (None, None, None) => return Err(JsonFault::NoValue(number.to_string())),
         },
         Json::Null => return Err(JsonFault::NoValue("null".to_owned())),
     })
@@ -111,6 +113,10 @@ mod tests {
     fn kinds_of_numbers_are_kept_and_non_finite_ones_have_names() {
         assert_eq!(from_json("1").unwrap(), Value::Int(1));
         assert_eq!(from_json("1.0").unwrap(), Value::Float(1.0));
+        assert_eq!(from_json("9223372036854775807").unwrap(), Value::Int(i64::MAX));
+        for large in ["9223372036854775808", "18446744073709551615"] {
+            assert_eq!(from_json(large).unwrap(), Value::from(large));
+        }
         assert_eq!(to_json_line(&Value::Float(f64::NEG_INFINITY)), "\"-Infinity\"");
         assert!(from_json("null").is_err());
         assert!(from_json(&"[".repeat(100_000)).is_err());
