@@ -455,7 +455,10 @@ impl Supervision {
                 self.journal.remove()?;
                 Ok(Attempted::Executed(Box::new(Executed { id: added.id(), sealed })))
             }
-            Err(source) => Err(EngineError::Unsealed { journal, source: Box::new(source) }),
+            Err(source) => {
+                let nonce = sealed.attempt.nonce;
+                Err(EngineError::Unsealed { journal, nonce, source: Box::new(source) })
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ pub use zeusd::zeusd_socket;
 
 use crate::host::HostError;
 use crate::journal::JournalError;
-use crate::record::{AttemptId, Event, RunId, Table};
+use crate::record::{AttemptId, Event, Nonce, RunId, Table};
 use crate::store::StoreError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,6 +91,8 @@ pub enum EngineError {
     Unsealed {
         /// Where it is kept.
         journal: PathBuf,
+        /// What it is found by once somebody has sealed it.
+        nonce: Nonce,
         /// Why.
         #[source]
         source: Box<StoreError>,

@@ -139,12 +139,15 @@ fn end_left(journal: &Path, entries: &[Entry]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Place, Seen, Shim, Stop, Sweep, SweepReport, Watch};
     use super::*;
     use crate::journal::Writer;
     use crate::record::{Nonce, Outcome, Parts, Run, Table};
+    use crate::store::StoreError;
     use std::io::Read;
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
+    use std::sync::Mutex;
 
     fn store() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
@@ -154,6 +157,10 @@ mod tests {
     }
 
     fn begun(store: &Store, owner: Owner) -> Writer {
+        begun_as(store, owner, Nonce([7; 16]))
+    }
+
+    fn begun_as(store: &Store, owner: Owner, nonce: Nonce) -> Writer {
         let none = || "none".into();
         let run = Run::new(Parts {
             config: Table::new().into(),
@@ -164,7 +171,6 @@ mod tests {
             device: none(),
             seed: 1,
         });
-        let nonce = Nonce([7; 16]);
         let opened = Entry::Opened {
             owner,
             nonce,
@@ -240,6 +246,53 @@ mod tests {
         assert!(is_sealed(&store));
         drop(begun(&store, owner::this_owner().unwrap()));
         assert_eq!(recover(&store).unwrap(), [], "it has not ended");
+    }
+
+    struct Nobody;
+
+    impl Stop for Nobody {
+        fn asked(&self) -> u32 {
+            0
+        }
+
+        fn time_left(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    impl Watch for Nobody {
+        fn see(&self, _seen: Seen<'_>) {}
+    }
+
+    #[test]
+    fn what_a_sweep_could_not_seal_is_its_own_whoever_has_sealed_it_since() {
+        let (_dir, store) = store();
+        let waiting: Vec<(RunId, EngineError)> = (7..10u8)
+            .map(|number| {
+                let nonce = Nonce([number; 16]);
+                let writer = begun_as(&store, dead(), nonce);
+                let contents = journal::read(writer.path()).unwrap();
+                let Some(Entry::Opened { run, .. }) = contents.entries.first() else { panic!("not opened") };
+                let source = Box::new(StoreError::Missing(store.dir().to_owned()));
+                (run.id, EngineError::Unsealed { journal: writer.path().to_owned(), nonce, source })
+            })
+            .collect();
+        let journals = journal::list(&store.journals()).unwrap();
+        // Another command seals the first one; the third can be sealed, but what lies beside it cannot be removed.
+        recover_left(&store, journals[0].file_name().unwrap()).unwrap();
+        let beside = journals[2].with_extension("reserve");
+        std::fs::remove_file(&beside).unwrap();
+        std::fs::create_dir(&beside).unwrap();
+        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")) };
+        let (facts, jobs, canary) = (Table::new(), 1, false);
+        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Nobody, jobs, canary };
+        let report = Mutex::new(SweepReport { troubled: waiting, ..SweepReport::default() });
+        sweep.seal_waiting(&report);
+        let report = report.into_inner().unwrap();
+        let executed: Vec<Nonce> = report.executed.iter().map(|one| one.sealed.attempt.nonce).collect();
+        assert_eq!(executed, [Nonce([7; 16]), Nonce([8; 16])]);
+        let [(_, EngineError::Unsealed { nonce, .. })] = report.troubled.as_slice() else { panic!("{report:?}") };
+        assert_eq!(*nonce, Nonce([9; 16]));
     }
 
     #[test]

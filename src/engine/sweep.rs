@@ -189,26 +189,30 @@ impl Sweep<'_> {
     }
 
     /// Seals attempts that could not be sealed when they were over: what kept the ledger from being written may have passed.
-    fn seal_waiting(&self, report: &Mutex<SweepReport>) {
+    pub(super) fn seal_waiting(&self, report: &Mutex<SweepReport>) {
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting =
-            |(run, error): &(RunId, EngineError)| matches!(error, EngineError::Unsealed { .. }).then_some(*run);
-        let waiting: Vec<RunId> = report.troubled.iter().filter_map(waiting).collect();
-        if waiting.is_empty() {
+        if !report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Unsealed { .. })) {
             return;
         }
         // One that cannot be sealed now either is tried again later.
         for found in super::recover(self.store).unwrap_or_default() {
-            let Recovered::Sealed(id) = found else { continue };
-            self.watch.see(Seen::Recovered(id));
-            match self.store.read(|reader| reader.sealed(id)) {
-                Ok(Some(sealed)) if waiting.contains(&sealed.run.id) => report.executed.push(Executed { id, sealed }),
-                _ => {}
+            if let Recovered::Sealed(id) = found {
+                self.watch.see(Seen::Recovered(id));
             }
         }
-        let is_sealed =
-            |error: &EngineError| matches!(error, EngineError::Unsealed { journal, .. } if !journal.exists());
-        report.troubled.retain(|(_, error)| !is_sealed(error));
+        let mut sealed = Vec::new();
+        report.troubled.retain(|(_, error)| self.sealed_meanwhile(error).map(|one| sealed.push(one)).is_none());
+        report.executed.extend(sealed);
+    }
+
+    /// The attempt that could not be sealed when it was over, by whomever it was sealed since.
+    fn sealed_meanwhile(&self, error: &EngineError) -> Option<Executed> {
+        let EngineError::Unsealed { journal, nonce, .. } = error else { return None };
+        if journal.exists() {
+            return None;
+        }
+        let (id, sealed) = self.store.read(|reader| reader.sealed_as(*nonce)).ok()??;
+        Some(Executed { id, sealed })
     }
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {

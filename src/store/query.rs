@@ -1,10 +1,10 @@
 //! Questions to the ledger, answered from one consistent state.
 
 use super::rank::{self, Ranked};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NOTES, RECENT, RUNS, SOURCES, TAGS};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
-    Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Phase, Row, Run, RunId, Sealed, Series,
+    Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, Phase, Row, Run, RunId, Sealed, Series,
     SourceText, Table, Target,
 };
 use crate::wire::{
@@ -113,6 +113,13 @@ impl<'a> Reader<'a> {
             }
             found => found,
         }
+    }
+
+    /// The attempt that an execution was sealed as, whole; none if it was not.
+    pub fn sealed_as(&self, nonce: Nonce) -> Result<Option<(AttemptId, Sealed)>, StoreError> {
+        let id = self.txn.open_table(NONCES)?.get(nonce.0)?.map(|id| AttemptId(Digest(id.value())));
+        let Some(id) = id else { return Ok(None) };
+        Ok(self.sealed(id)?.map(|sealed| (id, sealed)))
     }
 
     /// The attempts of a run and whether each finished, in the order of their ids.

@@ -4,7 +4,7 @@ use super::best::{Best, Objectives, best_text, best_value};
 use super::{Context, Failure, report, short_ids};
 use crate::analysis::{self, Trial};
 use crate::cli::context::say;
-use crate::engine::{Canary, Drift, Planned, SweepReport, Until};
+use crate::engine::{Canary, Drift, EngineError, Planned, SweepReport, Until};
 use crate::record::{Attempt, LeftOut, Outcome, RunId, Table, Value, known_metric};
 use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};
 use crate::store::{Reader, Store, StoreError};
@@ -27,6 +27,11 @@ pub(super) fn answer(
     axes: &[String],
     report: &SweepReport,
 ) -> Result<(), Failure> {
+    if report.troubled.iter().any(|(_, error)| is_of_ledger(error)) {
+        say(
+            "not all was executed or kept (once the ledger can be read and written, the same command executes what is missing)",
+        );
+    }
     let ids = short_ids(store, planned)?;
     let held = store.read(|reader| held(reader, planned, &ids))?;
     let newest = newest(&held.trials);
@@ -78,6 +83,11 @@ pub(super) fn answer(
         say("interrupted; the same command executes what is missing (a run that was under way begins anew)");
     }
     Ok(())
+}
+
+/// Whether the ledger is what kept a run from being executed or kept.
+fn is_of_ledger(error: &EngineError) -> bool {
+    matches!(error, EngineError::Store(_) | EngineError::Journal(_) | EngineError::Unsealed { .. })
 }
 
 /// Why runs were not executed, or not kept: each reason of a run once.
