@@ -223,9 +223,9 @@ fn code(report: &SweepReport) -> u8 {
         exit::USAGE
     } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
         exit::BUSY
-    } else if !report.troubled.is_empty() {
+    } else if !report.troubled.iter().all(|(_, error)| matches!(error, EngineError::Data(_))) {
         exit::LEDGER
-    } else if report.any_failed() {
+    } else if report.any_failed() || !report.troubled.is_empty() {
         exit::FAILED
     } else {
         exit::YES
@@ -234,14 +234,13 @@ fn code(report: &SweepReport) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use super::{EngineError, SweepReport, code, exit};
     use crate::analysis::is_chosen;
     use crate::manifest::{Preset, Role, fields};
     use crate::record::{Parts, Run, Table};
 
-    #[test]
-    fn fields_without_a_default_are_known_as_what_a_person_chose() {
-        let config: Table = [("training.optimizer".to_owned(), "adamw".into())].into();
-        let run = Run::new(Parts {
+    fn run(config: Table) -> Run {
+        Run::new(Parts {
             config: config.into(),
             program: "built in".into(),
             container: "host".into(),
@@ -249,7 +248,26 @@ mod tests {
             driver: "none".into(),
             device: "cpu".into(),
             seed: 1,
-        });
+        })
+    }
+
+    #[test]
+    fn data_that_changed_end_a_sweep_as_a_run_that_failed_does() {
+        let id = run(Table::new()).id;
+        let code_of = |troubles: Vec<EngineError>| {
+            let troubled = troubles.into_iter().map(|error| (id, error)).collect();
+            code(&SweepReport { troubled, ..SweepReport::default() })
+        };
+        let data = || EngineError::Data("the data changed".to_owned());
+        let blocked = EngineError::Blocked { journal: "j".into() };
+        assert_eq!((code_of(vec![data()]), code_of(vec![data(), blocked])), (exit::FAILED, exit::LEDGER));
+        assert_eq!(code_of(Vec::new()), exit::YES);
+    }
+
+    #[test]
+    fn fields_without_a_default_are_known_as_what_a_person_chose() {
+        let config: Table = [("training.optimizer".to_owned(), "adamw".into())].into();
+        let run = run(config);
         for field in fields().iter().filter(|field| field.role == Role::Config) {
             let has_none = matches!(field.preset, Preset::None);
             assert_eq!(is_chosen(field.cell, &run), has_none, "{}", field.key);

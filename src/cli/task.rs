@@ -20,8 +20,8 @@ use crate::record::{Digest, EventKind, RunId, Table, Value};
 use crate::report::count;
 use crate::store::Store;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The code with which a task asks its script to have it started again.
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         Failure::new(exit::USAGE, "this is no job of Slurm (`ledger submit` makes the scripts that call this)")
     })?;
     // Before all else: the script sends it on from now on.
-    let stop = Stopping::install()?;
+    let stop = Arc::new(Stopping::install()?);
     // An earlier task of this user's may have been killed on this node, with all that would have undone its settings.
     // Whoever cannot undo it has said so.
     let _ = context::restore();
@@ -152,7 +152,7 @@ struct Run<'a> {
     folder: &'a Folder,
     task: &'a TaskFile,
     spooler: &'a Spooler,
-    stop: &'a Stopping,
+    stop: &'a Arc<Stopping>,
     job: &'a str,
     /// Attempts that came to an end of their own.
     executed: usize,
@@ -166,7 +166,8 @@ impl Run<'_> {
             Some(text) => Some(text.program().ok_or_else(|| Failure::new(exit::USAGE, "the command cannot be read"))?),
         };
         let facts = self.facts(script);
-        let machine = Machine::default();
+        let stop: Arc<dyn Stop> = Arc::<Stopping>::clone(self.stop);
+        let machine = Machine::heeding(stop);
         let (mut failed, mut troubled, mut open) = (false, false, 0);
         for member in &self.task.members {
             if self.stop.asked() > 0 {
@@ -180,6 +181,7 @@ impl Run<'_> {
                     Came::Interrupted => open += 1,
                     Came::Troubled => troubled = true,
                 },
+                Err(_) if self.stop.asked() > 0 => open += 1,
                 Err(reason) => {
                     failed = true;
                     say(&format!("{}: {reason}", member.label));
@@ -243,15 +245,15 @@ impl Run<'_> {
         facts.insert("slurm.cell".to_owned(), member.id.to_string().into());
         let watch = TaskWatch::new(self.spooler, member.id, self.job, left.attempts);
         let sweep =
-            Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: self.stop, jobs: 1, canary: false };
+            Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: &**self.stop, jobs: 1, canary: false };
         let cause = Cause::Repeat(left.attempts);
         let report = sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause }]);
         watch.watcher.finish();
         let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();
         self.executed += ended;
-        // What this node refuses to set is no fault of the ledger's.
-        let is_refusal = |error: &EngineError| matches!(error, EngineError::Hold(_));
+        // What this node refuses to set, or finds changed, is no fault of the ledger's.
+        let is_refusal = |error: &EngineError| matches!(error, EngineError::Hold(_) | EngineError::Data(_));
         let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| error.to_string());
         let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.iter().all(|(_, error)| is_refusal(error)) {
             Came::Troubled

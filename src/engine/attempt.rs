@@ -18,6 +18,7 @@ use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
 use crate::store::{Store, StoreError};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// At most this much of what a worker said is lost when the machine dies.
@@ -31,6 +32,8 @@ const TELEMETRY_GRACE: Duration = Duration::from_secs(10);
 /// Phases that are too short for each of their borders to be worth a write to the disk.
 const INNER_PHASES: [&str; 9] =
     ["step", "data", "forward", "backward", "wait", "all_reduce", "together", "optimizer", "inference"];
+/// How long an attempt that is over may still be looked after when somebody asks to stop.
+const LAST_LOOK: Duration = Duration::from_millis(500);
 /// Between the wall clock and the monotonic one, further apart than this is a jump.
 const JUMP_MS: u64 = 2000;
 
@@ -59,7 +62,7 @@ pub enum Attempted {
 /// Executes a run once, unless another process does, or has finished as many attempts of it as are `wanted`.
 ///
 /// # Errors
-/// If the journal cannot be opened, or the attempt cannot be sealed: then nothing is lost, and the error says where it is.
+/// If its data are other ones than it is named by, the journal cannot be opened, or the attempt cannot be sealed: then nothing is lost, and the error says where it is.
 pub fn execute(
     store: &Store,
     bound: &Bound,
@@ -91,7 +94,12 @@ pub fn execute(
         kernels => kernels.flatten(),
     };
     // Before anything is waited for or set, and again when the worker has read them.
-    let changed = bound.changed_data().unwrap_or_else(|error| Some(error.to_string()));
+    match bound.changed_data(&|| stop.asked() > 0) {
+        Err(_) if stop.asked() > 0 => return Ok(Attempted::Stopped),
+        Err(error) => return Err(EngineError::Data(error.to_string())),
+        Ok(Some(changed)) => return Err(EngineError::Data(changed)),
+        Ok(None) => {}
+    }
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);
@@ -136,10 +144,7 @@ pub fn execute(
     let no_gpu = bound.no_gpu.iter().map(|why| Entry::Warning(format!("it uses the CPU: {why}")));
     supervision.keep(no_gpu.collect());
     watch.see(Seen::Begun(bound));
-    match changed {
-        Some(reason) => supervision.refuse(reason),
-        None => supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref()),
-    }
+    supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
     drop(kernels);
     supervision.seal(store)
 }
@@ -358,16 +363,17 @@ impl Supervision {
             Some(Err(changed)) => halt.failed(changed.to_string()),
             Some(Ok(())) | None => {}
         }
+        let is_over = no_more_time(stop);
         if exit == Exit::Code(0) {
-            match bound.changed_data() {
-                Ok(changed) => changed.into_iter().for_each(|changed| halt.failed(changed)),
+            let unknown = |why: &str| Entry::Warning(format!("whether its data changed is not known: {why}"));
+            match bound.changed_data(&is_over) {
+                Ok(changed) => changed.into_iter().for_each(|found| halt.failed(format!("{found} (start it again)"))),
+                Err(_) if is_over() => self.keep(vec![unknown("there was no time to look")]),
                 // That nobody can look now says nothing of what was read.
-                Err(error) => {
-                    self.keep(vec![Entry::Warning(format!("whether its data changed is not known: {error}"))])
-                }
+                Err(error) => self.keep(vec![unknown(&error.to_string())]),
             }
         }
-        self.keep(bound.changed_program().map(Entry::Warning).into_iter().collect());
+        self.keep(bound.changed_program(&is_over).map(Entry::Warning).into_iter().collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);
@@ -460,6 +466,16 @@ impl Supervision {
                 Err(EngineError::Unsealed { journal, nonce, source: Box::new(source) })
             }
         }
+    }
+}
+
+/// Says when to end a look at files that may take long: what is seen at once is still seen.
+fn no_more_time(stop: &dyn Stop) -> impl Fn() -> bool + Sync {
+    let first = OnceLock::new();
+    move || match stop.asked() {
+        0 => false,
+        1 => first.get_or_init(Instant::now).elapsed() > LAST_LOOK,
+        _ => true,
     }
 }
 

@@ -157,15 +157,19 @@ impl Bound {
     }
 
     /// What says that its worker may read other data than it is named by, or may have read them; an error if nobody can look.
-    pub(super) fn changed_data(&self) -> Result<Option<String>, BindError> {
-        self.data.as_ref().map_or(Ok(None), |data| data.changed())
+    pub(super) fn changed_data(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
+        self.data.as_ref().map_or(Ok(None), |data| data.changed(is_over))
     }
 
     /// What says that other files may have run than it is named by. Nobody knows which words of a command are what it reads and which what it writes.
-    pub(super) fn changed_program(&self) -> Option<String> {
-        let changed = self.program_files.iter().find(|(path, known)| !known.is_of(path));
-        changed.map(|(path, _)| {
-            format!("the command names `{}`, which was written to since the run was named by it", path.display())
+    pub(super) fn changed_program(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
+        self.program_files.iter().find_map(|(path, known)| {
+            let found = match known.is_of(path, is_over) {
+                Some(true) => return None,
+                Some(false) => "which was written to since the run was named by it",
+                None => "and there was no time to see whether it was written to since the run was named by it",
+            };
+            Some(format!("the command names `{}`, {found}", path.display()))
         })
     }
 

@@ -6,7 +6,7 @@ use crate::host::files;
 use crate::host::sums::Stamp;
 use crate::record::{Cell, Digest};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const DIGEST: &str = "data.digest";
 /// Data that lie in files.
@@ -23,65 +23,86 @@ const CIFAR_FILES: [&str; 6] = [
 ];
 
 /// The files of data as they were when a run was named by them.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct DataFiles {
     kind: String,
     path: PathBuf,
     /// Of all names, in their order.
     names: Digest,
     /// Of each file, in the same order.
-    known: Vec<(Stamp, Digest)>,
+    contents: Vec<Digest>,
+    /// What each file had when it was last seen to hold that.
+    stamps: Mutex<Vec<Stamp>>,
+}
+
+impl PartialEq for DataFiles {
+    fn eq(&self, other: &Self) -> bool {
+        let place = (&self.kind, &self.path) == (&other.kind, &other.path);
+        place && (self.names, &self.contents) == (other.names, &other.contents)
+    }
 }
 
 impl DataFiles {
-    /// Reads the files of a kind of data, and gives the digest of names and contents too.
-    pub(super) fn read(kind: &str, path: &Path) -> Result<(Self, Digest), BindError> {
-        let files = list(kind, path)?;
+    /// Reads the files of a kind of data, and gives the digest of names and contents too. Until `is_over` says that there is no more time.
+    pub(super) fn read(
+        kind: &str,
+        path: &Path,
+        is_over: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(Self, Digest), BindError> {
+        let files = list(kind, path, is_over)?;
         let paths = paths(&files);
         // Before the contents: a file that is written to meanwhile has another stamp then.
-        let stamps = files::stamps(&paths)?;
-        let contents = files::digest_contents(&paths)?;
+        let stamps = files::stamps(&paths, is_over)?;
+        let contents = files::digest_contents(&paths, is_over)?;
         let pieces: Vec<&[u8]> = files
             .iter()
             .zip(&contents)
             .flat_map(|((name, _), digest)| [name.as_bytes(), digest.0.as_slice()])
             .collect();
         let digest = Digest::of_pieces("ledger data v1", &pieces);
-        let known = stamps.into_iter().zip(contents).collect();
-        Ok((Self { kind: kind.to_owned(), path: path.to_owned(), names: digest_of_names(&files), known }, digest))
+        let (names, stamps) = (digest_of_names(&files), Mutex::new(stamps));
+        Ok((Self { kind: kind.to_owned(), path: path.to_owned(), names, contents, stamps }, digest))
     }
 
     /// What says that a worker may have read other data than these.
-    pub(super) fn changed(&self) -> Result<Option<String>, BindError> {
-        let text = |found| format!("the data changed since the run was named by them: {found} (start it again)");
-        Ok(self.difference()?.map(text))
+    ///
+    /// # Errors
+    /// If they cannot be looked at, or `is_over` says that there is no more time.
+    pub(super) fn changed(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
+        let text = |found| format!("the data changed since the run was named by them: {found}");
+        Ok(self.difference(is_over)?.map(text))
     }
 
-    fn difference(&self) -> Result<Option<String>, BindError> {
-        let files = list(&self.kind, &self.path)?;
-        if files.len() != self.known.len() {
-            let (path, now, before) = (self.path.display(), files.len(), self.known.len());
+    fn difference(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
+        let files = list(&self.kind, &self.path, is_over)?;
+        if files.len() != self.contents.len() {
+            let (path, now, before) = (self.path.display(), files.len(), self.contents.len());
             return Ok(Some(format!("`{path}` has another number of files of data: {now}, and before {before}")));
         }
         if digest_of_names(&files) != self.names {
             return Ok(Some(format!("files of `{}` have other names", self.path.display())));
         }
         let paths = paths(&files);
-        let stamps = files::stamps(&paths)?;
-        let both =
-            || paths.iter().zip(stamps.iter().zip(&self.known)).map(|(path, (now, before))| (*path, now, before));
-        let written = |path: &Path| Some(format!("`{}` was written to", path.display()));
-        if let Some((path, ..)) = both().find(|(_, now, (before, _))| now.size() != before.size()) {
-            return Ok(written(path));
+        let now = files::stamps(&paths, is_over)?;
+        // Held meanwhile: of several attempts that look at once, one reads.
+        let mut before = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = |at: usize| Ok(Some(format!("`{}` was written to", paths[at].display())));
+        if let Some(at) = (0..paths.len()).find(|at| now[*at].size() != before[*at].size()) {
+            return written(at);
         }
         // What was touched, moved, linked, copied anew or changed hands, and on some file systems what was long not looked at: the content decides.
-        let unsure: Vec<(&Path, Digest)> = both()
-            .filter(|(_, now, (before, _))| *now != before)
-            .map(|(path, _, (_, digest))| (path, *digest))
-            .collect();
-        let contents = files::digest_contents(&unsure.iter().map(|(path, _)| *path).collect::<Vec<_>>())?;
-        let other = unsure.iter().zip(contents).find(|((_, before), now)| before != now);
-        Ok(other.and_then(|((path, _), _)| written(path)))
+        let unsure: Vec<(usize, bool)> =
+            (0..paths.len()).filter(|at| now[*at] != before[*at]).map(|at| (at, now[at].is_settled_now())).collect();
+        let contents = files::digest_contents(&unsure.iter().map(|(at, _)| paths[*at]).collect::<Vec<_>>(), is_over)?;
+        for ((at, is_settled), content) in unsure.into_iter().zip(contents) {
+            if content != self.contents[at] {
+                return written(at);
+            }
+            if is_settled {
+                before[at] = now[at];
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -117,12 +138,12 @@ pub(super) fn bind_data(
 }
 
 /// The files of a kind of data, by the names that enter the identity.
-fn list(kind: &str, path: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
+fn list(kind: &str, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, BindError> {
     match kind {
         "idx" => named(path, &IDX_FILES, |file| [file.to_owned(), format!("{file}.gz")], " (plain or .gz)"),
         "cifar10" => named(path, &CIFAR_FILES, |file| [file.to_owned(), file.to_owned()], ""),
-        "folder" => Ok(files::pictures(path)?),
-        "coco" => coco(path),
+        "folder" => Ok(files::pictures(path, is_over)?),
+        "coco" => coco(path, is_over),
         _ if path.is_file() => Ok(vec![(String::new(), path.to_owned())]),
         _ => Ok(files::texts(path)?),
     }
@@ -145,7 +166,7 @@ fn named(
 
 /// The files of a folder that is laid out as COCO's: annotations of training and evaluation, then their pictures, by their names from
 /// the folder on.
-fn coco(directory: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
+fn coco(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, BindError> {
     let only = |folder: &str, begin: &str, end: &str, directories: bool, file: &str| {
         let fits = |path: &Path| if directories { path.is_dir() } else { path.is_file() };
         let found = files::beginning(&directory.join(folder), begin, end)?;
@@ -167,7 +188,7 @@ fn coco(directory: &Path) -> Result<Vec<(String, PathBuf)>, BindError> {
     }
     for half in ["train", "val"] {
         let (name, path) = only("", half, "", true, &format!("folder {half}* of pictures"))?;
-        let pictures = files::pictures(&path)?;
+        let pictures = files::pictures(&path, is_over)?;
         all.extend(pictures.into_iter().map(|(below, path)| (format!("{name}/{below}"), path)));
     }
     Ok(all)
@@ -221,10 +242,14 @@ mod tests {
                 })
                 .collect();
             let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            assert_eq!(DataFiles::read(kind, path).unwrap().1, Digest::of_pieces("ledger data v1", &pieces), "{kind}");
+            assert_eq!(
+                DataFiles::read(kind, path, &|| false).unwrap().1,
+                Digest::of_pieces("ledger data v1", &pieces),
+                "{kind}"
+            );
         };
         of(&["a.txt", "b.txt"], "text", root.path());
-        let one = DataFiles::read("text", &root.path().join("a.txt")).unwrap().1;
+        let one = DataFiles::read("text", &root.path().join("a.txt"), &|| false).unwrap().1;
         assert_eq!(one, Digest::of_pieces("ledger data v1", &[b"", &Digest::of(b"a.txt").0]));
     }
 
@@ -234,14 +259,12 @@ mod tests {
         let path = |name: &str| root.path().join(name);
         fs::write(path("a.txt"), "one").unwrap();
         fs::write(path("b.txt"), "two").unwrap();
-        let (files, digest) = DataFiles::read("text", root.path()).unwrap();
+        let (files, digest) = DataFiles::read("text", root.path(), &|| false).unwrap();
         let said = |files: &DataFiles| {
-            let said = files.changed().map_err(|error| error.to_string());
+            let said = files.changed(&|| false).map_err(|error| error.to_string());
             said.map(|said| said.map(|said| said.replace(&root.path().display().to_string(), "ROOT")))
         };
-        let text = |found: &str| {
-            Ok(Some(format!("the data changed since the run was named by them: {found} (start it again)")))
-        };
+        let text = |found: &str| Ok(Some(format!("the data changed since the run was named by them: {found}")));
         assert_eq!(said(&files), Ok(None));
         let time = fs::metadata(path("a.txt")).unwrap().modified().unwrap();
         let with_time = |content: &str| {
@@ -251,12 +274,18 @@ mod tests {
         };
         with_time("one");
         fs::hard_link(path("b.txt"), path("kept")).unwrap();
+        assert!(files.changed(&|| true).is_err(), "nobody has looked");
         assert_eq!(said(&files), Ok(None), "another inode with the same content");
+        std::thread::sleep(std::time::Duration::from_millis(2200));
+        assert_eq!(said(&files), Ok(None), "it is read once more when it has been left alone for a while");
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let is_over = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= 2;
+        assert_eq!(files.changed(&is_over).unwrap(), None, "its two files are looked at, and not read once more");
         with_time("ONE");
         assert_eq!(said(&files), text("`ROOT/a.txt` was written to"), "by its content alone");
         fs::write(path("a.txt"), "one more").unwrap();
         assert_eq!(said(&files), text("`ROOT/a.txt` was written to"));
-        let (files, other) = DataFiles::read("text", root.path()).unwrap();
+        let (files, other) = DataFiles::read("text", root.path(), &|| false).unwrap();
         assert!(other != digest && said(&files) == Ok(None));
         fs::write(path(".c.txt"), "hidden").unwrap();
         assert_eq!(said(&files), Ok(None));
@@ -271,7 +300,9 @@ mod tests {
     #[test]
     fn a_folder_of_cocos_layout_is_its_annotations_and_its_pictures() {
         let root = tempfile::tempdir().unwrap();
-        let said = || coco(root.path()).unwrap_err().to_string().replace(&root.path().display().to_string(), "ROOT");
+        let said = || {
+            coco(root.path(), &|| false).unwrap_err().to_string().replace(&root.path().display().to_string(), "ROOT")
+        };
         let write = |name: &str| {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -289,7 +320,7 @@ mod tests {
         write("train2017/a.jpg");
         write("train2017/notes.txt");
         write("test2017/9.jpg");
-        let names: Vec<String> = coco(root.path()).unwrap().into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = coco(root.path(), &|| false).unwrap().into_iter().map(|(name, _)| name).collect();
         let annotations = ["annotations/instances_train2017.json", "annotations/instances_val2017.json"];
         assert_eq!(names[..2], annotations);
         assert_eq!(names[2..], ["train2017/a.jpg", "train2017/b/1.PNG", "val2017/2.jpg"]);

@@ -1,5 +1,6 @@
 //! What this machine is, as far as runs depend on it.
 
+use super::Stop;
 use super::bind::BindError;
 use super::container::{self, ContainerError, Tool};
 use super::data::{self, DataFiles};
@@ -23,7 +24,7 @@ pub struct KnownFile {
 impl KnownFile {
     fn read(path: &Path) -> Result<Self, HostError> {
         // Before the content: a file that is written to meanwhile has another stamp then.
-        let stamp = files::stamps(&[path])?.remove(0);
+        let stamp = files::stamps(&[path], &|| false)?.remove(0);
         Ok(Self { stamp, digest: files::digest_content(path)? })
     }
 
@@ -31,10 +32,15 @@ impl KnownFile {
         self.digest
     }
 
-    /// Whether the file still holds this. A program that was only touched or copied anew is the same.
-    pub(super) fn is_of(&self, path: &Path) -> bool {
-        let is_untouched = files::stamps(&[path]).is_ok_and(|now| now.first() == Some(&self.stamp));
-        is_untouched || files::digest_content(path).is_ok_and(|digest| digest == self.digest)
+    /// Whether the file still holds this; none if `is_over` said that there is no more time to look. A program that was only touched or copied anew is the same.
+    pub(super) fn is_of(&self, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Option<bool> {
+        if files::stamps(&[path], &|| false).is_ok_and(|now| now.first() == Some(&self.stamp)) {
+            return Some(true);
+        }
+        match files::digest_content_until(path, is_over) {
+            Err(_) if is_over() => None,
+            digest => Some(digest.is_ok_and(|digest| digest == self.digest)),
+        }
     }
 }
 
@@ -56,6 +62,8 @@ pub struct Machine {
     told: Option<Table>,
     /// What data of files are taken to be, unread.
     told_data: Option<Value>,
+    /// Who may end the reading of data.
+    stop: Option<Arc<dyn Stop>>,
 }
 
 /// What was found of the GPUs.
@@ -104,6 +112,11 @@ impl Machine {
         // A record that tells no digest gets none by being read after all.
         let told = run.config().get(data::DIGEST).cloned().unwrap_or_else(|| "not recorded".into());
         Self { told_data: Some(told), ..self }
+    }
+
+    /// A machine whose data are read until somebody asks to stop.
+    pub fn heeding(stop: Arc<dyn Stop>) -> Self {
+        Self { stop: Some(stop), ..Self::default() }
     }
 
     /// What is told of the data in the place of their files.
@@ -190,7 +203,8 @@ impl Machine {
         if let Some((digest, files)) = self.data.borrow().get(&key) {
             return Ok((*digest, Arc::clone(files)));
         }
-        let (files, digest) = DataFiles::read(kind, path)?;
+        let stop = self.stop.as_deref();
+        let (files, digest) = DataFiles::read(kind, path, &|| stop.is_some_and(|stop| stop.asked() > 0))?;
         let files = Arc::new(files);
         self.data.borrow_mut().insert(key, (digest, Arc::clone(&files)));
         Ok((digest, files))

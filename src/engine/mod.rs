@@ -86,6 +86,9 @@ pub enum EngineError {
     /// The image that it is bound to is not there any more.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// Its data are other ones than it is named by, or cannot be looked at.
+    #[error("{0}; what was left of the runs that read them was not begun (the same command names the runs anew)")]
+    Data(String),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {

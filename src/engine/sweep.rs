@@ -5,13 +5,13 @@ use super::bind::Bound;
 use super::protocol::{self, Order};
 use super::until::{Until, filled};
 use super::worker::Shim;
-use super::{EngineError, HoldError, Recovered, Seen, Stop, Watch};
+use super::{DataFiles, EngineError, HoldError, Recovered, Seen, Stop, Watch};
 use crate::gpu::{Change, Settings};
 use crate::record::{Outcome, RunId, Table};
 use crate::store::{Store, StoreError};
 use std::collections::{HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A run of a sweep and how often it has to be executed.
@@ -133,6 +133,8 @@ struct Rounds {
     next: Vec<Task>,
     canary: Option<Bound>,
     since_canary: usize,
+    /// Data that changed since runs were named by them.
+    changed: Vec<Arc<DataFiles>>,
 }
 
 impl Rounds {
@@ -144,7 +146,28 @@ impl Rounds {
             let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
             Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
         });
-        Self { order, number: 0, now: VecDeque::new(), next: tasks.collect(), canary, since_canary: order.canary_every }
+        let (now, next, changed) = (VecDeque::new(), tasks.collect(), Vec::new());
+        Self { order, number: 0, now, next, canary, since_canary: order.canary_every, changed }
+    }
+
+    /// Takes out what reads these data; gives whether that is news.
+    fn give_up(&mut self, data: &Arc<DataFiles>) -> bool {
+        if self.changed.contains(data) {
+            return false;
+        }
+        let reads = |bound: &Bound| bound.data.as_ref() == Some(data);
+        self.now.retain(|task| !reads(&task.bound));
+        self.next.retain(|task| !reads(&task.bound));
+        self.canary.take_if(|canary| reads(canary));
+        self.changed.push(Arc::clone(data));
+        true
+    }
+
+    /// Puts a task of which something is left into the next round: what another process executes may be done by then.
+    fn put_back(&mut self, task: Task) {
+        if task.bound.data.as_ref().is_none_or(|data| !self.changed.contains(data)) {
+            self.next.push(task);
+        }
     }
 
     fn take(&mut self) -> Option<Task> {
@@ -217,11 +240,12 @@ impl Sweep<'_> {
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {
         let locked = || report.lock().unwrap_or_else(PoisonError::into_inner);
+        let rounds = || queue.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waited: HashSet<RunId> = HashSet::new();
         // The kinds of changes that nobody here may make: one may be allowed where another is not.
         let mut forbidden: Vec<(Discriminant<Change>, String)> = Vec::new();
         loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let next = rounds().take();
             let Some(mut task) = next else { return };
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
@@ -272,6 +296,11 @@ impl Sweep<'_> {
                     }
                 }
                 Err(error) => {
+                    let data = task.bound.data.as_ref().filter(|_| matches!(error, EngineError::Data(_)));
+                    if data.is_some_and(|data| !rounds().give_up(data)) {
+                        // It is told once.
+                        continue;
+                    }
                     if let EngineError::Hold(HoldError::NoPrivilege { change, .. }) = &error {
                         forbidden.push((discriminant(change), error.to_string()));
                     }
@@ -286,8 +315,7 @@ impl Sweep<'_> {
                 }
             }
             if task.left > 0 {
-                // For the next round: what another process executes may be done by then.
-                queue.lock().unwrap_or_else(PoisonError::into_inner).next.push(task);
+                rounds().put_back(task);
             }
         }
     }

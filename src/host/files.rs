@@ -24,7 +24,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// If the file cannot be read, or is a directory.
 pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
     let failed = |source| unreadable(path, source);
-    digest_stream(File::open(path).map_err(failed)?).map_err(failed)
+    digest_stream(File::open(path).map_err(failed)?, &|| false).map_err(failed)
 }
 
 /// The digest of what a file holds: of the unpacked bytes where the file is a gzip stream, else of its bytes.
@@ -34,6 +34,14 @@ pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
 /// # Errors
 /// If it cannot be read, is no regular file (a device may have no end, a pipe no writer), or is a damaged gzip stream.
 pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
+    digest_content_until(path, &|| false)
+}
+
+/// As [`digest_content`], until `is_over` says that there is no more time; it is asked at each piece that is read.
+///
+/// # Errors
+/// As [`digest_content`], and if there was no time.
+pub fn digest_content_until(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Digest, HostError> {
     let failed = |source| unreadable(path, source);
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() {
@@ -45,26 +53,27 @@ pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
     (&file).take(2).read_to_end(&mut magic).map_err(failed)?;
     let whole = magic.as_slice().chain(file);
     if magic == GZIP_MAGIC {
-        digest_stream(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, whole))).map_err(failed)
+        digest_stream(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, whole)), is_over).map_err(failed)
     } else {
-        digest_stream(whole).map_err(failed)
+        digest_stream(whole, is_over).map_err(failed)
     }
 }
 
-/// [`digest_content`] of many files, in their order; as many at a time as there are processors.
+/// [`digest_content_until`] of many files, in their order; as many at a time as there are processors.
 ///
 /// # Errors
 /// As of the first file of those that cannot be read.
-pub fn digest_contents(paths: &[&Path]) -> Result<Vec<Digest>, HostError> {
-    each(paths, digest_content)
+pub fn digest_contents(paths: &[&Path], is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Digest>, HostError> {
+    each(paths, |path| digest_content_until(path, is_over))
 }
 
-/// What says of many files that they are still the same, in their order.
+/// What says of many files that they are still the same, in their order, until `is_over` says that there is no more time.
 ///
 /// # Errors
-/// As of the first file of those that cannot be found.
-pub fn stamps(paths: &[&Path]) -> Result<Vec<Stamp>, HostError> {
+/// As of the first file of those that cannot be found, and if there was no time.
+pub fn stamps(paths: &[&Path], is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Stamp>, HostError> {
     each(paths, |path| {
+        in_time(is_over).map_err(|source| unreadable(path, source))?;
         let metadata = std::fs::metadata(path).map_err(|source| unreadable(path, source))?;
         Ok(Stamp::of(&metadata))
     })
@@ -97,13 +106,13 @@ fn each<T: Send>(paths: &[&Path], ask: impl Fn(&Path) -> Result<T, HostError> + 
 /// The pictures in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out, links are followed.
 ///
 /// # Errors
-/// If a directory cannot be read, or there is no such file.
-pub fn pictures(directory: &Path) -> Result<Vec<(String, PathBuf)>, HostError> {
+/// If a directory cannot be read, or there is no such file, or `is_over` says that there is no more time.
+pub fn pictures(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, HostError> {
     let mut found = Vec::new();
     let mut waiting = vec![(String::new(), directory.to_owned(), 0)];
     while let Some((prefix, folder, depth)) = waiting.pop() {
         for entry in std::fs::read_dir(&folder).map_err(|source| unreadable(&folder, source))? {
-            let entry = entry.map_err(|source| unreadable(&folder, source))?;
+            let entry = in_time(is_over).and(entry).map_err(|source| unreadable(&folder, source))?;
             let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
             if is_hidden(&entry.file_name()) {
                 continue;
@@ -193,10 +202,11 @@ pub fn hand_on(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     handed_on().create(true).truncate(true).open(path)?.write_all(bytes)
 }
 
-fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
+fn digest_stream(mut stream: impl Read, is_over: &(dyn Fn() -> bool + Sync)) -> std::io::Result<Digest> {
     let mut writer = DigestWriter::new();
     let mut buffer = vec![0; BUFFER];
     loop {
+        in_time(is_over)?;
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(writer.finish()),
             Ok(read) => writer.write(&buffer[..read]),
@@ -204,6 +214,11 @@ fn digest_stream(mut stream: impl Read) -> std::io::Result<Digest> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whoever said that there is no more time knows why something was not read.
+fn in_time(is_over: &(dyn Fn() -> bool + Sync)) -> std::io::Result<()> {
+    if is_over() { Err(std::io::Error::other("there was no time to read it")) } else { Ok(()) }
 }
 
 /// Makes a pipe with a name, which only this user may open.
@@ -378,18 +393,38 @@ mod tests {
         }
         // A way round in a circle.
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/c/up")).unwrap();
-        let found = pictures(dir.path()).unwrap();
+        let found = pictures(dir.path(), &|| false).unwrap();
         let names: Vec<&str> =
             found.iter().map(|(name, _)| name.as_str()).filter(|name| !name.contains("up/")).collect();
         assert_eq!(names, ["a/c/3.png", "b/1.jpg", "b/2.PNG"]);
         let paths: Vec<&Path> = found.iter().map(|(_, path)| path.as_path()).collect();
         let expected: Vec<Digest> = paths.iter().map(|path| digest_content(path).unwrap()).collect();
-        assert_eq!(digest_contents(&paths).unwrap(), expected);
+        assert_eq!(digest_contents(&paths, &|| false).unwrap(), expected);
         let fault = texts(dir.path()).unwrap_err();
         assert!(fault.to_string().contains("cannot read"), "{fault}");
         let names: Vec<String> = texts(&dir.path().join("a")).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["6.txt"]);
-        assert!(digest_contents(&[Path::new("/no/such/file"), paths[0]]).is_err());
+        assert!(digest_contents(&[Path::new("/no/such/file"), paths[0]], &|| false).is_err());
+    }
+
+    #[test]
+    fn a_look_at_files_ends_when_there_is_no_more_time() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let dir = tempfile::tempdir().unwrap();
+        let (path, packed) = (dir.path().join("a.png"), dir.path().join("b.png"));
+        let bytes = vec![7; 64 * BUFFER];
+        fs::write(&path, &bytes).unwrap();
+        fs::write(&packed, gzip(&bytes)).unwrap();
+        for path in [path.as_path(), packed.as_path()] {
+            let asked = AtomicUsize::new(0);
+            let is_over = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
+            assert!(digest_content_until(path, &is_over).is_err());
+            assert_eq!(asked.load(Ordering::Relaxed), 3, "two pieces were read");
+        }
+        let both = [path.as_path(), packed.as_path()];
+        assert!(digest_contents(&both, &|| true).is_err() && stamps(&both, &|| true).is_err());
+        assert!(pictures(dir.path(), &|| true).is_err());
+        assert!(stamps(&both, &|| false).is_ok());
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Stamp {
         self.size
     }
 
+    /// Whether the file has been left alone for a while by now: no change that its time does not tell comes after this.
+    pub fn is_settled_now(&self) -> bool {
+        self.is_settled(SystemTime::now())
+    }
+
     /// Whether the file had been left alone for a while before that moment.
     fn is_settled(&self, at: SystemTime) -> bool {
         let now = at.duration_since(UNIX_EPOCH).unwrap_or_default();

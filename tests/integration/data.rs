@@ -2,17 +2,19 @@
 
 use crate::sandbox::Sandbox;
 use ledger::engine::{
-    Attempted, Bound, Launch, Machine, Place, Seen, Shim, Stop, Trainer, Watch, bind_anchored, execute,
+    Attempted, Bound, Cause, EngineError, Launch, Machine, Place, Seen, Shim, Stop, Sweep, Trainer, Watch,
+    bind_anchored, execute, plan,
 };
 use ledger::record::{Attempt, Cell, Exit, Outcome, Table};
 use ledger::store::Store;
 use std::fs;
 
-struct Nobody;
+/// Asks as often to stop.
+struct Asked(u32);
 
-impl Stop for Nobody {
+impl Stop for Asked {
     fn asked(&self) -> u32 {
-        0
+        self.0
     }
 
     fn time_left(&self) -> Option<std::time::Duration> {
@@ -20,59 +22,115 @@ impl Stop for Nobody {
     }
 }
 
-impl Watch for Nobody {
+impl Watch for Asked {
     fn see(&self, _seen: Seen<'_>) {}
 }
 
-/// A run of the trainer over the texts of the sandbox, by what lies there now.
-fn bound(sandbox: &Sandbox) -> Bound {
+const NOBODY: Asked = Asked(0);
+
+/// A run of the trainer over the texts of the sandbox, by what a machine has seen there.
+fn bound(sandbox: &Sandbox, machine: &Machine, seed: u64) -> Bound {
     let cell = Cell {
         config: [("data.name".to_owned(), "text".into()), ("hardware.device".to_owned(), "cpu".into())].into(),
         settings: [("data.path".to_owned(), sandbox.path("texts").display().to_string().into())].into(),
-        seed: 1,
+        seed,
     };
     let trainer = Trainer { cpu: "trainer".into(), cuda: None, generators: Vec::new() };
-    bind_anchored(cell, None, Some(&trainer), &Machine::default()).unwrap()
+    bind_anchored(cell, None, Some(&trainer), machine).unwrap()
 }
 
-/// Executes the run with that script in the trainer's place.
-fn executed(sandbox: &Sandbox, bound: &Bound, script: &str) -> Attempt {
+/// The run with that script in the trainer's place.
+fn scripted(sandbox: &Sandbox, bound: &Bound, script: &str) -> Bound {
     let argv = ["sh", "-c", script].map(str::to_owned).into();
-    let bound = Bound { launch: Launch::Program { argv, directory: sandbox.path("") }, ..bound.clone() };
+    Bound { launch: Launch::Program { argv, directory: sandbox.path("") }, ..bound.clone() }
+}
+
+fn shim(sandbox: &Sandbox) -> Shim {
+    Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(sandbox.path("restore")) }
+}
+
+/// What comes of executing the run with that script.
+fn tried(sandbox: &Sandbox, bound: &Bound, script: &str, stop: &Asked) -> Result<Attempted, EngineError> {
     let store = Store::at(sandbox.ledger_dir());
-    let shim = Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(sandbox.path("restore")) };
-    let came = execute(&store, &bound, None, &Table::new(), &shim, &Nobody, &Nobody).unwrap();
+    execute(&store, &scripted(sandbox, bound, script), None, &Table::new(), &shim(sandbox), &NOBODY, stop)
+}
+
+fn executed(sandbox: &Sandbox, bound: &Bound, script: &str) -> Attempt {
+    let came = tried(sandbox, bound, script, &NOBODY).unwrap();
     let Attempted::Executed(executed) = came else { panic!("{came:?}") };
     executed.sealed.attempt
 }
 
-#[test]
-fn an_attempt_whose_data_were_written_to_is_never_a_finished_one() {
+fn with_text() -> Sandbox {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("texts")).unwrap();
     sandbox.write("texts/a.txt", "one");
-    let first = bound(&sandbox);
+    sandbox
+}
+
+/// What changed, as it is said.
+fn changed(sandbox: &Sandbox) -> String {
+    let path = sandbox.path("texts/a.txt");
+    format!("the data changed since the run was named by them: `{}` was written to", path.display())
+}
+
+#[test]
+fn an_attempt_whose_data_were_written_to_is_never_a_finished_one() {
+    let sandbox = with_text();
+    let first = bound(&sandbox, &Machine::default(), 1);
     let read = executed(&sandbox, &first, "cat texts/a.txt; touch texts/.b.txt");
     assert_eq!((read.outcome, read.exit), (Outcome::Finished, Some(Exit::Code(0))));
 
-    let path = sandbox.path("texts/a.txt");
-    let reason = format!(
-        "the data changed since the run was named by them: `{}` was written to (start it again)",
-        path.display()
-    );
-    let failed = Outcome::Failed { reason };
+    let failed = Outcome::Failed { reason: format!("{} (start it again)", changed(&sandbox)) };
     let written = executed(&sandbox, &first, "echo more >> texts/a.txt");
     assert_eq!((&written.outcome, written.exit), (&failed, Some(Exit::Code(0))));
 
-    let before = executed(&sandbox, &first, "touch started");
-    assert_eq!((before.outcome, before.exit), (failed, None));
+    let before = tried(&sandbox, &first, "touch started", &NOBODY).unwrap_err().to_string();
+    assert!(before.starts_with(&changed(&sandbox)) && before.ends_with("names the runs anew)"), "{before}");
     assert!(!sandbox.path("started").exists(), "nobody learns from what the run is not named by");
+    assert_eq!((sandbox.outcomes(), sandbox.journals().len()), (vec!["failed".to_owned(), "finished".to_owned()], 0));
 
-    let second = bound(&sandbox);
+    let second = bound(&sandbox, &Machine::default(), 1);
     assert_ne!(second.run.id, first.run.id);
     assert_eq!(executed(&sandbox, &second, "true").outcome, Outcome::Finished);
 
     // What stops by itself tells its own reason.
     let own = executed(&sandbox, &second, "echo more >> texts/a.txt; echo 'no memory' >&2; exit 3");
     assert_eq!(own.outcome, Outcome::Failed { reason: "the worker exited with code 3: no memory".to_owned() });
+}
+
+#[test]
+fn what_is_left_of_a_sweep_whose_data_changed_is_not_begun_and_told_once() {
+    for jobs in [1, 2] {
+        let sandbox = with_text();
+        let machine = Machine::default();
+        // All that run at once have begun before the data change.
+        let script = format!(
+            "touch begun.$LEDGER_RUN; while [ $(ls begun.* | wc -l) -lt {jobs} ]; do sleep 0.01; done; echo more >> texts/a.txt"
+        );
+        let bounds =
+            (1..=6).map(|seed| (scripted(&sandbox, &bound(&sandbox, &machine, seed), &script), Cause::Repeat(2)));
+        let store = Store::at(sandbox.ledger_dir());
+        let planned = plan(&store, bounds.collect()).unwrap();
+        let (facts, shim) = (Table::new(), shim(&sandbox));
+        let sweep =
+            Sweep { store: &store, facts: &facts, shim: &shim, watch: &NOBODY, stop: &NOBODY, jobs, canary: false };
+        let report = sweep.run(planned);
+        assert_eq!(sandbox.outcomes(), vec!["failed"; jobs]);
+        assert!(report.executed.len() == jobs && report.any_failed() && report.untried.is_empty());
+        let [(_, error @ EngineError::Data(_))] = report.troubled.as_slice() else { panic!("{:?}", report.troubled) };
+        assert!(error.to_string().starts_with(&changed(&sandbox)), "{error}");
+    }
+}
+
+#[test]
+fn whoever_asks_to_stop_waits_for_no_look_at_the_data() {
+    let sandbox = with_text();
+    let first = bound(&sandbox, &Machine::default(), 1);
+    let file = fs::File::options().append(true).open(sandbox.path("texts/a.txt")).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let came = tried(&sandbox, &first, "touch started", &Asked(1)).unwrap();
+    assert!(matches!(came, Attempted::Stopped), "{came:?}");
+    assert!(!sandbox.ledger_dir().join("ledger.redb").exists() && !sandbox.path("started").exists());
+    assert_eq!(executed(&sandbox, &first, "true").outcome, Outcome::Finished, "the content is the same");
 }
