@@ -4,7 +4,7 @@
 //! named by its commit. What a record cannot show is not taken to be so: a rule without evidence fails, and says what is missing.
 
 use super::statistic::{number, seconds};
-use crate::record::{Quantity, Sealed, Series, Source, Value};
+use crate::record::{Quantity, Sealed, Series, Source, Value, count};
 use std::collections::BTreeSet;
 
 /// Which text of the rules is applied.
@@ -159,7 +159,8 @@ fn all_runs(attempts: &[Sealed], unchecked: Unchecked) -> (Ruling, String) {
         unfinished => format!("; {unfinished} of these runs' attempts did not finish and are left out"),
     };
     if unchecked.finished > 0 {
-        let text = format!("{} finished attempts of these runs are not among the checked ones", unchecked.finished);
+        let finished = count(unchecked.finished, "finished attempt");
+        let text = format!("not among the checked ones: {finished} of these runs");
         return (Ruling::Fail, format!("{text}{left_out}"));
     }
     if attempts.len() < RUNS {
@@ -205,7 +206,8 @@ fn enough(attempts: &[Sealed]) -> (Ruling, String) {
         let (fewest, (start, stop)) = (fewest(sealed), timed(sealed));
         (fewest < SAMPLES).then(|| {
             format!(
-                "{fewest} samples in the {:.1} s of its timed portion, and {SAMPLES} are needed (train longer)",
+                "{} in the {:.1} s of its timed portion, and {SAMPLES} are needed (train longer)",
+                count(fewest, "sample"),
                 seconds(stop - start)
             )
         })
@@ -277,8 +279,8 @@ fn olympic(attempts: &[Sealed]) -> (Ruling, String) {
         None => (
             Ruling::Fail,
             format!(
-                "of {} attempts: leaving out the fastest and the slowest takes {RUNS} or more (repeats = {RUNS})",
-                attempts.len()
+                "of {}: leaving out the fastest and the slowest takes {RUNS} or more (repeats = {RUNS})",
+                count(attempts.len(), "attempt")
             ),
         ),
     }

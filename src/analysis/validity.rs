@@ -6,7 +6,7 @@
 use super::statistic::{median_real, number, seconds};
 use super::telemetry::has_bit;
 use super::window::Windows;
-use crate::record::{Attempt, Quantity, Series, Source, Table, Value};
+use crate::record::{Attempt, Quantity, Series, Source, Table, Value, count};
 use std::collections::BTreeMap;
 
 /// NVML's reasons of low clocks that no setting of the card explains, by their bits.
@@ -246,7 +246,7 @@ impl Evidence<'_> {
             .into_iter()
             .filter_map(|kind| Some((kind, self.fact(rank, &format!("ecc_{kind}_errors"))?)))
             .filter(|(_, count)| *count > 0.0)
-            .map(|(kind, count)| format!("{count} {kind} {}", if count == 1.0 { "error" } else { "errors" }))
+            .map(|(kind, errors)| count(errors, &format!("{kind} error")))
             .collect();
         (!told.is_empty()).then(|| format!("ECC event: {} in GPU {rank}'s memory", told.join(" and ")))
     }
@@ -327,7 +327,8 @@ impl Evidence<'_> {
         let wanted_s = self.bounds.min_window_s.unwrap_or(0.0);
         let wanted = self.bounds.min_readings.unwrap_or(0.0);
         (length < wanted_s || number(readings) < wanted).then(|| {
-            format!("too few samples: {length:.1} s with {readings} readings were measured, and the protocol asks for {wanted_s} s and {wanted}")
+            let readings = count(readings, "reading");
+            format!("too few samples: {length:.1} s with {readings} were measured, and the protocol asks for {wanted_s} s and {wanted}")
         })
     }
 
@@ -357,7 +358,7 @@ impl Evidence<'_> {
     fn swapped(&self) -> Option<String> {
         let pages = self.facts.get("host.swapped_in_pages").and_then(Value::as_float)?;
         let most = SWAPPED.max(SWAPPED_EACH_SECOND * seconds(self.wall_ns));
-        (pages > most).then(|| format!("page faults to swap: {pages} pages came back from swap meanwhile"))
+        (pages > most).then(|| format!("page faults to swap: {} came back from swap meanwhile", count(pages, "page")))
     }
 }
 

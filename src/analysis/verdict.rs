@@ -5,7 +5,7 @@
 use super::comparison::{SIGNIFICANCE, Summary, tost};
 use super::difference::{CurveDifference, FieldDifference, curves, digests, fields, is_computed, why};
 use super::units::standard;
-use crate::record::{Attempt, Part, Phase, Run, Sealed, Series, Table, Value};
+use crate::record::{Attempt, Part, Phase, Run, Sealed, Series, Table, Value, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -376,7 +376,7 @@ fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
 impl CurveDifference {
     /// How far the two are apart, and over how many steps, in words.
     fn extent(&self) -> String {
-        let steps = if self.common == 1 { "1 step".to_owned() } else { format!("{} steps", self.common) };
+        let steps = count(self.common, "step");
         match self.max_distance {
             None => "they have no step in common".to_owned(),
             Some(apart) if apart.is_infinite() => format!("infinitely far apart, over {steps}"),

@@ -4,7 +4,7 @@ use super::context::{self, Context, read_file, write_new};
 use super::failure::{Failure, exit};
 use crate::host::clock;
 use crate::interop::attest::{AttestError, Head, Signer, statement};
-use crate::report::{table_of, timestamp};
+use crate::report::{count, table_of, timestamp};
 use std::path::{Path, PathBuf};
 
 /// Sign the head of the log, or one attempt, with an Ed25519 key of `ssh-keygen`
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None => {
             let head =
                 context.store().read(|reader| Ok(Head { digest: reader.log_head()?, entries: reader.log_len()? }))?;
-            let about = format!("head {} of {} log entries", head.digest.prefix(8), head.entries);
+            let about = format!("head {} of {}", head.digest.prefix(8), count(head.entries, "log entry"));
             (head.statement(&timestamp(clock::unix_ms())), about, false)
         }
     };

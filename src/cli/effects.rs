@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection, nothing};
 use crate::analysis::{self, Factor, Trial, count_left_out, effects};
-use crate::record::{Value, known_metric};
+use crate::record::{Value, count, known_metric};
 use crate::report::{self, Effected};
 
 /// Say what each axis of an experiment does to a metric, alone and together with another one
@@ -121,9 +121,9 @@ fn factors(
         };
         if factor.levels.len() > MOST_LEVELS || factor.levels.len() > values.len() / 2 {
             notes.push(format!(
-                "`{name}` has {} values in {} attempts and is no axis",
-                factor.levels.len(),
-                values.len()
+                "`{name}` has {} in {} and is no axis",
+                count(factor.levels.len(), "value"),
+                count(values.len(), "attempt")
             ));
         } else if let Some(other) = found.iter().find(|other| other.is_like(&factor)) {
             notes.push(format!("`{name}` goes with `{}`, and cannot be told from it", other.name));

@@ -224,18 +224,19 @@ fn about(
     ));
     about.extend(selection.map(|words| format!("Selected: attempts {words}.")));
     if let Some(Planned { all, held, shown }) = planned {
+        let cells = count(*all, "cell");
         if held < all {
             let lacking = all - held;
-            say(&format!("note: the ledger holds no attempt of {lacking} of the manifest's {all} cells"));
-            about.push(format!("Of the {all} cells that were planned, {lacking} have no attempt."));
+            say(&format!("note: the ledger holds no attempt of {lacking} of {cells} of the manifest"));
+            about.push(format!("Of {cells} that were planned, without an attempt: {lacking}."));
         }
         if shown < held {
             let hidden = held - shown;
             say(&format!(
-                "note: {hidden} of the manifest's {all} cells have attempts, but none that is selected or not hidden"
+                "note: left out: {hidden} of {cells} of the manifest (none of their attempts is selected and not hidden)"
             ));
             about.push(format!(
-                "Of the {all} cells that were planned, {hidden} have attempts that are not shown: not selected, or hidden."
+                "Of {cells} that were planned, left out for want of an attempt that is selected and not hidden: {hidden}."
             ));
         }
     }

@@ -5,7 +5,7 @@ use super::context::{Context, read_file};
 use super::failure::{Failure, exit};
 use crate::interop::attest::{AttestError, Head, Verifier, subject};
 use crate::record::{AttemptId, Value};
-use crate::report::{self, Count, table_of};
+use crate::report::{Count, count, table_of};
 use crate::store::{Fault, Store, StoreError};
 use std::path::{Path, PathBuf};
 
@@ -31,9 +31,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
-    let count = Count::new("attempts");
-    let found = store.verify(args.deep, &mut |done, total| count.set(done, total));
-    count.finish();
+    let progress = Count::new("attempts");
+    let found = store.verify(args.deep, &mut |done, total| progress.set(done, total));
+    progress.finish();
     let found = found.map_err(|error| match error {
         // What the error advises is what was done.
         StoreError::Damaged { path, fault } => {
@@ -60,7 +60,6 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         .chain(attested.as_ref().and_then(|attested| attested.as_ref().ok()))
         .map(String::as_str)
         .collect();
-    let counted = |number: u64, what| report::count(usize::try_from(number).unwrap_or(usize::MAX), what);
     context.answer(
         || {
             let mut text = String::new();
@@ -69,17 +68,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
             notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
             text.push_str(&format!(
-                "{}: {}, {}, {}, {} log entries, {} index entries{}\n",
+                "{}: {}, {}, {}, {}, {}{}\n",
                 match (sound, is_as_attested) {
                     (true, true) => "sound",
                     (true, false) => "sound, but NOT AS ATTESTED",
                     (false, _) => "DAMAGED",
                 },
-                counted(found.runs, "run"),
-                counted(found.attempts, "attempt"),
-                counted(found.chunks, "chunk"),
-                found.log_entries,
-                found.index_entries,
+                count(found.runs, "run"),
+                count(found.attempts, "attempt"),
+                count(found.chunks, "chunk"),
+                count(found.log_entries, "log entry"),
+                count(found.index_entries, "index entry"),
                 if found.pages { ", every page" } else { "" }
             ));
             text
@@ -142,15 +141,15 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
     let (after, len) = store.read(|reader| Ok((reader.head_after(head.entries)?, reader.log_len()?)))?;
     Ok(match after {
         Some(digest) if digest == head.digest => {
-            Ok(format!("the first {} of {len} log entries are attested by {by}", head.entries))
+            Ok(format!("the first {} of {} attested by {by}", head.entries, count(len, "log entry")))
         }
         Some(_) => Err(format!(
-            "its {} log entries are not the first ones of this ledger: it is of another ledger, or what was there was changed",
-            head.entries
+            "its {} would be the first of this ledger, and are not: it is of another ledger, or what was there was changed",
+            count(head.entries, "log entry")
         )),
         None => Err(format!(
-            "it speaks of {} log entries, and the ledger has {len}: it is of another ledger, or some were lost",
-            head.entries
+            "it speaks of {}, and the ledger has {len}: it is of another ledger, or some were lost",
+            count(head.entries, "log entry")
         )),
     })
 }

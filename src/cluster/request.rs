@@ -1,6 +1,6 @@
 //! What is asked of Slurm: flags, the manifest's `[slurm]` and a site's profile, laid over one another.
 
-use crate::record::{Cell, Table, Value};
+use crate::record::{Cell, Table, Value, count};
 use std::path::PathBuf;
 
 /// Seconds before the time limit in which a task is told to stop, where nobody says another number.
@@ -22,7 +22,10 @@ pub enum RequestError {
         remedy: &'static str,
     },
     /// A cell needs more GPUs than a task has.
-    #[error("a cell uses {wanted} GPUs, but slurm.gpus_per_task is {given} (leave it out: it follows from the cells)")]
+    #[error(
+        "a cell uses {}, but slurm.gpus_per_task is {given} (leave it out: it follows from the cells)",
+        count(wanted, "GPU")
+    )]
     TooFewGpus {
         /// Of the cell.
         wanted: u32,

@@ -1,6 +1,7 @@
 //! The script of a job array, as a person would write it.
 
 use super::Request;
+use crate::record::count;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -46,8 +47,7 @@ impl Script<'_> {
     /// The text of the script.
     pub fn text(&self) -> String {
         let mut out = String::from("#!/bin/bash\n");
-        let plural = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
-        let (cells, tasks) = (plural(self.cells, "cell"), plural(self.tasks, "task"));
+        let (cells, tasks) = (count(self.cells, "cell"), count(self.tasks, "task"));
         let name = self.name;
         line(
             &mut out,

@@ -9,7 +9,7 @@ use crate::analysis::{Calibration, Sensor, Watched, calibrate as find};
 use crate::gpu::{GpuError, GpuInfo, Gpus, Meter};
 use crate::host::clock::{monotonic_ns, unix_ms};
 use crate::host::process::{self, Signal};
-use crate::record::{Entry, EventKind, Exit, PhaseEdge, Table};
+use crate::record::{Entry, EventKind, Exit, PhaseEdge, Table, count};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -274,7 +274,8 @@ impl Heard {
                 Some(format!("it told of no phase `{PHASE}` (docs/protocol.md says how a load tells)"))
             }
             Exit::Code(0) if pulses.len() < expected => {
-                Some(format!("it told of {} phases `{PHASE}`, and {expected} were asked for", pulses.len()))
+                let told = count(pulses.len(), "phase");
+                Some(format!("it told of {told} `{PHASE}`, and {expected} were asked for"))
             }
             Exit::Code(0) => None,
             Exit::Code(code) => Some(format!("it exited with code {code}")),
@@ -321,7 +322,7 @@ mod tests {
         fails([two(), vec![stderr("a\nno device\n\n")]].concat(), Exit::Code(3), "it exited with code 3: no device");
         fails(two(), Exit::Signal(9), "it was ended by SIGKILL");
         fails(vec![], Exit::Code(0), "it told of no phase `load` (docs/protocol.md says how a load tells)");
-        fails(two()[..3].to_vec(), Exit::Code(0), "it told of 1 phases `load`, and 2 were asked for");
+        fails(two()[..3].to_vec(), Exit::Code(0), "it told of 1 phase `load`, and 2 were asked for");
         fails([two(), vec![phase(11, Start), phase(13, Stop)]].concat(), Exit::Code(0), "its phases are not in order");
     }
 }

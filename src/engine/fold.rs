@@ -10,7 +10,7 @@ use crate::analysis::{Bounds, Observed, Timed, lay_out};
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
-    Series, Table, Tail, Value, known_metric,
+    Series, Table, Tail, Value, count, known_metric,
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -119,11 +119,14 @@ impl Fold {
             }
         }
         if rejected_count > 0 {
-            warnings
-                .push(format!("{rejected_count} lines of the worker's events are no events: {}", rejected.join("; ")));
+            let all = match rejected_count {
+                1 => "1 line of the worker's events is no event".to_owned(),
+                many => format!("{many} lines of the worker's events are no events"),
+            };
+            warnings.push(format!("{all}: {}", rejected.join("; ")));
         }
         if torn_bytes > 0 {
-            warnings.push(format!("the last {torn_bytes} bytes of the journal were torn and are lost"));
+            warnings.push(format!("the end of the journal was torn, which lost {}", count(torn_bytes, "byte")));
         }
         let outcome = match (folding.outcome, folding.failure) {
             (Some(Outcome::Finished), Some(reason)) => Outcome::Failed { reason },

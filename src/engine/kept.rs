@@ -1,7 +1,7 @@
 //! How much of what a worker says a record keeps, and the count of what is beyond: what is sealed stays bounded however long it
 //! speaks, and one warning of each kind says what is missing.
 
-use crate::record::{Phase, Series, Value};
+use crate::record::{self, Phase, Series, Value};
 use crate::wire::{encode_phases, encode_series};
 use std::collections::BTreeMap;
 
@@ -46,50 +46,55 @@ pub(super) enum Surplus {
 
 impl Surplus {
     fn text(self, count: u64, first: &str) -> String {
+        let (is, was, has, ones) =
+            if count == 1 { ("is", "was", "has", "one") } else { ("are", "were", "have", "ones") };
         match self {
             Self::Stops if count == 1 => format!("phase {first} was stopped but never started"),
             Self::Stops => format!("{count} phases were stopped but never started (the first: {first})"),
             Self::LongNames => format!(
-                "{count} names or units of the worker are longer than {MAX_NAME_BYTES} bytes, and what has them was dropped (the first begins {first})"
+                "{count} of the worker's names and units {is} longer than {MAX_NAME_BYTES} bytes, and what has such was dropped (the first begins {first})"
             ),
             Self::Series => format!(
-                "the worker names more than {MAX_SERIES} series; {count} points of further ones were dropped (the first: {first})"
+                "the worker names more than {MAX_SERIES} series; {} of further ones {was} dropped (the first: {first})",
+                record::count(count, "point")
             ),
             Self::SameSeries => {
                 format!(
-                    "{count} series of ranks have the names of other ranks' series, and were dropped (the first: {first})"
+                    "{count} series of ranks {has} names of other ranks' series, and {was} dropped (the first: {first})"
                 )
             }
             Self::Points => format!(
-                "the worker's series have more than {MAX_POINTS} points; {count} further ones were dropped (the first: {first})"
+                "the worker's series have more than {MAX_POINTS} points; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Steps => {
                 format!(
-                    "the worker tells of more than {MAX_STEPS} training steps; {count} further ones are in no time (the first: {first})"
+                    "the worker tells of more than {MAX_STEPS} training steps; {count} further {ones} {is} in no time (the first: {first})"
                 )
             }
             Self::Phases => format!(
-                "the worker tells of more than {MAX_PHASES} phases; {count} further ones were dropped (the first: {first})"
+                "the worker tells of more than {MAX_PHASES} phases; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::PhaseNames => format!(
-                "the worker's phases have more than {MAX_NAMES} names; {count} of further ones were dropped (the first: {first})"
+                "the worker's phases have more than {MAX_NAMES} names; {count} of further ones {was} dropped (the first: {first})"
             ),
             Self::StepPhases => {
                 format!(
-                    "of more than {MAX_PHASES} steps, {count} are points of series and no phases (the first: {first})"
+                    "of more than {MAX_PHASES} steps, {count} {is} in the series alone, without a phase (the first: {first})"
                 )
             }
             Self::Metrics => format!(
-                "the worker states more than {MAX_NAMES} metrics; {count} further ones were dropped (the first: {first})"
+                "the worker states more than {MAX_NAMES} metrics; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Digests => format!(
-                "the worker tells more than {MAX_NAMES} digests; {count} further ones were dropped (the first: {first})"
+                "the worker tells more than {MAX_NAMES} digests; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Facts => format!(
-                "the worker's facts are more than {MAX_NAMES} or take more than {} MiB; {count} were dropped (the first: {first})",
+                "the worker's facts are more than {MAX_NAMES} or take more than {} MiB; {count} {was} dropped (the first: {first})",
                 MAX_FACT_BYTES >> 20
             ),
-            Self::Warnings => format!("{count} further warnings were dropped (the first: {first})"),
+            Self::Warnings => {
+                format!("{} {was} dropped (the first: {first})", record::count(count, "further warning"))
+            }
         }
     }
 }

@@ -423,7 +423,8 @@ impl<'a> Looking<'a> {
         for (rank, many) in found {
             raise(&mut self.hidden, rank, many);
             entries.push(Entry::Warning(format!(
-                "{many} processes that are not visible from here use GPU {rank} after the worker has ended: they are others"
+                "after the worker has ended GPU {rank} is in use by {} not visible from here: not the worker's",
+                crate::record::count(many, "process")
             )));
         }
         entries.extend(self.others());

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod check;
+mod count;
 mod digest;
 mod entry;
 mod event;
@@ -23,6 +24,7 @@ mod value;
 
 pub use attempt::{Attempt, AttemptId, Exit, Nonce, Outcome, Tail};
 pub use check::{Check, CheckState};
+pub use count::count;
 pub use digest::{Digest, DigestParseError, DigestWriter};
 pub use entry::Entry;
 pub use event::{Event, EventKind, PhaseEdge};

@@ -37,7 +37,8 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         .fold((0, 0), |(held, of), row| (held + row.held_long, of + row.energy_j.n));
     if held_long > 0 {
         text.push_str(&format!(
-            "in {held_long} of {of} events a reading is held for more than ten times the usual interval, and the energy is no better than that\n"
+            "in {held_long} of {} a reading is held for more than ten times the usual interval, and the energy is no better than that\n",
+            count(of, "event")
         ));
     }
     if gpus > hosts && events.by != By::Gpu {

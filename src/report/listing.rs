@@ -76,8 +76,7 @@ pub fn ls_text(lines: &[Line], total: u64, hidden: u64) -> String {
     };
     if more.is_some() || hidden.is_some() {
         let why: Vec<String> = more.into_iter().chain(hidden).collect();
-        let attempts = if total == 1 { "attempt" } else { "attempts" };
-        text.push_str(&format!("{shown} of {total} {attempts} ({})\n", why.join("; ")));
+        text.push_str(&format!("{shown} of {} ({})\n", count(total, "attempt"), why.join("; ")));
     }
     text
 }

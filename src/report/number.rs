@@ -1,5 +1,6 @@
 //! Numbers as people read them.
 
+pub use crate::record::count;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -141,11 +142,6 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// `1 run`, `2 runs`.
-pub fn count(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
-}
-
 /// A moment in UTC, to the second.
 pub fn when(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
@@ -216,6 +212,5 @@ mod tests {
     fn moments_and_sizes() {
         assert_eq!(when(1_750_000_000_000), "2025-06-15 15:06:40");
         assert_eq!([bytes(12), bytes(2048), bytes(3 << 30)], ["12 B", "2.0 KiB", "3.0 GiB"]);
-        assert_eq!([count(1, "run"), count(0, "run")], ["1 run", "0 runs"]);
     }
 }

@@ -5,7 +5,7 @@ use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOT
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
     Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, Phase, Row, Run, RunId, Sealed, Series,
-    SourceText, Table, Target,
+    SourceText, Table, Target, count,
 };
 use crate::wire::{
     ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
@@ -411,8 +411,8 @@ impl<'a> Reader<'a> {
 
     /// The hint for whoever goes back further than there are attempts that are not hidden.
     fn too_few(&self, visible: usize) -> Result<String, StoreError> {
-        let there =
-            if visible == 1 { "there is 1 attempt".to_owned() } else { format!("there are {visible} attempts") };
+        let are = if visible == 1 { "is" } else { "are" };
+        let there = format!("there {are} {}", count(visible, "attempt"));
         let hidden = self.hidden_attempts()?.len();
         let hidden = if hidden > 0 { format!(", and {hidden} hidden: `ledger ls --hidden`") } else { String::new() };
         Ok(format!(" ({there}{hidden})"))

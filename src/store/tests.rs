@@ -109,7 +109,7 @@ fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() 
 fn what_is_missing_of_the_indexes_is_named_by_its_table() {
     type Damage = fn(&mut Writer<'_>) -> Result<(), StoreError>;
     let damage: [(&str, Damage); 3] = [
-        ("index `groups`: 1 entries missing", |writer| {
+        ("index `groups`: 1 entry missing", |writer| {
             writer.txn.open_table(tables::GROUPS)?.pop_first()?;
             Ok(())
         }),

@@ -6,7 +6,7 @@ use super::query::Reader;
 use super::seal::{outcome_code, target_key};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
 use super::{StoreError, index, leads_outside};
-use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText};
+use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText, count};
 use crate::wire::{
     decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, encode_row,
 };
@@ -388,6 +388,9 @@ fn compare<K: Ord, V: PartialEq>(
     let extra = actual.keys().filter(|key| !expected.contains_key(key)).count();
     let wrong = actual.iter().filter(|(key, value)| expected.get(key).is_some_and(|other| other != *value)).count();
     if missing + extra + wrong > 0 {
-        found.fault(format!("index `{name}`"), format!("{missing} entries missing, {extra} too many, {wrong} wrong"));
+        found.fault(
+            format!("index `{name}`"),
+            format!("{} missing, {extra} too many, {wrong} wrong", count(missing, "entry")),
+        );
     }
 }

@@ -6,7 +6,7 @@
 use super::native;
 use super::precision::Precision;
 use super::spec::DeviceSpec;
-use crate::record::{Table, Value};
+use crate::record::{Table, Value, count};
 use burn::tensor::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,7 +32,8 @@ pub enum DeviceError {
     Absent,
     /// There are fewer CUDA devices than are asked for.
     #[error(
-        "{ranks} CUDA devices are asked for, but {there} were found (lower `hardware.gpus`; CUDA_VISIBLE_DEVICES decides which are seen)"
+        "{} asked for, but {there} found (lower `hardware.gpus`; CUDA_VISIBLE_DEVICES decides which are seen)",
+        count(ranks, "CUDA device")
     )]
     TooFew {
         /// How many are asked for.

@@ -4,7 +4,7 @@
 //! takes the tightest of a few forms that give every bit back.
 
 use super::v1::{WireError, axis_code, axis_of, decode, encode};
-use crate::record::{Phase, Series};
+use crate::record::{Phase, Series, count};
 use bincode::{Decode, Encode};
 use pco::ChunkConfig;
 use pco::data_types::Number;
@@ -20,7 +20,7 @@ pub enum ChunkError {
     #[error("a compressed column is damaged: {0}")]
     Column(#[from] pco::errors::PcoError),
     /// A column is shorter or longer than the chunk says.
-    #[error("a column has {found} values, but the chunk says {expected}")]
+    #[error("a column has {}, but the chunk says {expected}", count(found, "value"))]
     Length {
         /// Values found.
         found: usize,

@@ -225,7 +225,7 @@ fn hidden_processes_are_foreign_if_they_outlive_the_worker() {
     let stay = attempt("");
     for told in [
         "2 processes that are not visible from here use GPU 0 at once: one of them may be foreign",
-        "2 processes that are not visible from here use GPU 0 after the worker has ended",
+        "after the worker has ended GPU 0 is in use by 2 processes not visible from here",
     ] {
         assert!(warnings(&stay).contains(told), "{}", warnings(&stay));
     }

@@ -31,7 +31,7 @@ fn a_report_of_a_manifest_needs_neither_its_gpus_nor_its_data() {
     let there = sandbox.json(&["ls", "--all"], 0);
     assert_eq!(there["attempts"].as_array().unwrap().len(), 4, "{there}");
     let said = sandbox.run(&["report", "cuda.toml", "-o", "site"]);
-    assert!(said.err.contains("no attempt of 1 of the manifest's 2 cells"), "{}", said.err);
+    assert!(said.err.contains("no attempt of 1 of 2 cells of the manifest"), "{}", said.err);
     assert_eq!(said.expect(0), "site/index.html (1 run, 1 attempt)\n");
     // Cells that manifests share count once, and those of the CPU are others.
     let said = sandbox.run(&["report", "m.toml", "m.toml", "-o", "site"]);
@@ -43,14 +43,17 @@ fn a_report_of_a_manifest_needs_neither_its_gpus_nor_its_data() {
 fn what_was_selected_and_why_nothing_counts_stand_in_a_report() {
     let sandbox = sealed();
     let said = sandbox.run(&["report", "m.toml", "--where", "x < 3", "-o", "site"]);
-    assert!(said.err.contains("2 of the manifest's 6 cells have attempts, but none that is selected"), "{}", said.err);
+    assert!(said.err.contains("left out: 2 of 6 cells of the manifest"), "{}", said.err);
     said.expect(0);
     for file in ["site/index.html", "site/report.md"] {
         let text = fs::read_to_string(sandbox.path(file)).unwrap().replace("\\<", "&lt;");
         assert!(
-            text.contains("Selected: attempts where x &lt; 3.") && text.contains("2 have attempts that are not shown")
+            text.contains("Selected: attempts where x &lt; 3.")
+                && text.contains(
+                    "Of 6 cells that were planned, left out for want of an attempt that is selected and not hidden: 2."
+                )
         );
-        assert!(!text.contains("have no attempt"));
+        assert!(!text.contains("without an attempt"));
     }
     let failing = Sandbox::new();
     failing.sweep_manifest(&format!("{WORKER}echo 'one\ttwo' >&2; exit 3\n"), "1", "1");

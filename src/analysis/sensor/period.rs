@@ -2,6 +2,7 @@
 
 use super::Within;
 use crate::analysis::statistic::{CONFIDENCE, median_real, number, seconds};
+use crate::record::count;
 
 /// From fewer updates nothing follows.
 const ENOUGH_UPDATES: usize = 20;
@@ -45,8 +46,8 @@ pub(super) fn updates(readings: &[(u64, f64)]) -> Result<Updates, String> {
         .map(|((before, _), (after, value))| (f64::midpoint(seconds(before), seconds(after)), value))
         .collect();
     if points.len() < ENOUGH_UPDATES {
-        let (times, length_s) = (points.len(), seconds(last - first));
-        return Err(format!("it changed {times} times in {length_s:.0} s, and {ENOUGH_UPDATES} are needed"));
+        let (times, length_s) = (count(points.len(), "time"), seconds(last - first));
+        return Err(format!("it changed {times} in {length_s:.0} s, and {ENOUGH_UPDATES} are needed"));
     }
     if number(points.len()) >= ALWAYS_NEW * number(polls.len()) {
         let poll_ms = poll_s * 1e3;

@@ -97,7 +97,7 @@ fn names_that_are_none_are_dropped_and_counted() {
     assert_eq!((dropped.phases.len(), dropped.series.len(), dropped.attempt.digests.len()), (0, 0, 0));
     assert!(dropped.attempt.facts.keys().chain(dropped.attempt.metrics.keys()).all(|name| name.len() < 200));
     let [warning] = dropped.attempt.warnings.as_slice() else { panic!("{:?}", dropped.attempt.warnings) };
-    assert!(warning.starts_with("6 names or units of the worker are longer than 256 bytes"), "{warning}");
+    assert!(warning.starts_with("6 of the worker's names and units are longer than 256 bytes"), "{warning}");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_fir
         let sealed = sealed_of(said.into_iter());
         let of = |name: &str| sealed.series.iter().find(|series| series.name == name).unwrap().values.clone();
         assert_eq!((of("loss"), of("loss.1")), (vec![1.0], vec![5.0]));
-        let text = "1 series of ranks have the names of other ranks' series, and were dropped (the first: `loss` of rank 1, which is another rank's `loss.1`)";
+        let text = "1 series of ranks has names of other ranks' series, and was dropped (the first: `loss` of rank 1, which is another rank's `loss.1`)";
         assert_eq!(sealed.attempt.warnings, [text]);
     }
 }
@@ -159,4 +159,6 @@ fn lines_that_are_no_events_are_one_warning_with_their_number() {
         let [told] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
         assert!(told.starts_with("101180 lines of the worker's events are no events: `hello` (it is not"), "{told}");
     }
+    let one = sealed_of([line(0)].into_iter()).attempt.warnings.join("\n");
+    assert!(one.starts_with("1 line of the worker's events is no event: `hello`"), "{one}");
 }

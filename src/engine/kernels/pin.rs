@@ -5,7 +5,7 @@
 
 use super::{KernelCache, KernelCacheError, io_error};
 use crate::host::files;
-use crate::record::{Run, Table, Value};
+use crate::record::{Run, Table, Value, count};
 use crate::wire::{Choice, parse_choice};
 use std::fs;
 use std::io;
@@ -78,8 +78,8 @@ impl Pinning {
         let more = more.map_or(String::new(), |more| format!(" and {more} more"));
         (!chosen.is_empty()).then(|| {
             format!(
-                "training.deterministic: {} kernels were chosen by their times, though pin {} had made all choices: {}{more} (they are made now: run it again)",
-                chosen.len(),
+                "training.deterministic: {} chosen by time, though pin {} had made all choices: {}{more} (they are made now: run it again)",
+                count(chosen.len(), "kernel"),
                 self.pin,
                 chosen[..chosen.len().min(NAMED)].join("; ")
             )

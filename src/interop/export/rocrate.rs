@@ -4,7 +4,7 @@
 
 use super::{Encoding, Entry, File, TableWriter, percent, points};
 use crate::interop::moment::iso_ms;
-use crate::record::{Outcome, Part, SourceText, Table, Value};
+use crate::record::{Outcome, Part, SourceText, Table, Value, count};
 use crate::wire::{PackError, encode_pack, to_json_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -263,12 +263,12 @@ impl ResearchObject {
         };
         let profile = [("name", "Process Run Crate".into()), ("version", "0.5".into())];
         let profile = self.describe(PROFILE, "CreativeWork", profile);
-        let many = if attempts == 1 { "attempt" } else { "attempts" };
         let mut fields = vec![
             ("name", name.into()),
             (
                 "description",
-                format!("{attempts} {many} of deep-learning runs with their records, curves and sources").into(),
+                format!("{} of deep-learning runs with their records, curves and sources", count(attempts, "attempt"))
+                    .into(),
             ),
             ("datePublished", moment(about.unix_ms).into()),
             ("license", license),

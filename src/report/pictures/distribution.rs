@@ -5,7 +5,7 @@ use super::super::figure::{
 };
 use super::{Mean, Subject, agreed_label, full, intervals, labels, largest, optional, said, scaled};
 use crate::analysis::{Configuration, configurations, quartiles};
-use crate::record::Direction;
+use crate::record::{Direction, count};
 
 /// Rows beyond are left out, and that is said.
 const ROWS: usize = 24;
@@ -94,12 +94,13 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
     }
     if more > 0 {
         let which = if subject.direction.is_some() { "worse" } else { "larger" };
-        notes.push(format!("{more} groups with {which} means are left out (--where selects, --by groups)."));
+        let left_out = count(more, "group");
+        notes.push(format!("Left out: {left_out} with {which} means (--where selects, --by groups)."));
     }
     notes.extend(subject.left_out());
     let first = names_of(&one.y.scale).first().cloned().unwrap_or_default();
     Ok(Figure {
-        title: format!("{}: {} of {} groups", subject.model, subject.metric, groups.len()),
+        title: format!("{}: {} of {}", subject.model, subject.metric, count(groups.len(), "group")),
         summary: format!(
             "{} by group, {} first: {}. Every attempt is in the table behind the picture.",
             subject.metric,

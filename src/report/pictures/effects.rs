@@ -6,7 +6,7 @@ use super::super::ranking::{left_out_text, probability, short_names};
 use super::distribution::is_wide;
 use super::{Mean, full, largest, optional, said, scaled, scatter, thinned, thinning};
 use crate::analysis::Summary;
-use crate::record::Direction;
+use crate::record::{Direction, count};
 
 /// Beside each other, so that equal values are seen.
 const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
@@ -88,7 +88,12 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
     notes.extend((!left_out.is_empty()).then(|| left_out.trim_end().to_owned()));
     Ok(Figure {
         title: format!("{}: what changes {}", found.model, found.metric),
-        summary: format!("{} by each of {} axes, {} attempts. {strongest}.", found.metric, panels.len(), values.len()),
+        summary: format!(
+            "{} by each axis ({} in all), {}. {strongest}.",
+            found.metric,
+            panels.len(),
+            count(values.len(), "attempt")
+        ),
         notes,
         key: Vec::new(),
         across: 2,

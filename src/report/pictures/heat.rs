@@ -4,7 +4,7 @@ use super::super::figure::{Cell, Figure, FigureError, Key, Mark, Scale, Shape, S
 use super::scaling::short;
 use super::{Mean, Subject, full, largest, optional, said, scaled};
 use crate::analysis::{Configuration, Summary, configurations};
-use crate::record::{Digest, Direction, Value};
+use crate::record::{Digest, Direction, Value, count};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -124,14 +124,14 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     };
     if several > 0 {
         notes.push(if asked.best {
-            format!("{several} fields hold several configurations, and show the best of them.")
+            format!("Fields that hold several configurations, and show the best of them: {several}.")
         } else {
-            format!("{several} fields hold several configurations, and show the mean over all their attempts (--best shows the best).")
+            format!("Fields that hold several configurations, and show the mean over all their attempts (--best shows the best): {several}.")
         });
     }
     let missing = across.len() * down.len() - shown.len();
     if missing > 0 {
-        notes.push(format!("{missing} fields are empty: no attempt there counts."));
+        notes.push(format!("{} empty: no attempt there counts.", count(missing, "field")));
     }
     notes.extend(subject.left_out());
     let best_name = one.marks.iter().find_map(|mark| match &mark.shape {

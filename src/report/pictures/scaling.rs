@@ -3,7 +3,7 @@
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::{Mean, Subject, counts, full, intervals, labels, largest, optional, said, scaled};
 use crate::analysis::{self, Configuration, configurations};
-use crate::record::Value;
+use crate::record::{Value, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines beyond are left out, and that is said.
@@ -96,7 +96,7 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
         intervals(shown_means.iter().map(|mean| mean.half))
     )];
     if left_out > 0 {
-        notes.push(format!("{left_out} more lines are left out (--where selects)."));
+        notes.push(format!("Left out: {} (--where selects).", count(left_out, "more line")));
     }
     if !confounded.is_empty() {
         notes.push(format!(
@@ -114,11 +114,11 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     Ok(Figure {
         title: format!("{}: {} by {}", subject.model, subject.metric, short(field)),
         summary: format!(
-            "{} over {} ({}), {} lines. Values and runs are in the table behind the picture.",
+            "{} over {} ({}), {}. Values and runs are in the table behind the picture.",
             subject.metric,
             short(field),
             levels.iter().map(f64::to_string).collect::<Vec<_>>().join(", "),
-            lines.len().min(LINES)
+            count(lines.len().min(LINES), "line")
         ),
         notes,
         key: Vec::new(),

@@ -8,7 +8,7 @@ use super::super::query::Reader;
 use super::super::rank::ranked_metrics;
 use super::super::tables::{BRIEFS, BY_MODEL, GROUPS, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
 use super::{Verification, check_table, of_table};
-use crate::record::{Attempt, Digest, Run, mean};
+use crate::record::{Attempt, Digest, Run, count, mean};
 use crate::wire::decode_shape;
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,7 +192,7 @@ fn check_groups(reader: &Reader<'_>, expected: &Expected, found: &mut Verificati
         }
     }
     if !missing.is_empty() {
-        found.fault("index `groups`", format!("{} entries missing", missing.len()));
+        found.fault("index `groups`", format!("{} missing", count(missing.len(), "entry")));
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ fn check_shapes(reader: &Reader<'_>, measured: &[Measured], found: &mut Verifica
     }
     let missing = measured.iter().map(|one| one.shape).collect::<BTreeSet<_>>().difference(&actual).count();
     if missing > 0 {
-        found.fault("index `shapes`", format!("{missing} entries missing"));
+        found.fault("index `shapes`", format!("{} missing", count(missing, "entry")));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! the data can be used; everything else about it is checked.
 
 use super::planes::{cut_padded, mirror, size};
-use crate::record::Digest;
+use crate::record::{Digest, count};
 use crate::train::draw::Draw;
 use std::fs;
 use std::io;
@@ -85,8 +85,8 @@ pub enum CifarError {
     },
     /// The length is not that of one or more records.
     #[error(
-        "`{path}` has {found} bytes (it must have {record} for each image, {original} in the original: extract the binary version once more)",
-        path = path.display()
+        "`{path}` has {} (it must have {record} for each image, {original} in the original: extract the binary version once more)",
+        count(found, "byte"), path = path.display()
     )]
     Length {
         /// The file.

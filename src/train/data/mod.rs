@@ -15,7 +15,7 @@ pub mod scenes;
 pub mod shapes;
 pub mod text;
 
-use crate::record::Digest;
+use crate::record::{Digest, count};
 use crate::train::digits::{self, Split};
 use crate::train::draw::{Draw, Stream};
 use crate::train::idx::{self, IdxError, Pair};
@@ -42,7 +42,7 @@ pub enum DataError {
     #[error(transparent)]
     Objects(#[from] ObjectError),
     /// There are more classes than the model has answers.
-    #[error("the data have {found} classes, but `model.classes` is {model} (raise it)")]
+    #[error("the data have {}, but `model.classes` is {model} (raise it)", count(found, "class"))]
     Classes {
         /// How many there are.
         found: usize,
@@ -50,7 +50,10 @@ pub enum DataError {
         model: usize,
     },
     /// Nothing is left to train on.
-    #[error("`data.validation_count` is {validation}, but there are {images} training images (hold back fewer)")]
+    #[error(
+        "`data.validation_count` is {validation}, but the data have {} (hold back fewer)",
+        count(images, "training image")
+    )]
     Validation {
         /// How many are to be held back.
         validation: usize,
@@ -59,8 +62,8 @@ pub enum DataError {
     },
     /// More samples are asked for than there are.
     #[error(
-        "`data.train_count` is {asked}, but `{path}` has {images} images{} (ask for fewer, or leave it out)",
-        besides(*held), path = path.display()
+        "`data.train_count` is {asked}, but `{path}` has {}{} (ask for fewer, or leave it out)",
+        count(images, "image"), besides(*held), path = path.display()
     )]
     Count {
         /// How many are asked for.
@@ -74,7 +77,8 @@ pub enum DataError {
     },
     /// There are fewer samples than one batch has.
     #[error(
-        "`training.batch_size` is {batch}, but there are {samples} training samples (take a smaller batch or more data)"
+        "`training.batch_size` is {batch}, but the data have {} (take a smaller batch or more data)",
+        count(samples, "training sample")
     )]
     Batch {
         /// Samples that a step needs.
@@ -84,7 +88,8 @@ pub enum DataError {
     },
     /// There are fewer samples than all ranks take in a step.
     #[error(
-        "`training.batch_size` is {batch} on each of {ranks} ranks, but there are {samples} training samples (take a smaller batch or more data)"
+        "`training.batch_size` is {batch} on each of {ranks} ranks, but the data have {} (take a smaller batch or more data)",
+        count(samples, "training sample")
     )]
     GlobalBatch {
         /// Samples that a rank takes in a step.
@@ -275,10 +280,10 @@ mod tests {
         let fault = Data::load(&spec, [10, 1], 0).expect_err("too few").to_string();
         assert_eq!(
             fault,
-            "`training.batch_size` is 10, but there are 9 training samples (take a smaller batch or more data)"
+            "`training.batch_size` is 10, but the data have 9 training samples (take a smaller batch or more data)"
         );
         let fault = Data::load(&spec, [5, 2], 0).expect_err("too few for both").to_string();
-        assert!(fault.starts_with("`training.batch_size` is 5 on each of 2 ranks, but there are 9 "), "{fault}");
+        assert!(fault.starts_with("`training.batch_size` is 5 on each of 2 ranks, but the data have 9 "), "{fault}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod vocabulary;
 pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
 
 use super::grammar::{self, Grammar, GrammarError, Part};
-use crate::record::Digest;
+use crate::record::{Digest, count};
 use crate::train::draw::{Draw, Stream};
 use crate::train::number::wide;
 use std::error::Error;
@@ -73,7 +73,8 @@ pub enum TextError {
     },
     /// A part of the text is too short.
     #[error(
-        "the {part} text has {tokens} tokens, but {windows} windows of {width} need {needed} ({remedy})",
+        "the {part} text has {tokens}, but {needed} are needed for {windows} of {width} ({remedy})",
+        tokens = count(tokens, "token"), windows = count(windows, "window"),
         remedy = remedy(part)
     )]
     Short {

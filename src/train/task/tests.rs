@@ -140,7 +140,7 @@ fn too_many_classes_and_too_few_samples_are_refused() {
     assert_eq!(fault(&cell), "the data have 10 classes, but `model.classes` is 9 (raise it)");
     let mut cell = tiny_cell("resnet50");
     cell.config.insert("training.batch_size".to_owned(), 49_i64.into());
-    assert!(fault(&cell).contains("there are 48 training samples"));
+    assert!(fault(&cell).contains("the data have 48 training samples"));
     let mut cell = tiny_cell("gpt2");
     cell.config.insert("data.name".to_owned(), "shapes".into());
     assert_eq!(

@@ -1,5 +1,6 @@
 //! What can be wrong with a file of annotations, told with the place and the remedy.
 
+use crate::record::count;
 use crate::train::data::folder::FolderError;
 use crate::train::detection::mask::{MaskError, Size};
 use std::io;
@@ -202,7 +203,10 @@ pub enum EntryFault {
         category: u64,
     },
     /// A polygon is none.
-    #[error("`segmentation[{polygon}]` has {numbers} numbers (a polygon must have an even number of them, at least 6)")]
+    #[error(
+        "`segmentation[{polygon}]` has {} (a polygon must have an even number of them, at least 6)",
+        count(numbers, "number")
+    )]
     Polygon {
         /// Which of the object, from 0.
         polygon: usize,

@@ -116,16 +116,16 @@ fn too_little_text_is_an_error_that_counts() {
     assert_eq!(new(21, 11, Objective::NextToken), Ok((2, 1)));
     assert_eq!(
         new(20, 11, Objective::NextToken).expect_err("too short"),
-        "the training text has 20 tokens, but 2 windows of 10 need 21 (take more text, or a smaller `data.width`, `training.batch_size` or `data.validation_share`)"
+        "the training text has 20 tokens, but 21 are needed for 2 windows of 10 (take more text, or a smaller `data.width`, `training.batch_size` or `data.validation_share`)"
     );
     assert_eq!(
         new(21, 10, Objective::NextToken).expect_err("too short"),
-        "the evaluation text has 10 tokens, but 1 windows of 10 need 11 (take more text, a smaller `data.width` or a larger `data.validation_share`)"
+        "the evaluation text has 10 tokens, but 11 are needed for 1 window of 10 (take more text, a smaller `data.width` or a larger `data.validation_share`)"
     );
     assert_eq!(new(16, 8, Objective::MaskedToken), Ok((2, 1)));
     assert_eq!(
         new(15, 8, Objective::MaskedToken).expect_err("too short"),
-        "the training text has 15 tokens, but 2 windows of 10 need 16 (take more text, or a smaller `data.width`, `training.batch_size` or `data.validation_share`)"
+        "the training text has 15 tokens, but 16 are needed for 2 windows of 10 (take more text, or a smaller `data.width`, `training.batch_size` or `data.validation_share`)"
     );
 }
 
