@@ -51,6 +51,7 @@ mod task;
 mod telemetry;
 mod trainer;
 mod tune;
+mod unbound;
 mod unpack;
 mod verify;
 mod watch;

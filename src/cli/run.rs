@@ -8,6 +8,7 @@ use super::failure::{Failure, exit};
 use super::only;
 use super::provenance::{self, Provenance};
 use super::trainer::trainer;
+use super::unbound;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::differing;
 use crate::engine::{
@@ -131,7 +132,7 @@ pub(super) fn bound(
 ) -> Result<Vec<(Bound, Cause)>, Failure> {
     let trainer = trainer();
     let machine = Machine::default();
-    let mut bounds: Vec<(&Cell, Result<Bound, BindError>, Cause)> = Vec::new();
+    let mut bounds: Vec<(&Manifest, &Cell, Result<Bound, BindError>, Cause)> = Vec::new();
     for (number, manifest) in manifests.iter().enumerate() {
         let facts = from.get(number).map(|from| from.facts.clone()).unwrap_or_default();
         for cell in &manifest.cells {
@@ -145,14 +146,24 @@ pub(super) fn bound(
             }
             let bound = bind_anchored(anchored, manifest.program.as_ref(), trainer.as_ref(), &machine);
             let bound = bound.map(|bound| Bound { facts: facts.clone(), ..bound });
-            bounds.push((cell, bound, cause));
+            bounds.push((manifest, cell, bound, cause));
         }
     }
     if let Some(text) = only {
         // What this machine cannot do keeps nobody from doing the rest.
-        only::only(text, &mut bounds, |(cell, bound, _)| bound.as_ref().map_or(*cell, |bound| &bound.cell))?;
+        only::only(text, &mut bounds, |(_, cell, bound, _)| bound.as_ref().map_or(*cell, |bound| &bound.cell))?;
     }
-    bounds.into_iter().map(|(_, bound, cause)| Ok((bound?, cause))).collect()
+    let (mut bound, mut unbound) = (Vec::new(), Vec::new());
+    for (manifest, cell, one, cause) in bounds {
+        match one {
+            Ok(one) => bound.push((one, cause)),
+            Err(error) => unbound.push((manifest, cell, error)),
+        }
+    }
+    match unbound::failure(unbound) {
+        Some(failure) => Err(failure),
+        None => Ok(bound),
+    }
 }
 
 /// The fields in which the runs differ.

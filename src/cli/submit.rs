@@ -13,6 +13,7 @@ use super::provenance::{Provenance, refuse_secrets};
 use super::run::own_path;
 use super::slurm::{SlurmArgs, request};
 use super::trainer::trainer;
+use super::unbound;
 use crate::cluster::{
     ClusterError, Draft, Drafted, Folder, Limits, Member, Placed, ProgramText, Request, Slurm, Spool, Standing,
     Submitted, Turn, cover, draft, place, under_way,
@@ -215,16 +216,25 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
         Some(times) => Cause::Repeat(usize::try_from(times).unwrap_or(usize::MAX)),
         None => Cause::Complete(usize::try_from(manifest.repeats).unwrap_or(usize::MAX)),
     };
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut unbound) = (BTreeSet::new(), Vec::new());
     let mut cells = Vec::new();
     for cell in &manifest.cells {
         let anchored = anchor(&args.slurm.contained(cell, request), manifest);
-        let expected = Expected::of(&anchored, manifest.program.as_ref(), trainer.as_ref(), &machine)?;
+        let expected = match Expected::of(&anchored, manifest.program.as_ref(), trainer.as_ref(), &machine) {
+            Ok(expected) => expected,
+            Err(error) => {
+                unbound.push((manifest, cell, error));
+                continue;
+            }
+        };
         let gpus = request.gpus_of(&anchored).map_err(|error| Failure::new(exit::USAGE, error))?;
         if seen.insert(expected.id()) {
             let label = report::axes_label(&anchored, &manifest.axes);
             cells.push(Wanted { expected, label, cause, kind: request.kind(&limits.cluster, gpus) });
         }
+    }
+    if let Some(failure) = unbound::failure(unbound) {
+        return Err(failure);
     }
     if let Some(text) = &args.only {
         only(text, &mut cells, |wanted| wanted.expected.cell())?;

@@ -19,12 +19,36 @@ pub enum BindError {
     /// The machine refused.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// A file of the program cannot be read.
+    #[error("{source}")]
+    File {
+        /// As the manifest names it.
+        file: String,
+        /// The cause.
+        source: HostError,
+    },
+    /// The data cannot be read.
+    #[error(transparent)]
+    Data(HostError),
     /// What is asked for is not to be had here.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The image that it asks for cannot be started.
     #[error(transparent)]
     Container(#[from] ContainerError),
+}
+
+impl BindError {
+    /// The key by which a manifest names what is not there or cannot be read, and the text that the cell has of it; none where it is no file.
+    pub fn named<'a>(&'a self, cell: &'a Cell) -> Option<(&'static str, &'a str)> {
+        let of = |key| Some((key, cell.text(key)?));
+        match self {
+            Self::File { file, .. } => Some(("program", file.as_str())),
+            Self::Data(_) | Self::Refused(Refusal::NoData { .. }) => of("data.path"),
+            Self::Container(error) if error.is_of_image() => of(IMAGE),
+            _ => None,
+        }
+    }
 }
 
 /// Something that the cell asks for and this machine does not have.
@@ -280,14 +304,20 @@ fn bind_cell(
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
     }
-    let data = if program.is_none() { bind_data(&mut cell, trainer, machine)? } else { None };
+    let data = match program {
+        None => bind_data(&mut cell, trainer, machine).map_err(|error| match error {
+            BindError::Host(source) => BindError::Data(source),
+            other => other,
+        })?,
+        Some(_) => None,
+    };
     let mut program_files = Vec::new();
     let (program_part, launch) = match program {
         Some(program) => {
             let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
             let argv = program.argv(&cell)?;
-            for (_, path) in files_of(program, &cell, image.is_some()) {
-                let known = machine.known(&path)?;
+            for (file, path) in files_of(program, &cell, image.is_some()) {
+                let known = machine.known(&path).map_err(|source| BindError::File { file, source })?;
                 program_files.push((path, known));
             }
             let settings = recorded.unwrap_or_else(|| program.settings(&cell));
@@ -406,8 +436,11 @@ pub(super) fn program_value(
 ) -> Result<Value, BindError> {
     let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
     let mut named = Table::new();
-    for (word, path) in files_of(program, cell, is_contained) {
-        named.insert(word, machine.known(&path)?.digest().to_string().into());
+    for (file, path) in files_of(program, cell, is_contained) {
+        match machine.known(&path) {
+            Ok(known) => drop(named.insert(file, known.digest().to_string().into())),
+            Err(source) => return Err(BindError::File { file, source }),
+        }
     }
     let mut table: Table = [
         ("command".to_owned(), program.command.clone().into()),

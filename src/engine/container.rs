@@ -107,6 +107,16 @@ pub enum ContainerError {
     Hides(PathBuf),
 }
 
+impl ContainerError {
+    /// Whether it is the named image that is at fault.
+    pub(super) fn is_of_image(&self) -> bool {
+        matches!(
+            self,
+            Self::Remote(_) | Self::Missing(_) | Self::NoImage { .. } | Self::Unread(_) | Self::Changed { .. }
+        )
+    }
+}
+
 /// An image file, as it was when a run was bound to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {

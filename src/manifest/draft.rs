@@ -41,10 +41,10 @@ pub(super) struct Entry {
     pub(super) given: Vec<usize>,
 }
 
-/// The text of the command and where each piece stands.
+/// The text of the command and of the files, and where each piece stands.
 pub(super) struct ProgramText {
     pub(super) command: Vec<(String, usize)>,
-    pub(super) files: Vec<String>,
+    pub(super) files: Vec<(String, usize)>,
 }
 
 /// A checked document, before its values are combined.
@@ -258,12 +258,12 @@ impl Reader<'_> {
                         for (text, node) in texts {
                             if text.is_empty() {
                                 self.faults.add(node.span.start, "program.files names an empty path (remove it)");
-                            } else if program.files.iter().any(|file| file == text) {
+                            } else if program.files.iter().any(|(file, _)| file == text) {
                                 let file = shown(text);
                                 self.faults
                                     .add(node.span.start, format!("program.files names `{file}` twice (remove one)"));
                             } else {
-                                program.files.push(text.to_owned());
+                                program.files.push((text.to_owned(), node.span.start));
                             }
                         }
                     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter::Peekable;
 use std::path::PathBuf;
+use std::str::CharIndices;
 
 /// One thing that is wrong with a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,22 +108,41 @@ impl Faults {
 
     /// Gives every fault its line and column in one walk over the text.
     pub fn placed(self, origin: &str, text: &str) -> Vec<Fault> {
-        let (mut at, mut line, mut column) = (0, 1, 1);
-        let mut chars = text.char_indices().peekable();
-        let mut faults = Vec::with_capacity(self.found.len());
-        for (offset, message) in self.found {
-            while at < offset {
-                let Some((_, c)) = chars.next() else { break };
-                if c == '\n' {
-                    (line, column) = (line + 1, 1);
-                } else {
-                    column += 1;
-                }
-                at = chars.peek().map_or(text.len(), |(next, _)| *next);
+        let mut walk = Walk::over(text);
+        let fault = |(offset, message)| {
+            let (line, column) = walk.to(offset);
+            Fault { origin: origin.to_owned(), line, column, message }
+        };
+        self.found.into_iter().map(fault).collect()
+    }
+}
+
+/// Lines and columns of ascending offsets, in one walk over the text.
+pub(super) struct Walk<'t> {
+    text: &'t str,
+    rest: Peekable<CharIndices<'t>>,
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<'t> Walk<'t> {
+    pub(super) fn over(text: &'t str) -> Self {
+        Self { text, rest: text.char_indices().peekable(), at: 0, line: 1, column: 1 }
+    }
+
+    /// Line and column of a byte that is not before the last one.
+    pub(super) fn to(&mut self, offset: usize) -> (usize, usize) {
+        while self.at < offset {
+            let Some((_, c)) = self.rest.next() else { break };
+            if c == '\n' {
+                (self.line, self.column) = (self.line + 1, 1);
+            } else {
+                self.column += 1;
             }
-            faults.push(Fault { origin: origin.to_owned(), line, column, message });
+            self.at = self.rest.peek().map_or(self.text.len(), |(next, _)| *next);
         }
-        faults
+        (self.line, self.column)
     }
 }
 

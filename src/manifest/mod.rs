@@ -12,6 +12,7 @@ mod expand;
 mod fault;
 mod field;
 mod grid;
+mod named;
 mod program;
 mod reference;
 mod resolve;
@@ -35,6 +36,7 @@ use crate::record::{Cell, Digest, Direction, KNOWN_METRICS, Table, Value, known_
 use draft::Draft;
 use fault::shown;
 use field::Preset as P;
+use named::Named;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,7 @@ pub struct Manifest {
     pub directory: PathBuf,
     /// The hash of the file's bytes; recorded only.
     pub source: Digest,
+    named: Named,
 }
 
 /// The number that decides which run is best.
@@ -85,6 +88,11 @@ impl Manifest {
     /// Where the cell's data lies, if it reads files; the cell itself keeps the path as it was written.
     pub fn data_path(&self, cell: &Cell) -> Option<PathBuf> {
         cell.text("data.path").map(|path| self.resolve_path(path))
+    }
+
+    /// Where a key names a file by this text, as `FILE:LINE:COLUMN`; files of the program have the key `program`.
+    pub fn place(&self, key: &'static str, text: &str) -> Option<&str> {
+        self.named.get(&(key, text.to_owned())).map(String::as_str)
     }
 }
 
@@ -165,6 +173,7 @@ fn build(text: &str, origin: &str, path: &Path) -> Result<Manifest, ManifestErro
         slurm: table_of(&draft, "slurm"),
         directory: path.parent().unwrap_or(Path::new("")).to_owned(),
         source: Digest::of(text.as_bytes()),
+        named: named::named(&draft, origin, text),
     })
 }
 
@@ -275,7 +284,8 @@ fn objective(draft: &Draft, faults: &mut Faults) -> Option<Objective> {
 fn program(draft: &Draft, faults: &mut Faults) -> Option<Program> {
     let text = draft.program.as_ref()?;
     let command = text.command.iter().map(|(item, _)| item.clone()).collect();
-    match Program::new(command, text.files.clone()) {
+    let files = text.files.iter().map(|(file, _)| file.clone()).collect();
+    match Program::new(command, files) {
         Ok(program) => Some(program),
         Err((item, message)) => {
             faults.add(text.command.get(item).map_or(0, |(_, at)| *at), message);

@@ -248,7 +248,37 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
     assert_eq!(curves[0], ("loss", 6), "the program, in its own folder, has found its pipe");
     let text = fs::read_to_string(sandbox.path("below/m.toml")).unwrap();
     sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
-    assert!(sandbox.run(&["run", "m.toml"]).complaint(2).contains("x.sif`, which is not there"));
+    let said = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(
+        said.contains("m.toml:12:9: `container.image` is `") && said.contains("x.sif`, which is not there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_that_a_manifest_names_and_that_are_not_there_are_told_with_their_places() {
+    let sandbox = Sandbox::new();
+    let complaint = |command: &str| {
+        let said = sandbox.run(&[command, "m.toml"]).complaint(2);
+        said.replace(&sandbox.path("").canonicalize().unwrap().display().to_string(), "HERE")
+    };
+    sandbox.write("worker.sh", WORKER);
+    sandbox.write(
+        "m.toml",
+        "[model]\nname = 'toy'\n[program]\ncommand = ['sh', 'worker.sh']\nfiles = ['worker.sh', 'gone.py']\n",
+    );
+    let gone = "m.toml:5:23: cannot read `HERE/gone.py` (check the path): No such file or directory (os error 2)\n";
+    assert_eq!([complaint("run"), complaint("plan")], [gone, gone]);
+    sandbox.write(
+        "m.toml",
+        "model.name = 'softmax'\ntraining = { learning_rate = 0.1, epochs = [1, 2] }\nhardware.device = 'cpu'\n\
+         data = { name = 'idx', path = ['a', 'b'] }\n",
+    );
+    let lines = |path: &str, column: u32| {
+        let file = "train-images-idx3-ubyte (plain or .gz)";
+        format!("m.toml:4:{column}: `data.path` is `HERE/{path}`, which has no {file}\n")
+    };
+    assert_eq!(complaint("run"), lines("a", 32) + &lines("b", 37), "each once");
 }
 
 fn bytes_of(hex: &str) -> Vec<u8> {

@@ -1,0 +1,34 @@
+//! Where a manifest names files, so that one that is not there can be told with its place.
+
+use super::draft::Draft;
+use super::fault::Walk;
+use std::collections::BTreeMap;
+
+/// Keys whose values name a file or a folder.
+const KEYS: [&str; 2] = ["data.path", "container.image"];
+/// What the command and the files of the program stand under.
+const PROGRAM: &str = "program";
+
+/// By key and text, where it stands first, as `FILE:LINE:COLUMN`.
+pub(super) type Named = BTreeMap<(&'static str, String), String>;
+
+/// All that a sound draft names.
+pub(super) fn named(draft: &Draft, origin: &str, text: &str) -> Named {
+    let mut all: Vec<(usize, &'static str, &str)> = Vec::new();
+    if let Some(program) = &draft.program {
+        all.extend(program.files.iter().chain(&program.command).map(|(file, at)| (*at, PROGRAM, file.as_str())));
+    }
+    let included = draft.include.iter().flat_map(|entry| &entry.given);
+    for given in draft.base.iter().chain(included).map(|place| &draft.given[*place]) {
+        let Some(key) = KEYS.into_iter().find(|key| *key == given.name) else { continue };
+        all.extend(given.items.iter().filter_map(|item| Some((item.at, key, item.value.as_ref()?.as_str()?))));
+    }
+    all.sort_unstable();
+    let mut walk = Walk::over(text);
+    let mut found = Named::new();
+    for (at, key, name) in all {
+        let (line, column) = walk.to(at);
+        found.entry((key, name.to_owned())).or_insert_with(|| format!("{origin}:{line}:{column}"));
+    }
+    found
+}
