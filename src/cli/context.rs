@@ -17,12 +17,23 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(ledger: Option<PathBuf>, json: bool) -> Self {
+    /// # Errors
+    /// If what names its place names a file.
+    pub(super) fn new(ledger: Option<PathBuf>, json: bool) -> Result<Self, Failure> {
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let found = environment::find_ledger(ledger.as_deref(), &here);
+        if found.exists() && !found.is_dir() {
+            let by = match ledger {
+                Some(_) => "--ledger: ",
+                None if environment::var("LEDGER_DIR").is_some() => "LEDGER_DIR: ",
+                None => "",
+            };
+            let text = format!("{by}`{}` is a file (name the folder that holds the ledger)", found.display());
+            return Err(Failure::new(exit::USAGE, text));
+        }
         // Workers run in other folders, and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);
-        Self { store: Store::at(dir), json }
+        Ok(Self { store: Store::at(dir), json })
     }
 
     /// The ledger, after every attempt whose supervisor died has been sealed.

@@ -147,11 +147,10 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::YES });
         }
     };
-    if let Some(file) = cli.ledger.as_ref().filter(|path| path.is_file()) {
-        let text = format!("--ledger: `{}` is a file (name the folder that holds the ledger)", file.display());
-        return Failure::new(exit::USAGE, text).report();
-    }
-    let context = Context::new(cli.ledger, cli.json);
+    let context = match Context::new(cli.ledger, cli.json) {
+        Ok(context) => context,
+        Err(failure) => return failure.report(),
+    };
     let done = dispatch(&cli.command, &context);
     context.tell_passed_over();
     match done {

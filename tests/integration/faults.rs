@@ -348,9 +348,10 @@ fn ids_that_name_nothing_or_too_much_are_explained() {
 fn a_ledger_that_cannot_be_written_means_that_nothing_is_trained() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest("touch ../../trained trained", "1", "1");
-    // A file where the folder should be: it refuses everybody, root too.
-    sandbox.write("ledger", "not a folder");
-    assert!(sandbox.run(&["run", "m.toml"]).complaint(3).contains("ledger"));
+    // A file where a folder should be: it refuses everybody, root too.
+    sandbox.write("book", "not a folder");
+    let said = sandbox.run(&["--ledger", "book/ledger", "run", "m.toml"]).complaint(3);
+    assert!(said.contains("cannot create `") && said.contains("/book/ledger`"), "{said}");
     assert!(!sandbox.path("trained").exists());
 }
 

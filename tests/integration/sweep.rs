@@ -80,7 +80,12 @@ fn a_variable_that_names_nothing_names_no_ledger() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(".local/share/ledger"), "{said}");
     sandbox.write("file", "");
-    assert!(sandbox.run(&["--ledger", "file", "ls"]).complaint(2).contains("is a file"));
+    let file =
+        |by: &str, path: &str| format!("error: {by}: `{path}` is a file (name the folder that holds the ledger)\n");
+    assert_eq!(sandbox.run(&["--ledger", "file", "ls"]).complaint(2), file("--ledger", "file"));
+    let output = sandbox.command(&["ls"]).env("LEDGER_DIR", sandbox.path("file")).output().unwrap();
+    let path = sandbox.path("file").display().to_string();
+    assert_eq!(Said::new(output).complaint(2), file("LEDGER_DIR", &path));
 }
 
 #[test]
