@@ -24,6 +24,7 @@ use crate::record::{AttemptId, Digest, Inconsistency, room_hint};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::collections::BTreeSet;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,7 +84,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The database refused.
     #[error("the database refused: {0}")]
@@ -166,13 +167,10 @@ impl Store {
 
     /// Answers a question from one consistent state of the ledger.
     pub fn read<T>(&self, question: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        match std::fs::metadata(self.file()) {
-            Err(_) => return Err(StoreError::Missing(self.dir.clone())),
-            Ok(found) if found.len() == 0 => {
-                self.check_begun()?;
-                return Err(StoreError::Missing(self.dir.clone()));
-            }
-            Ok(_) => {}
+        let found = std::fs::metadata(self.file()).map_err(|error| self.unfound(error))?;
+        if found.len() == 0 {
+            self.check_begun()?;
+            return Err(StoreError::Missing(self.dir.clone()));
         }
         self.guarded(|| {
             let handle = self.open_for_reading()?;
@@ -180,6 +178,14 @@ impl Store {
             self.check_format(&txn)?;
             question(&Reader::new(&txn, &self.passed_over)?)
         })
+    }
+
+    /// Why the ledger's file cannot be looked at: where it may not be, nobody knows whether it is there.
+    fn unfound(&self, source: io::Error) -> StoreError {
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StoreError::Missing(self.dir.clone()),
+            _ => StoreError::Io { action: "read", path: self.file(), source },
+        }
     }
 
     /// The attempts that answers have passed over since this was asked last, because they do not decode.
@@ -339,10 +345,10 @@ impl Store {
                 Err(DatabaseError::Storage(redb::StorageError::Io(source))) => {
                     let path = self.file();
                     return Err(match source.kind() {
-                        std::io::ErrorKind::InvalidData => {
+                        io::ErrorKind::InvalidData => {
                             StoreError::Damaged { path, fault: "it is no ledger file".to_owned() }
                         }
-                        std::io::ErrorKind::UnexpectedEof => {
+                        io::ErrorKind::UnexpectedEof => {
                             StoreError::Damaged { path, fault: "it is cut short".to_owned() }
                         }
                         _ => StoreError::Io { action: "open", path, source },

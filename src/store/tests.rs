@@ -61,7 +61,7 @@ fn quiet() {
     std::panic::set_hook(Box::new(|info| {
         if info.location().is_none_or(|place| !place.file().contains("redb")) {
             // As the usual hook would, without its backtrace.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{info}\n").as_bytes());
+            let _ = io::Write::write_all(&mut io::stderr(), format!("{info}\n").as_bytes());
         }
     }));
 }
@@ -306,6 +306,16 @@ fn a_full_disk_is_told_with_what_to_do() {
         "{full}"
     );
     assert!(refused(std::io::ErrorKind::PermissionDenied).starts_with("cannot read or write `l`: "));
+}
+
+#[test]
+fn a_ledger_that_may_not_be_looked_at_is_not_taken_to_be_missing() {
+    let store = Store::at("/place");
+    let said = |kind: io::ErrorKind| store.unfound(kind.into()).to_string();
+    for kind in [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory] {
+        assert!(said(kind).starts_with("there is no ledger at `/place` ("), "{}", said(kind));
+    }
+    assert_eq!(said(io::ErrorKind::PermissionDenied), "cannot read `/place/ledger.redb`: permission denied");
 }
 
 #[test]
