@@ -4,7 +4,7 @@
 
 use super::moment::unix_ns;
 use crate::manifest::ManifestError;
-use crate::record::{Digest, DigestWriter, Table, Value};
+use crate::record::{Digest, DigestWriter, Table, Value, count};
 use csv::ByteRecord;
 use std::fmt;
 use std::fs::File;
@@ -59,7 +59,7 @@ pub enum ImportError {
 pub struct RowFault {
     /// The file.
     pub path: PathBuf,
-    /// The line on which the row begins, from 1.
+    /// The line on which the row begins, or what is wrong in it, from 1.
     pub line: u64,
     /// What is wrong, and what is expected.
     pub message: String,
@@ -145,19 +145,63 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Hashes what is read.
+/// Hashes what is read, and follows its quotes.
 struct Hashed {
     file: File,
     digest: DigestWriter,
     bytes: u64,
+    quotes: Quotes,
+    is_at_end: bool,
+}
+
+impl Hashed {
+    /// Whether the file ended within quotes.
+    fn is_unclosed(&self) -> bool {
+        self.is_at_end && self.quotes.are_open
+    }
 }
 
 impl Read for Hashed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.file.read(buffer)?;
-        self.digest.write(&buffer[..len]);
+        let read = &buffer[..len];
+        self.digest.write(read);
+        let is_first = self.bytes == 0;
+        self.quotes.follow(if is_first { read.strip_prefix(b"\xef\xbb\xbf").unwrap_or(read) } else { read });
         self.bytes += u64::try_from(len).unwrap_or(0);
+        self.is_at_end = len == 0;
         Ok(len)
+    }
+}
+
+/// Whether a field is open between quotes. The reader of rows does not tell: it takes the end of the file for the end of the field.
+struct Quotes {
+    separator: u8,
+    are_open: bool,
+    /// What stands before the next byte; the file begins like a line.
+    last: u8,
+    /// Whether that is a quote that closed a field, and the next one would make a pair that stands for one.
+    has_closed: bool,
+}
+
+impl Quotes {
+    fn of(separator: u8) -> Self {
+        Self { separator, are_open: false, last: b'\n', has_closed: false }
+    }
+
+    fn follow(&mut self, bytes: &[u8]) {
+        let mut closed = self.has_closed.then_some(0);
+        for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'"') {
+            let before = if at == 0 { self.last } else { bytes[at - 1] };
+            if self.are_open {
+                (self.are_open, closed) = (false, Some(at + 1));
+            } else {
+                self.are_open = closed == Some(at) || [self.separator, b'\n', b'\r'].contains(&before);
+            }
+        }
+        if let Some(last) = bytes.last() {
+            (self.last, self.has_closed) = (*last, !self.are_open && closed == Some(bytes.len()));
+        }
     }
 }
 
@@ -174,13 +218,17 @@ impl Rows {
     pub(super) fn open(path: &Path, delimiter: u8) -> Result<Self, ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;
-        let hashed = Hashed { file, digest: DigestWriter::new(), bytes: 0 };
+        let quotes = Quotes::of(delimiter);
+        let hashed = Hashed { file, digest: DigestWriter::new(), bytes: 0, quotes, is_at_end: false };
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).buffer_capacity(1 << 18).flexible(true).from_reader(hashed);
-        let heads = match reader.byte_headers() {
-            Ok(heads) => heads.iter().map(|head| String::from_utf8_lossy(head).trim().to_owned()).collect(),
-            Err(error) => return Err(unreadable(cause(error))),
-        };
+        let record = reader.byte_headers().map_err(|error| unreadable(cause(error)))?;
+        let heads = record.iter().map(|head| String::from_utf8_lossy(head).trim().to_owned()).collect();
+        let line = 1 + lines_before_last(record);
+        if reader.get_ref().is_unclosed() {
+            let fault = RowFault { path: path.to_owned(), line, message: UNCLOSED.to_owned() };
+            return Err(ImportError::Rows { faults: vec![fault], count: 1 });
+        }
         Ok(Self { path: path.to_owned(), reader, heads, rows: 0 })
     }
 
@@ -224,13 +272,17 @@ impl Rows {
         RowFault { path: self.path.clone(), line, message: message.into() }
     }
 
-    /// Checks that a row has as many fields as there are columns.
+    /// Checks that the row that was read last has as many fields as there are columns, and ends before the file does.
     pub(super) fn whole(&self, record: &ByteRecord) -> Result<(), RowFault> {
+        if self.reader.get_ref().is_unclosed() {
+            let fault = self.fault(record, UNCLOSED);
+            return Err(RowFault { line: fault.line + lines_before_last(record), ..fault });
+        }
         let (found, expected) = (record.len(), self.heads.len());
         if found == expected {
             Ok(())
         } else {
-            Err(self.fault(record, format!("it has {found} fields, but the header has {expected}")))
+            Err(self.fault(record, format!("it has {}, but the header has {expected}", count(found, "field"))))
         }
     }
 
@@ -249,6 +301,14 @@ impl Rows {
         let Hashed { digest, bytes, .. } = reader.into_inner();
         Source { path, digest: digest.finish(), bytes, rows }
     }
+}
+
+const UNCLOSED: &str = "a quote is not closed, and takes in all that follows (a quote within quotes is written twice)";
+
+/// How many lines end within a row's fields but in its last one.
+fn lines_before_last(record: &ByteRecord) -> u64 {
+    let fields = record.iter().take(record.len().saturating_sub(1));
+    fields.flatten().map(|byte| u64::from(*byte == b'\n')).sum()
 }
 
 /// The failure of reading or writing that is behind an error.
@@ -301,6 +361,43 @@ mod tests {
         let source = rows.finish();
         assert_eq!((source.digest, source.bytes), (Digest::of(text.as_bytes()), text.len() as u64));
         assert_eq!(source.rows, 2);
+    }
+
+    #[test]
+    fn a_quote_that_is_not_closed_is_told_where_it_stands() {
+        let faults = |text: &str| {
+            let file = file(text);
+            let mut rows = match Rows::open(file.path(), b';') {
+                Ok(rows) => rows,
+                Err(ImportError::Rows { faults, .. }) => return vec![(faults[0].line, faults[0].message == UNCLOSED)],
+                Err(error) => panic!("{error}"),
+            };
+            let (mut record, mut found) = (ByteRecord::new(), Vec::new());
+            while rows.next(&mut record).unwrap() {
+                found.extend(rows.whole(&record).err().map(|fault| (fault.line, fault.message == UNCLOSED)));
+            }
+            found
+        };
+        assert_eq!(faults("a;b\n1;2\n\"3;4\n5;6\n"), [(3, true)]);
+        assert_eq!(faults("a;b\n1;\"2\n"), [(2, true)], "though it has as many fields");
+        assert_eq!(faults("a;b\n\"1\n1\";\"2\n\n"), [(3, true)], "not the line on which its row begins");
+        assert_eq!(faults("a;b\n1;\"2\"\"\n"), [(2, true)]);
+        assert_eq!(faults("a;b\n1;2\n\""), [(3, true)]);
+        assert_eq!(faults("\"a;b\n1;2\n"), [(1, true)]);
+        let sound =
+            ["\u{feff}\"a;\";b\n1;2\n", "a;b\r\n\"\";\"\"\"x\"\"\"\r\n1\";2\"\n", "a;b\n\"1\";\"2\n\"", "a;b\n"];
+        for text in sound {
+            assert_eq!(faults(text), [], "{text:?}");
+        }
+        // Wherever the file is cut into pieces as it is read.
+        let text = b"\"a;\"\"\";b\n\"\"\"\"\"\";\"c";
+        for cut in 0..text.len() {
+            let mut quotes = Quotes::of(b';');
+            [&text[..cut], &text[cut..]].iter().for_each(|piece| quotes.follow(piece));
+            assert!(quotes.are_open, "{cut}");
+            quotes.follow(b"\"");
+            assert!(!quotes.are_open, "{cut}");
+        }
     }
 
     #[test]
