@@ -3,7 +3,8 @@
 //! A TOML file. Every fault has its line and column.
 
 use super::cell::{Kind, Template};
-use crate::interop::rows::ImportError;
+use crate::interop::moment::unix_ns;
+use crate::interop::rows::{ImportError, shown};
 use crate::manifest::{Content, Faults, Key, ManifestError, Node, parse_document};
 use crate::record::{Digest, Unit, known_metric, known_units};
 use std::path::{Path, PathBuf};
@@ -153,10 +154,16 @@ impl Reader<'_> {
                 }
                 "started" => {
                     named.date = true;
-                    map.started = self.template(key, node);
+                    let made = self.template(key, node);
+                    let is_moment = |text: &str| unix_ns(text.as_bytes()).is_some();
+                    map.started = self.fixed(made, (key, node), "moment as 2018-11-08T08:18:55.510Z", is_moment);
                 }
                 "device" => map.device = self.template(key, node),
-                "seed" => map.seed = self.template(key, node),
+                "seed" => {
+                    let made = self.template(key, node);
+                    let is_seed = |text: &str| text.parse::<u64>().is_ok();
+                    map.seed = self.fixed(made, (key, node), "whole number from 0", is_seed);
+                }
                 "separator" => map.separator = self.separator(node)?,
                 "where" => map.condition = self.word(key, node),
                 "fields" => self.leaves("", node, &mut |reader, name, node| {
@@ -209,8 +216,7 @@ impl Reader<'_> {
             Content::Text(text) => text.as_str(),
             _ => self.text.get(node.span.clone()).unwrap_or_default(),
         };
-        let ns = crate::interop::moment::day_unix_ns(text.as_bytes())
-            .or_else(|| crate::interop::moment::unix_ns(text.as_bytes()));
+        let ns = crate::interop::moment::day_unix_ns(text.as_bytes()).or_else(|| unix_ns(text.as_bytes()));
         if ns.is_none() {
             self.fault(
                 node.span.start,
@@ -241,6 +247,24 @@ impl Reader<'_> {
             _ => Err(format!("it is {} (it must be text, a number or a truth value)", node.describe())),
         };
         parsed.map_err(|message| self.fault(node.span.start, format!("`{}`: {message}", key.text))).ok()
+    }
+
+    /// The template, which, if it names no column, has to be of that kind itself.
+    fn fixed(
+        &mut self,
+        made: Option<Template>,
+        (key, node): (&Key, &Node),
+        kind: &str,
+        is_one: impl Fn(&str) -> bool,
+    ) -> Option<Template> {
+        if let Some(Template::Constant(value)) = &made
+            && !is_one(&value.to_string())
+        {
+            let (key, value) = (&key.text, shown(value.to_string().as_bytes()));
+            let message = format!("`{key}` is `{value}`, which is no {kind} (a column is written as \"{{{value}}}\")");
+            self.fault(node.span.start, message);
+        }
+        made
     }
 
     /// Calls with each key that is no table, or a table that says how a value is made, by its dotted name.

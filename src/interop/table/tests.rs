@@ -227,6 +227,11 @@ fn faults_of_a_map_have_places() {
     m.toml:1:1: fields.model.name is missing (give it a name, or a column as "{column}")
     m.toml:1:8: date is no day and no moment (write it as 2024-05-31 or 2024-05-31T12:00:00Z)
     "#);
+    let named = MAP.replace("date = 2024-05-31", "started = \"note\"\nseed = \"batch\"");
+    insta::assert_snapshot!(fault(&named), @r#"
+    m.toml:3:11: `started` is `note`, which is no moment as 2018-11-08T08:18:55.510Z (a column is written as "{note}")
+    m.toml:4:8: `seed` is `batch`, which is no whole number from 0 (a column is written as "{batch}")
+    "#);
     insta::assert_snapshot!(fault(&MAP.replace("{net}", "{nett}")), @r"`t.csv` has no column `nett` (there are: net, batch, limit_mw, minutes, power, note)");
     insta::assert_snapshot!(fault(&MAP.replace("power_mean * epoch_time", "power_mean * epoch_tim")), @r"
     m.toml: metrics.energy: unknown name `epoch_tim` (did you mean `epoch_time`?)
