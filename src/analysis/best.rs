@@ -3,7 +3,7 @@
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
 use super::comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, welch};
-use crate::record::{AttemptId, Direction, Run, Value};
+use crate::record::{AttemptId, Direction, Run, RunId, Value};
 use std::collections::BTreeSet;
 
 /// One attempt's value of the metric.
@@ -11,6 +11,10 @@ use std::collections::BTreeSet;
 pub struct Measured {
     /// The attempt.
     pub attempt: AttemptId,
+    /// Its run.
+    pub run: RunId,
+    /// When it began, in milliseconds since the Unix epoch.
+    pub started_unix_ms: i64,
     /// The value.
     pub value: f64,
     /// Half the width of its own 95% interval, in its unit; none where that was not estimated.
@@ -22,12 +26,17 @@ pub struct Measured {
 /// The repetitions of one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// One of its runs.
+    /// Of its runs that of the attempt which [`newest_run`] names.
     pub run: Run,
     /// What its attempts agree on, where they were put together by fields.
     pub agreed: Vec<(String, Option<Value>)>,
     /// Its attempts that count, at least one.
     pub measured: Vec<Measured>,
+}
+
+/// The run of the attempt that began last: by it a configuration is named, wherever the attempts come from.
+pub fn newest_run(measured: &[Measured]) -> Option<RunId> {
+    measured.iter().max_by_key(|one| (one.started_unix_ms, one.attempt)).map(|one| one.run)
 }
 
 impl Contender {
@@ -192,8 +201,11 @@ mod tests {
             device: "cpu".into(),
             seed: 1,
         });
+        let id = run.id;
         let measured = |value: &f64| Measured {
             attempt: AttemptId(Digest([0; 32])),
+            run: id,
+            started_unix_ms: 0,
             value: *value,
             half_width: share.map(|share| share * value.abs()),
             sensors: [sensor.to_owned()].into(),

@@ -157,6 +157,8 @@ mod tests {
         let one = trial(&[], 1, &[]);
         let measured = values.iter().zip(sensors.iter().cycle()).map(|(value, sensor)| Measured {
             attempt: one.id,
+            run: one.run.id,
+            started_unix_ms: 0,
             value: *value,
             half_width: (!sensor.is_empty()).then(|| value / 10.0),
             sensors: if sensor.is_empty() { BTreeSet::new() } else { [(*sensor).to_owned()].into() },

@@ -43,7 +43,7 @@ mod window;
 mod work;
 
 pub use crate::record::{Names, field};
-pub use best::{Against, Contender, Likeness, Measured, Place, Saving, place, saving};
+pub use best::{Against, Contender, Likeness, Measured, Place, Saving, newest_run, place, saving};
 pub use compare::{Line as SideLine, SideBySide, side_by_side};
 pub use comparison::{SIGNIFICANCE, Summary, Test, holm, olympic_mean, together, tost, welch};
 pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significance};

@@ -2,7 +2,7 @@
 //!
 //! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
 
-use super::best::{Contender, Measured};
+use super::best::{Contender, Measured, newest_run};
 use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId, Value, Why, field};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +107,8 @@ impl Measured {
     pub fn of(id: AttemptId, attempt: &Attempt, metric: &str, value: f64) -> Self {
         let half_width = attempt.metrics.get(metric).and_then(|metric| metric.uncertainty);
         let sensors = attempt.sensors().into_iter().map(str::to_owned).collect();
-        Self { attempt: id, value, half_width, sensors }
+        let (run, started_unix_ms) = (attempt.run, attempt.started_unix_ms);
+        Self { attempt: id, run, started_unix_ms, value, half_width, sensors }
     }
 }
 
@@ -171,8 +172,10 @@ impl Configuration<'_> {
             return None;
         }
         let value = |trial: &&Trial| Some(trial.as_measured(metric, trial.measured(metric, admitted).ok()?));
-        let measured = self.trials.iter().filter_map(value).collect();
-        Some(Contender { run: self.run()?.clone(), agreed: self.agreed.clone(), measured })
+        let measured: Vec<Measured> = self.trials.iter().filter_map(value).collect();
+        let newest = newest_run(&measured)?;
+        let run = self.trials.iter().find(|trial| trial.run.id == newest)?.run.clone();
+        Some(Contender { run, agreed: self.agreed.clone(), measured })
     }
 }
 

@@ -7,7 +7,7 @@ use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::selection::{Selection, all_tainted, direction_of, nothing};
-use crate::analysis::{self, Contender, Grade, Measured, Place, place, saving};
+use crate::analysis::{self, Contender, Grade, Measured, Place, newest_run, place, saving};
 use crate::record::{Attempt, AttemptId, Direction, GroupId, Origin, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
@@ -256,18 +256,13 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
         let known = known_metric(&args.metric).map(|known| known.unit.to_owned());
         let mut unit = known.clone().unwrap_or_default();
         for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
-            let Some(run) = reader.run(ranked.run)? else { continue };
-            let mut measured = Vec::new();
-            for (id, value) in reader.values(ranked.group, &args.metric)? {
-                let Some(attempt) = reader.readable(id)? else { continue };
+            let found = indexed(reader, ranked.group, &args.metric)?;
+            contenders.extend(found.map(|(contender, recorded)| {
                 if known.is_none() {
-                    unit = attempt.metrics.get(&args.metric).map_or(unit, |metric| metric.unit.clone());
+                    unit = recorded;
                 }
-                measured.push(Measured::of(id, &attempt, &args.metric, value));
-            }
-            if !measured.is_empty() {
-                contenders.push(Contender { run, agreed: Vec::new(), measured });
-            }
+                contender
+            }));
         }
         let places = place(contenders, direction, args.limit(), args.tolerance);
         let mut ranking = args.ranking(direction, unit, places);
@@ -287,6 +282,18 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
         }
         Ok(Ok(ranking))
     })?
+}
+
+/// A configuration as the index has it, and the metric's unit; none where nothing of it can be read.
+fn indexed(reader: &Reader<'_>, group: GroupId, metric: &str) -> Result<Option<(Contender, String)>, StoreError> {
+    let (mut measured, mut unit) = (Vec::new(), String::new());
+    for (id, value) in reader.values(group, metric)? {
+        let Some(attempt) = reader.readable(id)? else { continue };
+        unit = attempt.metrics.get(metric).map_or(unit, |metric| metric.unit.clone());
+        measured.push(Measured::of(id, &attempt, metric, value));
+    }
+    let run = newest_run(&measured).map(|run| reader.run(run)).transpose()?.flatten();
+    Ok(run.map(|run| (Contender { run, agreed: Vec::new(), measured }, unit)))
 }
 
 fn ids(reader: &Reader<'_>, places: &[Place]) -> Result<Vec<String>, StoreError> {
@@ -346,7 +353,7 @@ fn fastest(reader: &Reader<'_>, args: &Args, time: &str) -> Result<Option<Run>, 
         if values.is_empty() || values.iter().any(|(_, value)| !value.is_finite()) {
             return Ok(ControlFlow::Continue(()));
         }
-        found = reader.run(ranked.run)?;
+        found = indexed(reader, ranked.group, &args.metric)?.map(|(contender, _)| contender.run);
         Ok(ControlFlow::Break(()))
     })?;
     Ok(found)

@@ -186,18 +186,27 @@ fn the_best_is_a_configuration_as_best_has_it_and_no_lucky_seed() {
     let said = sandbox.run(&["run", "m.toml"]).expect(0);
     assert!(said.contains(" with score 8 pt (no scatter), the mean of 2\n"), "{said}");
     let told = || {
-        let own = sandbox.json(&["run", "m.toml"], 0)["best"][0].clone();
-        let best = ["best", "--model", "toy", "--metric", "score", "--direction", "maximize"];
-        let first = sandbox.json(&best, 0)["places"][0].clone();
-        assert_eq!((&own["run"], &own["value"], &own["n"]), (&first["run"], &first["mean"], &first["n"]));
-        own
+        let own = sandbox.json(&["run", "m.toml"], 0);
+        let best = &own["best"][0];
+        // From the indexes, and with a condition from what they have of each attempt or from the records.
+        for more in [&[][..], &["--where", "outcome == finished"], &["--where", "score >= 0", "--include", "failed"]] {
+            let words = ["best", "--model", "toy", "--metric", "score", "--direction", "maximize"];
+            let first = sandbox.json(&[&words[..], more].concat(), 0)["places"][0].clone();
+            assert_eq!((&best["run"], &best["value"], &best["n"]), (&first["run"], &first["mean"], &first["n"]));
+        }
+        assert_eq!((&own["executed"], &best["value"]), (&0.into(), &8.0.into()));
+        (best["run"].as_str().unwrap().to_owned(), best["n"].as_i64().unwrap())
     };
-    assert_eq!((&told()["value"], &told()["n"]), (&8.0.into(), &2.into()));
+    let (newest, n) = told();
+    assert_eq!(n, 2);
     // Of a sweep over fewer seeds the same is said.
     scored(&sandbox, "m.toml", "toy", "maximize", "1");
-    let own = sandbox.json(&["run", "m.toml"], 0);
-    assert_eq!((&own["executed"], &own["best"][0]["value"], &own["best"][0]["n"]), (&0.into(), &8.0.into(), &2.into()));
-    assert!(own["runs"].as_array().unwrap().iter().any(|run| run["run"] == own["best"][0]["run"]), "{own}");
+    assert_eq!(told(), (newest, 2));
+    // Another attempt makes its run the newest one.
+    let again = ["run", "m.toml", "--only", "x == 2", "--repeat", "1"];
+    let plan = sandbox.json(&[&again[..], &["--dry-run"]].concat(), 0);
+    sandbox.run(&again).expect(0);
+    assert_eq!(told(), (plan["runs"][0]["run"].as_str().unwrap().to_owned(), 3));
 }
 
 #[test]

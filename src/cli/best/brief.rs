@@ -2,7 +2,7 @@
 
 use super::scan::{Asking, Question};
 use super::{Args, DEFAULT, TIMES};
-use crate::analysis::{Asked, Configuration, Contender, Measured};
+use crate::analysis::{Asked, Configuration, Contender, Measured, newest_run};
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
 use crate::record::{AttemptId, Direction, GroupId, LeftOut, Names, RunId, Value, Why, known_metric};
@@ -155,14 +155,14 @@ fn contender(
     one: &Configuration<'_, BriefTrial>,
 ) -> Result<Option<Contender>, StoreError> {
     let nothing = BTreeSet::new();
-    let Some(run) = one.first().map(|trial| reader.run(trial.row.run)).transpose()?.flatten() else { return Ok(None) };
     let mut measured = Vec::new();
     for trial in &one.trials {
         let Ok(value) = trial.measured(&args.metric, &nothing) else { continue };
         let Some(attempt) = reader.readable(trial.row.id)? else { continue };
         measured.push(Measured::of(trial.row.id, &attempt, &args.metric, value));
     }
-    Ok(Some(Contender { run, agreed: one.agreed.clone(), measured }))
+    let run = newest_run(&measured).map(|run| reader.run(run)).transpose()?.flatten();
+    Ok(run.map(|run| Contender { run, agreed: one.agreed.clone(), measured }))
 }
 
 /// The unit of the metric, as the attempts have it.

@@ -5,7 +5,7 @@ use crate::analysis::{Asked, Configuration, Contender, Place, Summary, configura
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
-use crate::record::{Direction, RunId};
+use crate::record::Direction;
 use crate::report::{Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::convert::Infallible;
@@ -70,7 +70,7 @@ impl<T: Asked> Question<'_, T> {
         ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
         ranking.ids = ids(reader, &ranking.places)?;
         let stated = stated_baseline(reader, args)??;
-        ranking.baseline = self.baseline(reader, &found, &ranking.places, stated)?;
+        ranking.baseline = self.baseline(&found, &ranking.places, stated)?;
         if let Some(baseline) = &mut ranking.baseline {
             baseline.id = reader.short(baseline.run.id.0)?;
         }
@@ -95,7 +95,6 @@ impl<T: Asked> Question<'_, T> {
 
     fn baseline(
         &self,
-        reader: &Reader<'_>,
         found: &[Configuration<'_, T>],
         places: &[Place],
         stated: Option<Stated>,
@@ -127,8 +126,7 @@ impl<T: Asked> Question<'_, T> {
         let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
         let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
         let Some((_, metric, fastest)) = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { return Ok(None) };
-        let run: Option<RunId> = fastest.first().map(|trial| trial.run_id());
-        let run = run.map(|run| reader.run(run)).transpose()?.flatten();
-        Ok(run.and_then(|run| beside(fastest, metric, run, "the fastest")))
+        let named = (self.contender)(fastest)?;
+        Ok(named.and_then(|named| beside(fastest, metric, named.run, "the fastest")))
     }
 }

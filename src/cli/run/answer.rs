@@ -106,7 +106,7 @@ fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held
     let mut trials = trials(reader, planned, &objectives)?;
     // As `ledger best` has it.
     analysis::unify_by_model(trials.values_mut().flatten());
-    let best = objectives.best(reader, planned, &trials)?;
+    let best = objectives.best(reader, &trials)?;
     let mut repetitions = Vec::new();
     for (planned, id) in planned.iter().zip(ids) {
         let Some(until) = Until::of(&planned.bound) else { continue };

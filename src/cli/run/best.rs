@@ -19,7 +19,7 @@ pub(super) struct Best {
 }
 
 struct Found {
-    /// Its newest run, one of the sweep if any of these counts, and how that is shown.
+    /// The run by which `ledger best` names it, and how that is shown.
     run: RunId,
     id: String,
     mean: f64,
@@ -62,15 +62,13 @@ impl Objectives {
     pub(super) fn best(
         &self,
         reader: &Reader<'_>,
-        planned: &[Planned],
         trials: &BTreeMap<String, Vec<Trial>>,
     ) -> Result<Vec<Best>, StoreError> {
-        let planned: BTreeSet<RunId> = planned.iter().map(|planned| planned.bound.run.id).collect();
         let mut all: Vec<Best> = Vec::new();
         for (model, objectives) in &self.0 {
             let own = trials.get(model).map_or(&[] as &[Trial], Vec::as_slice);
             for objective in objectives {
-                let Some(best) = best_of(reader, model, &deciding(objective.as_ref()), own, &planned)? else {
+                let Some(best) = best_of(reader, model, &deciding(objective.as_ref()), own)? else {
                     continue;
                 };
                 if !all.iter().any(|other| other.is_of_the_same(&best)) {
@@ -104,7 +102,6 @@ fn best_of(
     model: &str,
     deciding: &[Objective],
     trials: &[Trial],
-    planned: &BTreeSet<RunId>,
 ) -> Result<Option<Best>, StoreError> {
     let nothing = BTreeSet::new();
     for (metric, direction) in deciding {
@@ -112,11 +109,7 @@ fn best_of(
         let first = place(contenders, *direction, 1, None).pop();
         let found = match &first {
             Some(first) => {
-                let counted: BTreeSet<AttemptId> = first.contender.measured.iter().map(|one| one.attempt).collect();
-                let counted = trials.iter().filter(|trial| counted.contains(&trial.id));
-                let newest =
-                    counted.max_by_key(|one| (planned.contains(&one.run.id), one.attempt.started_unix_ms, one.id));
-                let run = newest.map_or(first.contender.run.id, |newest| newest.run.id);
+                let run = first.contender.run.id;
                 let (mean, n) = (first.summary.mean, first.summary.n);
                 Ok(Found { run, id: reader.short(run.0)?, mean, half_width: first.half_width, n })
             }
