@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::number::{count, mean_within};
-use super::ranking::{in_unit, left_out_text, left_out_value, short_names};
+use super::ranking::{head_of, in_unit, left_out_text, left_out_value, short_names};
 use super::table::columns;
 use crate::record::{Direction, LeftOut, Run, Table, Value};
 use std::collections::BTreeMap;
@@ -50,7 +50,8 @@ pub struct Front {
 
 /// The front as a table, with what is dominated if asked for. The numbers are those of the plot.
 pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
-    let metric_heads: Vec<String> = front.coordinates.iter().map(|one| format!(">{}", one.metric)).collect();
+    let metric_heads: Vec<String> =
+        front.coordinates.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
     let names = short_names(&front.fields);
     let mut heads = vec![">#", "RUN"];
     heads.extend(metric_heads.iter().map(String::as_str));

@@ -79,6 +79,11 @@ pub(super) fn in_unit(value: f64, unit: &str) -> String {
     if unit == "s" { duration(value) } else { significant(value) }
 }
 
+/// A metric with the unit of the numbers below it: `energy [J]`. Durations have theirs beside them.
+pub(super) fn head_of(metric: &str, unit: &str) -> String {
+    if unit.is_empty() || unit == "s" { metric.to_owned() } else { format!("{metric} [{unit}]") }
+}
+
 /// A mean with its interval and its unit: `95.4 ± 5.2% J`.
 pub fn mean_text(mean: f64, half_width: Option<f64>, unit: &str) -> String {
     let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
@@ -105,7 +110,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let value = |place: &Place| mean_within(|mean| in_unit(mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_olympic = places.iter().any(|place| place.olympic_mean.is_some());
-    let metric_head = format!(">{metric}");
+    let metric_head = format!(">{}", head_of(metric, unit));
     let mut heads = vec![">#", "RUN", &metric_head, ">N"];
     heads.extend(is_olympic.then_some(">OLYMPIC"));
     heads.push(">AGAINST #1");

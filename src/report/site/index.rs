@@ -2,7 +2,7 @@
 
 use super::super::figure::FigureError;
 use super::super::number::{count, duration, mean_within, significant, wall_seconds, when};
-use super::super::ranking::{Ranking, best_lines, in_unit, likeness, probability, short_names, shown_fields};
+use super::super::ranking::{Ranking, best_lines, head_of, in_unit, likeness, probability, short_names, shown_fields};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, page_of};
 use crate::analysis::{self, Trial};
@@ -100,11 +100,18 @@ fn section(
 /// Configurations by a metric; each number leads to the run behind it, and a mean of several to each of them.
 fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> String {
     let fields = shown_fields(&ranking.places);
-    let unit = if ranking.unit.is_empty() { String::new() } else { format!(" [{}]", ranking.unit) };
-    let mut heads: Vec<String> =
-        [">#", "run", &format!(">{}{unit}", ranking.metric), ">n", "attempts of runs", ">against #1", ">P", "differs"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut heads: Vec<String> = [
+        ">#",
+        "run",
+        &format!(">{}", head_of(&ranking.metric, &ranking.unit)),
+        ">n",
+        "attempts of runs",
+        ">against #1",
+        ">P",
+        "differs",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     heads.extend(short_names(&fields));
     let rows: Vec<Vec<Field>> = (1u32..)
         .zip(ranking.places.iter().zip(&ranking.ids))

@@ -1,8 +1,8 @@
 //! The report as Markdown, for a paper's appendix.
 
-use super::super::number::mean_within;
+use super::super::number::{count, mean_within};
 use super::super::ranking::Ranking;
-use super::super::ranking::{best_lines, field_of, in_unit, probability, short_names, shown_fields};
+use super::super::ranking::{best_lines, field_of, head_of, in_unit, probability, short_names, shown_fields};
 use super::ReportOf;
 
 pub(super) fn text(report: &ReportOf) -> String {
@@ -28,8 +28,8 @@ pub(super) fn text(report: &ReportOf) -> String {
         }
     }
     text.push_str(&format!(
-        "{} attempts; all of them with all metrics are in [`data/attempts.csv`](data/attempts.csv). Log of the ledger: `{}`.\n",
-        report.trials.len(),
+        "{}, with all metrics in [`data/attempts.csv`](data/attempts.csv). Log of the ledger: `{}`.\n",
+        count(report.trials.len(), "attempt"),
         report.head
     ));
     text
@@ -37,10 +37,8 @@ pub(super) fn text(report: &ReportOf) -> String {
 
 fn ranked(ranking: &Ranking, all: usize) -> String {
     let fields = shown_fields(&ranking.places);
-    let unit =
-        if ranking.unit.is_empty() || ranking.unit == "s" { String::new() } else { format!(" [{}]", ranking.unit) };
     let mut heads: Vec<String> =
-        vec!["#".into(), "run".into(), format!("{}{unit}", ranking.metric), "n".into(), "P".into()];
+        vec!["#".into(), "run".into(), head_of(&ranking.metric, &ranking.unit), "n".into(), "P".into()];
     heads.extend(short_names(&fields));
     let mut text = format!("### By {} ({})\n\n", plain(&ranking.metric), ranking.direction.name());
     if ranking.places.is_empty() {
