@@ -2,7 +2,7 @@
 
 use super::comparison::tainted;
 use super::document::table_of;
-use super::number::{duration, percent, percent_to, quantity, significant};
+use super::number::{duration, percent, quantity, significant};
 use super::ranking::probability;
 use super::table::columns;
 use super::units;
@@ -117,7 +117,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         return String::new();
     }
     let rows = difference.metrics.iter().map(|metric| {
-        let relative = metric.relative().map_or_else(|| "-".to_owned(), |share| percent_to(share, 1));
+        let relative = metric.relative().map_or_else(|| "-".to_owned(), percent);
         let mut row = vec![
             format!("  {}", metric.name),
             number(metric.a),
