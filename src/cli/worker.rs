@@ -235,7 +235,7 @@ mod trained {
         })
         .map_err(|error| failed(error.to_string()))?;
         let (ticking, halting, waiting) = (Arc::clone(&pipe), Arc::clone(&stop), Arc::clone(&held));
-        std::thread::spawn(move || {
+        let flush = move || {
             loop {
                 std::thread::sleep(FLUSH_EVERY);
                 if let Some(message) = waiting.after(CAUSE_GRACE) {
@@ -246,7 +246,9 @@ mod trained {
                     halting.store(true, Ordering::SeqCst);
                 }
             }
-        });
+        };
+        let named = std::thread::Builder::new().name("flush".to_owned()).spawn(flush);
+        named.map_err(|error| failed(error.to_string()))?;
         let tuned = environment::var("LEDGER_KERNELS_TUNED").is_some_and(|tuned| tuned == "1");
         let fault = environment::text_var("LEDGER_FAULT").filter(|text| !text.is_empty());
         let fault = fault.map(|text| text.parse()).transpose();

@@ -255,7 +255,8 @@ impl Watch<'_> {
             return;
         }
         let busy = |rank: &usize| !self.pulses.ended(*rank) && !self.pipes.waits(*rank);
-        let hangs = self.meeting.elsewhere().into_iter().find(busy).unwrap_or(0);
+        // Where all wait for each other they say so by themselves, and where all have ended only their events are left.
+        let Some(hangs) = self.meeting.elsewhere().into_iter().find(busy) else { return };
         self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STILL)));
     }
 
