@@ -18,8 +18,11 @@ const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so
                              (flush each line, or state `t_ns`, or `duration_ns` where several end at one moment)";
 /// Where more than one in so many steps were read at once, the first and the last moment do not tell how long the training took.
 const SHARED: usize = 20;
-/// Lines that come faster than one in this time had waited to be read: some fifty times what it takes to read one.
-const WAITED_NS: u64 = 100_000;
+/// Lines that come faster than one in this time may have waited to be read: some ten times what it takes to read one.
+const WAITED_NS: u64 = 20_000;
+
+/// They had if nothing was read before them for so many times as long as they took.
+const SILENCE: u64 = 4;
 
 /// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
 /// memory. A tenth of all steps, at most ten.
@@ -185,6 +188,10 @@ impl Training {
     /// The rule by which times and energies leave the warm-up out; none where there is no step.
     pub(super) fn rule(&self) -> Option<String> {
         (!self.laps.is_empty()).then(|| {
+            if self.warmup == 0 && self.step_ns.is_none() {
+                let steadied = self.steadied.as_deref().unwrap_or_default();
+                return format!("none of {} logged training steps{steadied} is warm-up", self.laps.len());
+            }
             let times = match self.step_ns {
                 Some(_) => "times count each as the median measured step",
                 None => "times hold it as it was, since no step after it has a time",
@@ -315,9 +322,20 @@ fn read_together(steps: &[Timed]) -> Option<Together> {
         let patience = WAITED_NS.saturating_mul(u64::try_from(one.len()).unwrap_or(u64::MAX));
         next[0].t_ns.saturating_sub(one[0].t_ns) < patience
     };
-    let mut at_once = moments.chunk_by(waited).map(|turns| turns.iter().map(|moment| moment.len()).sum::<usize>());
-    let first = at_once.next()?;
-    Some(Together { first, most: at_once.fold(first, usize::max) })
+    let (mut at_once, mut silent_since_ns) = (Vec::new(), 0);
+    for turns in moments.chunk_by(waited) {
+        let (Some([first, ..]), Some([last, ..])) = (turns.first(), turns.last()) else { continue };
+        let silence_ns = first.t_ns.saturating_sub(silent_since_ns);
+        silent_since_ns = last.t_ns;
+        let lens = turns.iter().map(|moment| moment.len());
+        // Steps that are as fast as that come without such a silence.
+        if last.t_ns.saturating_sub(first.t_ns).saturating_mul(SILENCE) < silence_ns {
+            at_once.push(lens.sum());
+        } else {
+            at_once.extend(lens);
+        }
+    }
+    Some(Together { first: *at_once.first()?, most: at_once.into_iter().max()? })
 }
 
 /// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,

@@ -171,6 +171,27 @@ fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
     assert_eq!((in_time.train_s(), in_time.steps()), (Some(59.9), 59_900));
 }
 
+/// As of a program that flushes each line, or states whole milliseconds, and whose steps are faster than that is seen.
+#[test]
+fn fast_steps_that_share_moments_keep_the_time_that_they_took_in_all() {
+    let in_time = |each_us: u64, moment_us: u64| -> Vec<Timed> {
+        let read = |step: u64| (100_000 + step * each_us).div_ceil(moment_us) * moment_us * (S / 1_000_000);
+        (1..=20_000).map(|step| Timed { step, t_ns: read(step), duration_ns: None }).collect()
+    };
+    for (each_us, moment_us) in [(50, 100), (10, 30), (80, 1000), (50, 5000)] {
+        let steps = in_time(each_us, moment_us);
+        let (start, middle, end) = (S / 10, steps[9_999].t_ns, steps[19_999].t_ns);
+        let seconds = real(each_us) * 0.02;
+        let epochs = vec![phase("epoch", 0, 0); 2];
+        let epochs = epochs.into_iter().zip([(start, middle), (middle, end)]);
+        let epochs = epochs.map(|(epoch, (from, to))| Phase { start_ns: from, stop_ns: Some(to), ..epoch }).collect();
+        for trained in [training(steps.clone(), vec![]), training(steps.clone(), epochs)] {
+            let train_s = trained.train_s().unwrap();
+            assert!((train_s - seconds).abs() < 0.01 * seconds, "{each_us} by {moment_us}: {train_s}");
+        }
+    }
+}
+
 /// As of a worker that flushes each line, where the supervisor was late now and then.
 #[test]
 fn some_steps_that_share_a_moment_keep_their_times() {
