@@ -47,7 +47,10 @@ impl Store {
             result => result.map_err(failed("create", &file)),
         });
         let synced = named.and_then(|()| self.sync_names(missing));
-        let _ = fs::remove_file(&unfinished);
+        // Beside a file that could only be begun the other name says that nothing was lost.
+        if synced.is_ok() || !self.is_empty() {
+            let _ = fs::remove_file(&unfinished);
+        }
         synced?;
         self.finish_for_others()
     }

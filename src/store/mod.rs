@@ -457,7 +457,7 @@ fn is_of_content(error: &redb::Error) -> bool {
 
 /// Whether a page was to be read where the file has none: no disk refused that.
 fn leads_outside(error: &redb::Error) -> bool {
-    matches!(error, redb::Error::Io(source) if source.kind() == std::io::ErrorKind::UnexpectedEof)
+    matches!(error, redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 /// Keeps the file open while a question is answered.

@@ -297,15 +297,15 @@ fn a_ledger_that_was_cut_to_nothing_is_told_and_no_new_one_takes_its_place() {
 
 #[test]
 fn a_full_disk_is_told_with_what_to_do() {
-    let refused = |kind: std::io::ErrorKind| {
+    let refused = |kind: io::ErrorKind| {
         StoreError::Io { action: "read or write", path: "l".into(), source: kind.into() }.to_string()
     };
-    let full = refused(std::io::ErrorKind::StorageFull);
+    let full = refused(io::ErrorKind::StorageFull);
     assert!(
         full.starts_with("cannot read or write `l` (free some space; nothing that was sealed is lost): "),
         "{full}"
     );
-    assert!(refused(std::io::ErrorKind::PermissionDenied).starts_with("cannot read or write `l`: "));
+    assert!(refused(io::ErrorKind::PermissionDenied).starts_with("cannot read or write `l`: "));
 }
 
 #[test]
