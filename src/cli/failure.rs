@@ -19,7 +19,7 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The ledger cannot be read or written.
     pub const LEDGER: u8 = 3;
-    /// A run failed, and is recorded as failed; or it was not begun, since its data changed.
+    /// A run failed, and is recorded as failed; or it was not begun, since its data changed or cannot be looked at.
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;
@@ -145,7 +145,7 @@ impl From<EngineError> for Failure {
             EngineError::Bind(error) => error.into(),
             EngineError::Hold(ref hold) if hold.passes() => Self::new(exit::BUSY, error),
             EngineError::Hold(_) => Self::new(exit::USAGE, error),
-            EngineError::Data(_) => Self::new(exit::FAILED, error),
+            EngineError::Data(_) | EngineError::Unseen(_) => Self::new(exit::FAILED, error),
             EngineError::Unsealed { ref source, .. } if matches!(**source, StoreError::Busy { .. }) => {
                 Self::new(exit::BUSY, error)
             }

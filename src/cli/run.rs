@@ -234,7 +234,7 @@ fn code(report: &SweepReport) -> u8 {
         exit::USAGE
     } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
         exit::BUSY
-    } else if !report.troubled.iter().all(|(_, error)| matches!(error, EngineError::Data(_))) {
+    } else if !report.troubled.iter().all(|(_, error)| matches!(error, EngineError::Data(_) | EngineError::Unseen(_))) {
         exit::LEDGER
     } else if report.any_failed() || !report.troubled.is_empty() {
         exit::FAILED

@@ -252,8 +252,9 @@ impl Run<'_> {
         let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();
         self.executed += ended;
-        // What this node refuses to set, or finds changed, is no fault of the ledger's.
-        let is_refusal = |error: &EngineError| matches!(error, EngineError::Hold(_) | EngineError::Data(_));
+        // What this node refuses to set, finds changed or cannot look at is no fault of the ledger's.
+        let is_refusal =
+            |error: &EngineError| matches!(error, EngineError::Hold(_) | EngineError::Data(_) | EngineError::Unseen(_));
         let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| error.to_string());
         let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.iter().all(|(_, error)| is_refusal(error)) {
             Came::Troubled

@@ -96,7 +96,9 @@ pub fn execute(
     // Before anything is waited for or set, and again when the worker has read them.
     match bound.changed_data(&|| stop.asked() > 0) {
         Err(_) if stop.asked() > 0 => return Ok(Attempted::Stopped),
-        Err(error) => return Err(EngineError::Data(error.to_string())),
+        // Another process may have completed it while the data were those.
+        Ok(Some(_)) | Err(_) if is_complete(store, bound, wanted)? => return Ok(Attempted::Complete),
+        Err(error) => return Err(EngineError::Unseen(error)),
         Ok(Some(changed)) => return Err(EngineError::Data(changed)),
         Ok(None) => {}
     }
@@ -160,10 +162,11 @@ fn unneeded(
     if is_claimed(&store.journals(), bound)? || is_busy(&shim.restore, &bound.gpus)? {
         return Ok(Some(Attempted::Elsewhere));
     }
-    match wanted {
-        Some(wanted) if finished(store, bound)? >= wanted => Ok(Some(Attempted::Complete)),
-        _ => Ok(None),
-    }
+    Ok(is_complete(store, bound, wanted)?.then_some(Attempted::Complete))
+}
+
+fn is_complete(store: &Store, bound: &Bound, wanted: Option<usize>) -> Result<bool, StoreError> {
+    wanted.map_or(Ok(false), |wanted| Ok(finished(store, bound)? >= wanted))
 }
 
 /// How many attempts of a run that are wanted have finished; a ledger that does not exist yet holds none.

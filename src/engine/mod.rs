@@ -86,9 +86,14 @@ pub enum EngineError {
     /// The image that it is bound to is not there any more.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// Its data are other ones than it is named by, or cannot be looked at.
-    #[error("{0}; what was left of the runs that read them was not begun (the same command names the runs anew)")]
+    /// Its data are other ones than it is named by.
+    #[error(
+        "{0}; what was left of the runs that read them was not begun (the same command, or `submit`, names the runs anew)"
+    )]
     Data(String),
+    /// Nobody can say whether its data are those that it is named by.
+    #[error("{0}; so the run was not begun (the same command, or `submit`, begins it)")]
+    Unseen(#[source] BindError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {

@@ -85,7 +85,7 @@ pub struct SweepReport {
     pub executed: Vec<Executed>,
     /// Runs whose attempts could not be made or kept.
     pub troubled: Vec<(RunId, EngineError)>,
-    /// Runs that were not tried, since a change of the GPUs that they ask for too was refused for want of privilege; and that refusal.
+    /// Runs that were not tried, or not any more: a change of the GPUs that they ask for too was refused for want of privilege, or their data changed; and that reason.
     pub untried: Vec<(RunId, String)>,
     /// Runs that another process executed meanwhile.
     pub elsewhere: Vec<RunId>,
@@ -133,8 +133,8 @@ struct Rounds {
     next: Vec<Task>,
     canary: Option<Bound>,
     since_canary: usize,
-    /// Data that changed since runs were named by them.
-    changed: Vec<Arc<DataFiles>>,
+    /// Data that changed since runs were named by them, and how.
+    changed: Vec<(Arc<DataFiles>, String)>,
 }
 
 impl Rounds {
@@ -150,24 +150,29 @@ impl Rounds {
         Self { order, number: 0, now, next, canary, since_canary: order.canary_every, changed }
     }
 
-    /// Takes out what reads these data; gives whether that is news.
-    fn give_up(&mut self, data: &Arc<DataFiles>) -> bool {
-        if self.changed.contains(data) {
-            return false;
+    /// Takes out what reads these data; gives the runs, or none where that is no news.
+    fn give_up(&mut self, data: &Arc<DataFiles>, why: &str) -> Option<Vec<RunId>> {
+        if self.changed.iter().any(|(changed, _)| changed == data) {
+            return None;
         }
         let reads = |bound: &Bound| bound.data.as_ref() == Some(data);
+        let tasks = self.now.iter().chain(&self.next).filter(|task| reads(&task.bound));
+        let runs = tasks.map(|task| task.bound.run.id).collect();
         self.now.retain(|task| !reads(&task.bound));
         self.next.retain(|task| !reads(&task.bound));
         self.canary.take_if(|canary| reads(canary));
-        self.changed.push(Arc::clone(data));
-        true
+        self.changed.push((Arc::clone(data), why.to_owned()));
+        Some(runs)
     }
 
-    /// Puts a task of which something is left into the next round: what another process executes may be done by then.
-    fn put_back(&mut self, task: Task) {
-        if task.bound.data.as_ref().is_none_or(|data| !self.changed.contains(data)) {
-            self.next.push(task);
+    /// Puts a task of which something is left into the next round: what another process executes may be done by then. Why not, where its data changed.
+    fn put_back(&mut self, task: Task) -> Result<(), String> {
+        let changed = |data| self.changed.iter().find(|(changed, _)| changed == data);
+        if let Some((_, why)) = task.bound.data.as_ref().and_then(changed) {
+            return Err(why.clone());
         }
+        self.next.push(task);
+        Ok(())
     }
 
     fn take(&mut self) -> Option<Task> {
@@ -296,10 +301,15 @@ impl Sweep<'_> {
                     }
                 }
                 Err(error) => {
-                    let data = task.bound.data.as_ref().filter(|_| matches!(error, EngineError::Data(_)));
-                    if data.is_some_and(|data| !rounds().give_up(data)) {
+                    if let (EngineError::Data(why), Some(data)) = (&error, &task.bound.data) {
+                        let given_up = rounds().give_up(data, why);
                         // It is told once.
-                        continue;
+                        let is_news = given_up.is_some();
+                        let runs = given_up.unwrap_or_else(|| vec![task.bound.run.id]);
+                        locked().untried.extend(runs.into_iter().map(|run| (run, why.clone())));
+                        if !is_news {
+                            continue;
+                        }
                     }
                     if let EngineError::Hold(HoldError::NoPrivilege { change, .. }) = &error {
                         forbidden.push((discriminant(change), error.to_string()));
@@ -315,7 +325,10 @@ impl Sweep<'_> {
                 }
             }
             if task.left > 0 {
-                rounds().put_back(task);
+                let run = task.bound.run.id;
+                if let Err(why) = rounds().put_back(task) {
+                    locked().untried.push((run, why));
+                }
             }
         }
     }

@@ -530,7 +530,7 @@ mod tests {
         };
         let (sender, ready) = channel();
         assert_eq!(wait(Duration::from_millis(60), &ready), 1);
-        assert_eq!(wait(SILENT, &ready), 0, "it may take its time");
+        assert_eq!(wait(Duration::MAX, &ready), 0, "it may take its time");
         sender.send(()).unwrap();
         assert_eq!(wait(Duration::ZERO, &ready), 0);
     }

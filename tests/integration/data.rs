@@ -5,8 +5,9 @@ use ledger::engine::{
     Attempted, Bound, Cause, EngineError, Launch, Machine, Place, Seen, Shim, Stop, Sweep, Trainer, Watch,
     bind_anchored, execute, plan,
 };
-use ledger::record::{Attempt, Cell, Exit, Outcome, Table};
+use ledger::record::{Attempt, Cell, Exit, Outcome, RunId, Table};
 use ledger::store::Store;
+use std::collections::BTreeSet;
 use std::fs;
 
 /// Asks as often to stop.
@@ -117,10 +118,41 @@ fn what_is_left_of_a_sweep_whose_data_changed_is_not_begun_and_told_once() {
             Sweep { store: &store, facts: &facts, shim: &shim, watch: &NOBODY, stop: &NOBODY, jobs, canary: false };
         let report = sweep.run(planned);
         assert_eq!(sandbox.outcomes(), vec!["failed"; jobs]);
-        assert!(report.executed.len() == jobs && report.any_failed() && report.untried.is_empty());
-        let [(_, error @ EngineError::Data(_))] = report.troubled.as_slice() else { panic!("{:?}", report.troubled) };
+        assert!(report.executed.len() == jobs && report.any_failed());
+        let [(told, error @ EngineError::Data(_))] = report.troubled.as_slice() else {
+            panic!("{:?}", report.troubled)
+        };
         assert!(error.to_string().starts_with(&changed(&sandbox)), "{error}");
+        // Each run has its reason, whoever asks.
+        assert!(report.untried.iter().all(|(_, why)| *why == changed(&sandbox)), "{:?}", report.untried);
+        let runs: BTreeSet<RunId> = report.untried.iter().map(|(run, _)| *run).chain([*told]).collect();
+        assert_eq!((report.untried.len(), runs.len()), (5, 6));
     }
+}
+
+#[test]
+fn data_that_cannot_be_looked_at_keep_a_run_from_being_begun_and_no_other() {
+    let sandbox = with_text();
+    let machine = Machine::default();
+    let bounds: Vec<Bound> =
+        (1..=3).map(|seed| scripted(&sandbox, &bound(&sandbox, &machine, seed), "touch started")).collect();
+    let (text, aside) = (sandbox.path("texts/a.txt"), sandbox.path("aside"));
+    fs::rename(&text, &aside).unwrap();
+    std::os::unix::fs::symlink(sandbox.path("nowhere"), &text).unwrap();
+    let store = Store::at(sandbox.ledger_dir());
+    let planned = plan(&store, bounds.into_iter().map(|bound| (bound, Cause::Repeat(1))).collect()).unwrap();
+    let (facts, shim) = (Table::new(), shim(&sandbox));
+    let sweep =
+        Sweep { store: &store, facts: &facts, shim: &shim, watch: &NOBODY, stop: &NOBODY, jobs: 1, canary: false };
+    let report = sweep.run(planned);
+    assert!(report.executed.is_empty() && report.untried.is_empty() && !sandbox.path("started").exists());
+    assert_eq!(report.troubled.len(), 3);
+    let said = report.troubled[0].1.to_string();
+    let folder = sandbox.path("texts").display().to_string();
+    let expected = "(check the path); so the run was not begun (the same command, or `submit`, begins it)";
+    assert_eq!(said, format!("cannot read `{folder}` {expected}"));
+    fs::rename(aside, text).unwrap();
+    assert_eq!(executed(&sandbox, &bound(&sandbox, &machine, 1), "true").outcome, Outcome::Finished);
 }
 
 #[test]

@@ -214,6 +214,10 @@ impl Search<'_> {
         if report.interrupted {
             return Ok(None);
         }
+        let mut troubled = report.troubled;
+        if let Some(at) = troubled.iter().position(|(_, error)| matches!(error, EngineError::Data(_))) {
+            return Err(troubled.swap_remove(at).1.into());
+        }
         let base = arms[0].bound.run.id;
         if let Some((_, why)) = report.untried.iter().find(|(run, _)| *run == base) {
             return Err(self.unset_base(base, why));
@@ -221,7 +225,7 @@ impl Search<'_> {
         // Whoever has its attempts, or sets something else, is not concerned.
         let untried = report.untried.into_iter().map(|(run, why)| (run, format!("not tried, since {why}")));
         let mut refused: BTreeMap<RunId, String> = untried.collect();
-        for (run, error) in report.troubled {
+        for (run, error) in troubled {
             match error {
                 EngineError::Hold(error) if run != base => drop(refused.insert(run, error.to_string())),
                 EngineError::Hold(error @ HoldError::NoPrivilege { .. }) => {
