@@ -104,7 +104,8 @@ pub struct Place {
     pub against: Option<Against>,
 }
 
-/// Orders configurations by their means, best first, keeps at most `limit`, and tests each against the first.
+/// Orders configurations by their means, best first, keeps at most `limit`, and tests each against the first. Equal ones stand by their groups; those that are of
+/// several stay in the order in which they come.
 ///
 /// `tolerance` is the difference that is of no account, as a share of the first one's mean.
 pub fn place(contenders: Vec<Contender>, direction: Direction, limit: usize, tolerance: Option<f64>) -> Vec<Place> {
@@ -112,7 +113,8 @@ pub fn place(contenders: Vec<Contender>, direction: Direction, limit: usize, tol
     places.sort_by(|a, b| {
         let order = a.summary.mean.total_cmp(&b.summary.mean);
         let order = if direction == Direction::Maximize { order.reverse() } else { order };
-        order.then_with(|| a.contender.run.parts.group_id().cmp(&b.contender.run.parts.group_id()))
+        let group = |place: &Place| place.contender.agreed.is_empty().then(|| place.contender.run.parts.group_id());
+        order.then_with(|| group(a).cmp(&group(b)))
     });
     places.truncate(limit);
     let Some((first, others)) = places.split_first_mut() else { return places };
@@ -215,6 +217,17 @@ mod tests {
 
     fn x(place: &Place) -> i64 {
         place.contender.run.config()["params.x"].as_int().unwrap()
+    }
+
+    #[test]
+    fn equal_means_of_several_groups_stay_in_the_order_in_which_they_come_however_many_are_kept() {
+        let agreed = |x: i64| vec![("params.y".to_owned(), Some(Value::Int(x)))];
+        let all: Vec<Contender> =
+            (1..=8).map(|x| Contender { agreed: agreed(x), ..contender(x, &[1.0], None, "s") }).collect();
+        for limit in [3, 8] {
+            let places = place(all.clone(), Direction::Maximize, limit, None);
+            assert!(places.iter().map(x).eq((1..=8).take(limit)));
+        }
     }
 
     #[test]

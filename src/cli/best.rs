@@ -258,7 +258,7 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
         for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
             let found = indexed(reader, ranked.group, &args.metric)?;
             contenders.extend(found.map(|(contender, recorded)| {
-                if known.is_none() {
+                if known.is_none() && !recorded.is_empty() {
                     unit = recorded;
                 }
                 contender

@@ -8,6 +8,7 @@ use crate::cli::selection::Selected;
 use crate::record::Direction;
 use crate::report::{Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 /// The question answered from all records of the model.
@@ -101,7 +102,7 @@ impl<T: Asked> Question<'_, T> {
     ) -> Result<Option<Baseline>, Failure> {
         let Self { args, selected, names, .. } = self;
         let Some(first) = places.first() else { return Ok(None) };
-        let own: Vec<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
+        let own: BTreeSet<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
         let is_first = |one: &Configuration<'_, T>| one.trials.iter().any(|trial| own.contains(&trial.id()));
         let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
         let mean = |one: &Configuration<'_, T>, metric: &str| one.mean(metric, &selected.admitted);
@@ -126,7 +127,14 @@ impl<T: Asked> Question<'_, T> {
         let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
         let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
         let Some((_, metric, fastest)) = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { return Ok(None) };
-        let named = (self.contender)(fastest)?;
-        Ok(named.and_then(|named| beside(fastest, metric, named.run, "the fastest")))
+        let is_of = |place: &&Place| {
+            let attempt = place.contender.measured.first().map(|one| one.attempt);
+            fastest.trials.iter().any(|trial| Some(trial.id()) == attempt)
+        };
+        let run = match places.iter().find(is_of) {
+            Some(place) => Some(place.contender.run.clone()),
+            None => (self.contender)(fastest)?.map(|named| named.run),
+        };
+        Ok(run.and_then(|run| beside(fastest, metric, run, "the fastest")))
     }
 }

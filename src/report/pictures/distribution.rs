@@ -70,7 +70,7 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
             half: (mean.half.map(|half| half * factor), None),
             name: format!("{label}: {}", said(mean, &unit, factor)),
             tag: String::new(),
-            run: one.run().map(|run| run.id),
+            run: subject.run_of(one),
         });
         let half = mean.half.unwrap_or(0.0);
         values.extend(own);

@@ -87,7 +87,7 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     let mut cells = Vec::new();
     for ((x, y), one, mean, count) in &shown {
         let place = |levels: &[Value], value: &Value| levels.iter().position(|level| level == value).unwrap_or(0);
-        let run = one.run().map(|run| run.id);
+        let run = subject.run_of(one);
         let mut lines = vec![form.text(mean.mean * factor)];
         lines.extend((mean.n > 1).then(|| match mean.half {
             Some(half) => format!("± {}", super::significant(half * factor)),

@@ -23,7 +23,7 @@ pub use scaling::scaling;
 use super::number::significant;
 use super::ranking::{left_out_text, short_names};
 use crate::analysis::{self, Configuration, Trial, count_left_out};
-use crate::record::{Direction, Run, Value, Why};
+use crate::record::{Direction, Run, RunId, Value, Why};
 use std::collections::BTreeSet;
 
 /// What a figure of many attempts is of.
@@ -56,6 +56,11 @@ impl Subject<'_> {
         let contender = one.contender(self.metric, self.admitted)?;
         let placed = analysis::place(vec![contender], self.direction.unwrap_or(Direction::Minimize), 1, None).pop()?;
         Some(Mean { mean: placed.summary.mean, half: placed.half_width, n: placed.summary.n })
+    }
+
+    /// The run by which a configuration is named.
+    fn run_of(&self, one: &Configuration<'_>) -> Option<RunId> {
+        one.contender(self.metric, self.admitted).map(|contender| contender.run.id)
     }
 
     /// `lower is better`, where it is known.

@@ -72,12 +72,12 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
             half: (None, mean.half.map(|half| half * factor)),
             name: format!("{label}; {} {at}: {}", short(field), said(mean, &unit, factor)),
             tag: String::new(),
-            run: one.run().map(|run| run.id),
+            run: subject.run_of(one),
         });
         let dots: Vec<Point> = dots.collect();
         for (at, one, mean) in &of_line {
             highs.extend([mean.mean, mean.mean + mean.half.unwrap_or(0.0)].map(|value| value * factor));
-            let run = one.run().map_or_else(String::new, |run| run.id.to_string());
+            let run = subject.run_of(one).map_or_else(String::new, |run| run.to_string());
             let cells = [full(mean.mean), optional(mean.half), mean.n.to_string(), subject.unit.to_owned()];
             sheet.rows.push([label.clone(), field.to_owned(), full(*at), run].into_iter().chain(cells).collect());
             shown_means.push(mean.clone());
