@@ -138,6 +138,19 @@ impl From<ClusterError> for Failure {
     }
 }
 
+/// The message in one line, with the causes that it does not name itself.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        if !text.ends_with(&source.to_string()) {
+            text.push_str(&format!(": {source}"));
+        }
+        cause = source.source();
+    }
+    text
+}
+
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         match error {

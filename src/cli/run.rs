@@ -157,7 +157,7 @@ pub(super) fn bound(
     for (manifest, cell, one, cause) in bounds {
         match one {
             Ok(one) => bound.push((one, cause)),
-            Err(error) => unbound.push((manifest, cell, error)),
+            Err(error) => unbound.push((manifest, cell.clone(), error)),
         }
     }
     match unbound::failure(unbound) {

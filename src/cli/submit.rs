@@ -219,11 +219,12 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
     let (mut seen, mut unbound) = (BTreeSet::new(), Vec::new());
     let mut cells = Vec::new();
     for cell in &manifest.cells {
-        let anchored = anchor(&args.slurm.contained(cell, request), manifest);
+        let contained = args.slurm.contained(cell, request);
+        let anchored = anchor(&contained, manifest);
         let expected = match Expected::of(&anchored, manifest.program.as_ref(), trainer.as_ref(), &machine) {
             Ok(expected) => expected,
             Err(error) => {
-                unbound.push((manifest, cell, error));
+                unbound.push((manifest, contained, error));
                 continue;
             }
         };

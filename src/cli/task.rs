@@ -7,7 +7,7 @@ mod scratch;
 
 use self::scratch::Scratch;
 use super::context::{self, say};
-use super::failure::{Failure, exit};
+use super::failure::{Failure, exit, with_causes};
 use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{AFTER_TERM, Interruption, Watcher};
@@ -255,7 +255,7 @@ impl Run<'_> {
         // What this node refuses to set, finds changed or cannot look at is no fault of the ledger's.
         let is_refusal =
             |error: &EngineError| matches!(error, EngineError::Hold(_) | EngineError::Data(_) | EngineError::Unseen(_));
-        let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| error.to_string());
+        let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| with_causes(error));
         let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.iter().all(|(_, error)| is_refusal(error)) {
             Came::Troubled
         } else if refused.is_some() {

@@ -1,13 +1,12 @@
 //! Cells that this machine cannot execute: what their manifests name and is not there, each with its place.
 
-use super::failure::{Failure, exit};
+use super::failure::{Failure, exit, with_causes};
 use crate::engine::BindError;
 use crate::manifest::Manifest;
 use crate::record::Cell;
-use std::error::Error;
 
-/// A cell as its manifest has it, and why it cannot be bound.
-pub(super) type Unbound<'a> = (&'a Manifest, &'a Cell, BindError);
+/// A cell as its manifest has it, or as it is submitted, and why it cannot be bound.
+pub(super) type Unbound<'a> = (&'a Manifest, Cell, BindError);
 
 /// What is said of them: every file that is at fault, once; else the first reason.
 pub(super) fn failure(unbound: Vec<Unbound<'_>>) -> Option<Failure> {
@@ -21,18 +20,4 @@ pub(super) fn failure(unbound: Vec<Unbound<'_>>) -> Option<Failure> {
         return unbound.into_iter().next().map(|(.., error)| error.into());
     }
     Some(Failure::new(exit::USAGE, lines.join("\n")))
-}
-
-/// The message in one line, with the causes that it does not name itself.
-fn with_causes(error: &BindError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let said = source.to_string();
-        if !text.ends_with(&said) {
-            text.push_str(&format!(": {said}"));
-        }
-        cause = source.source();
-    }
-    text
 }

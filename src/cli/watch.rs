@@ -1,12 +1,11 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
-use super::failure::{Failure, exit};
-use crate::engine::{Bound, EngineError, Executed, Seen, Stop, Watch};
+use super::failure::{Failure, exit, with_causes};
+use crate::engine::{Bound, Executed, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
 use crate::record::{EventKind, Outcome, RunId};
 use crate::report::{self, Bar, Progress};
 use std::collections::HashMap;
-use std::error::Error;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,18 +85,6 @@ fn result_line(bound: &Bound, executed: &Executed) -> String {
     words.join(" ")
 }
 
-fn chain(error: &EngineError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        if !text.ends_with(&source.to_string()) {
-            text.push_str(&format!(": {source}"));
-        }
-        cause = source.source();
-    }
-    text
-}
-
 impl Watch for Watcher {
     fn see(&self, seen: Seen<'_>) {
         match seen {
@@ -116,7 +103,7 @@ impl Watch for Watcher {
             }),
             Seen::Output(..) => {}
             Seen::Ended(bound, executed) => self.end(bound, &result_line(bound, executed)),
-            Seen::Troubled(bound, error) => self.end(bound, &chain(error)),
+            Seen::Troubled(bound, error) => self.end(bound, &with_causes(error)),
             Seen::Elsewhere(bound) => {
                 self.say(bound, "another process executes it, or has set its GPU; waiting");
             }

@@ -92,7 +92,7 @@ pub enum EngineError {
     )]
     Data(String),
     /// Nobody can say whether its data are those that it is named by.
-    #[error("{0}; so the run was not begun (the same command, or `submit`, begins it)")]
+    #[error("the run was not begun, since its data cannot be looked at (the same command, or `submit`, begins it)")]
     Unseen(#[source] BindError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]

@@ -8,6 +8,7 @@ use ledger::engine::{
 use ledger::record::{Attempt, Cell, Exit, Outcome, RunId, Table};
 use ledger::store::Store;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs;
 
 /// Asks as often to stop.
@@ -147,10 +148,12 @@ fn data_that_cannot_be_looked_at_keep_a_run_from_being_begun_and_no_other() {
     let report = sweep.run(planned);
     assert!(report.executed.is_empty() && report.untried.is_empty() && !sandbox.path("started").exists());
     assert_eq!(report.troubled.len(), 3);
-    let said = report.troubled[0].1.to_string();
-    let folder = sandbox.path("texts").display().to_string();
-    let expected = "(check the path); so the run was not begun (the same command, or `submit`, begins it)";
-    assert_eq!(said, format!("cannot read `{folder}` {expected}"));
+    let said = &report.troubled[0].1;
+    let expected =
+        "the run was not begun, since its data cannot be looked at (the same command, or `submit`, begins it)";
+    assert_eq!(said.to_string(), expected);
+    let why = said.source().unwrap().to_string();
+    assert_eq!(why, format!("cannot read `{}` (check the path)", sandbox.path("texts").display()));
     fs::rename(aside, text).unwrap();
     assert_eq!(executed(&sandbox, &bound(&sandbox, &machine, 1), "true").outcome, Outcome::Finished);
 }

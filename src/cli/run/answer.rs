@@ -4,6 +4,7 @@ use super::best::{Best, Objectives, best_text, best_value};
 use super::{Context, Failure, report, short_ids};
 use crate::analysis::{self, Trial};
 use crate::cli::context::say;
+use crate::cli::failure::with_causes;
 use crate::engine::{Canary, Drift, EngineError, Planned, SweepReport, Until};
 use crate::record::{Attempt, LeftOut, Outcome, RunId, Table, Value, known_metric};
 use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};
@@ -92,7 +93,7 @@ fn is_of_ledger(error: &EngineError) -> bool {
 
 /// Why runs were not executed, or not kept: each reason of a run once.
 fn trouble_value(report: &SweepReport) -> Value {
-    let troubled = report.troubled.iter().map(|(run, error)| (run, error.to_string()));
+    let troubled = report.troubled.iter().map(|(run, error)| (run, with_causes(error)));
     let untried = report.untried.iter().map(|(run, why)| (run, format!("not tried, since {why}")));
     let reasons: BTreeSet<(&RunId, String)> = troubled.chain(untried).collect();
     let item = |(run, why): (&RunId, String)| {
