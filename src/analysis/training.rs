@@ -5,7 +5,7 @@
 use super::measure::{Observed, Timed};
 use super::statistic::{median, median_ns, median_real, nearest_rank, number, real, seconds, total};
 use super::window::Windows;
-use crate::record::{Attempt, Phase, Value};
+use crate::record::{Attempt, Phase, Value, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Phases that are no training, though a worker may do them within an epoch.
@@ -190,7 +190,8 @@ impl Training {
         (!self.laps.is_empty()).then(|| {
             if self.warmup == 0 && self.step_ns.is_none() {
                 let steadied = self.steadied.as_deref().unwrap_or_default();
-                return format!("none of {} logged training steps{steadied} is warm-up", self.laps.len());
+                let steps = count(self.laps.len(), "logged training step");
+                return format!("there is no warm-up in {steps}{steadied}");
             }
             let times = match self.step_ns {
                 Some(_) => "times count each as the median measured step",

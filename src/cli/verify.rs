@@ -141,7 +141,7 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
     let (after, len) = store.read(|reader| Ok((reader.head_after(head.entries)?, reader.log_len()?)))?;
     Ok(match after {
         Some(digest) if digest == head.digest => {
-            Ok(format!("the first {} of {} attested by {by}", head.entries, count(len, "log entry")))
+            Ok(format!("attested by {by}: the first {} of {}", head.entries, count(len, "log entry")))
         }
         Some(_) => Err(format!(
             "its {} would be the first of this ledger, and are not: it is of another ledger, or what was there was changed",

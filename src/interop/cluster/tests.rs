@@ -129,7 +129,7 @@ fn faults_have_places_and_can_be_left_out() {
     insta::assert_snapshot!(files.read(false).unwrap_err(), @r"
     c.csv:9: timestamp `noon` is no moment (write it as 2018-11-08T08:18:55.510Z)
     c.csv:10: eventType `PAUSE` is unknown (START and STOP are known)
-    c.csv:11: it has 1 field, but the header has 6
+    c.csv:11: it has 1 fields, but the header has 6
     ");
     let cluster = files.read(true).unwrap();
     assert_eq!(cluster.counts["faulty_rows"], 3);
