@@ -28,6 +28,16 @@ pub enum EventFault {
         /// What it has to be.
         expected: &'static str,
     },
+    /// A member that may be left out is of another type.
+    #[error("its `{member}` is `{found}` (it must be {expected}, or be left out)")]
+    Optional {
+        /// The member.
+        member: &'static str,
+        /// What it is.
+        found: String,
+        /// What it has to be.
+        expected: &'static str,
+    },
 }
 
 /// Appends the event as one JSON line to `out`.
@@ -102,9 +112,10 @@ pub fn parse_event(line: &[u8], now_ns: u64) -> Result<Event, EventFault> {
         Err(fault) => serde_json::from_str(&quote_non_finite(text)).map_err(|_| syntax(&fault))?,
     };
     let Json::Object(map) = json else { return Err(syntax(&"it is another JSON value")) };
-    let t_ns = map.get("t_ns").and_then(Json::as_u64).unwrap_or(now_ns);
-    let rank = map.get("rank").and_then(Json::as_u64).and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
-    Ok(Event { t_ns, rank, kind: kind(&map)? })
+    let kind = kind(&map)?;
+    let rank = |found: &Json| whole(found).and_then(|rank| u32::try_from(rank).ok());
+    let rank = optional(&map, "rank", "a whole number from 0, below 2^32", rank)?.unwrap_or(0);
+    Ok(Event { t_ns: optional(&map, "t_ns", NANOSECONDS, nanoseconds)?.unwrap_or(now_ns), rank, kind })
 }
 
 fn kind(map: &Map<String, Json>) -> Result<EventKind, EventFault> {
@@ -119,15 +130,15 @@ fn kind(map: &Map<String, Json>) -> Result<EventKind, EventFault> {
             let of = members("plan");
             EventKind::Plan {
                 steps: of.count("steps")?,
-                epochs: of.count("epochs").unwrap_or(0),
-                samples_per_step: of.count("samples_per_step").unwrap_or(0),
+                epochs: optional(map, "epochs", COUNT, whole)?.unwrap_or(0),
+                samples_per_step: optional(map, "samples_per_step", COUNT, whole)?.unwrap_or(0),
             }
         }
         "phase_start" | "phase_stop" => {
             let of = members(if name == "phase_start" { "phase_start" } else { "phase_stop" });
             EventKind::Phase {
                 name: of.text("name")?,
-                index: of.count("index").unwrap_or(0),
+                index: optional(map, "index", COUNT, whole)?.unwrap_or(0),
                 edge: if name == "phase_start" { PhaseEdge::Start } else { PhaseEdge::Stop },
             }
         }
@@ -141,12 +152,14 @@ fn kind(map: &Map<String, Json>) -> Result<EventKind, EventFault> {
                     .collect::<Result<_, _>>()?,
                 Some(_) => return Err(of.fault("values", NUMBERS)),
             };
-            EventKind::Step { step: of.count("step")?, duration_ns: of.count("duration_ns").ok(), values }
+            let duration_ns = optional(map, "duration_ns", NANOSECONDS, nanoseconds)?;
+            EventKind::Step { step: of.count("step")?, duration_ns, values }
         }
         "metric" => {
             let of = members("metric");
             let value = map.get("value").and_then(number).ok_or_else(|| of.fault("value", "a number"))?;
-            EventKind::Metric { name: of.text("name")?, value, unit: of.text("unit").unwrap_or_default() }
+            let unit = optional(map, "unit", "text", |unit| unit.as_str().map(str::to_owned))?;
+            EventKind::Metric { name: of.text("name")?, value, unit: unit.unwrap_or_default() }
         }
         "digest" => {
             let of = members("digest");
@@ -177,6 +190,37 @@ fn is_shallow(json: &Json, depth: usize) -> bool {
 }
 
 const NUMBERS: &str = "an object of numbers";
+const COUNT: &str = "a whole number from 0";
+const NANOSECONDS: &str = "nanoseconds, a number from 0";
+
+/// A member that may be left out, which `null` does too. One of another type is no event: what it was meant to say would be missing, and nobody told.
+fn optional<T>(
+    map: &Map<String, Json>,
+    member: &'static str,
+    expected: &'static str,
+    read: impl Fn(&Json) -> Option<T>,
+) -> Result<Option<T>, EventFault> {
+    let Some(found) = map.get(member).filter(|found| !found.is_null()) else { return Ok(None) };
+    let odd = || EventFault::Optional { member, found: found.to_string().chars().take(40).collect(), expected };
+    read(found).map(Some).ok_or_else(odd)
+}
+
+/// A whole number, also where it is written as `64.0`, as languages do that have one kind of numbers.
+fn whole(json: &Json) -> Option<u64> {
+    json.as_u64().or_else(|| json.as_f64().filter(|number| number.fract() == 0.0).and_then(rounded))
+}
+
+/// A time, which programs often have as a product of seconds: the nearest whole nanosecond.
+fn nanoseconds(json: &Json) -> Option<u64> {
+    json.as_u64().or_else(|| json.as_f64().and_then(rounded))
+}
+
+fn rounded(number: f64) -> Option<u64> {
+    let number = number.round();
+    // 2^64 is the first that does not fit.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within bounds")]
+    (0.0..18_446_744_073_709_551_616.0).contains(&number).then_some(number as u64)
+}
 
 struct Members<'a> {
     event: &'static str,
@@ -189,7 +233,7 @@ impl Members<'_> {
     }
 
     fn count(&self, member: &'static str) -> Result<u64, EventFault> {
-        self.map.get(member).and_then(Json::as_u64).ok_or_else(|| self.fault(member, "a whole number from 0"))
+        self.map.get(member).and_then(whole).ok_or_else(|| self.fault(member, COUNT))
     }
 
     fn text(&self, member: &'static str) -> Result<String, EventFault> {
@@ -241,12 +285,13 @@ fn quote_non_finite(text: &str) -> String {
 /// The JSON Schema (2020-12) of one event line, as JSON text.
 pub fn event_schema() -> String {
     let count = json!({"type": "integer", "minimum": 0});
+    let time_ns = json!({"type": "number", "minimum": 0});
     let number = json!({"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]});
     let text = json!({"type": "string"});
     let event = |name: &str, members: Json, required: &[&str]| {
         let mut properties = members.as_object().cloned().unwrap_or_default();
         properties.insert("event".to_owned(), json!({"const": name}));
-        properties.insert("t_ns".to_owned(), count.clone());
+        properties.insert("t_ns".to_owned(), time_ns.clone());
         properties.insert("rank".to_owned(), count.clone());
         let required: Vec<&str> = std::iter::once("event").chain(required.iter().copied()).collect();
         json!({"type": "object", "properties": properties, "required": required})
@@ -258,7 +303,7 @@ pub fn event_schema() -> String {
             event("plan", json!({"steps": count, "epochs": count, "samples_per_step": count}), &["steps"]),
             event("phase_start", json!({"name": text, "index": count}), &["name"]),
             event("phase_stop", json!({"name": text, "index": count}), &["name"]),
-            event("step", json!({"step": count, "duration_ns": count,
+            event("step", json!({"step": count, "duration_ns": time_ns,
                 "values": {"type": "object", "additionalProperties": number}}), &["step"]),
             event("metric", json!({"name": text, "value": number, "unit": text}), &["name", "value"]),
             event("digest", json!({"name": text, "digest": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}}),
@@ -312,6 +357,49 @@ mod tests {
     #[test]
     fn a_line_without_a_time_gets_the_readers() {
         assert_eq!(parse_event(br#"{"event":"status","message":"m"}"#, 42).unwrap().t_ns, 42);
+    }
+
+    #[test]
+    fn a_member_that_may_be_left_out_is_not_left_out_for_its_type() {
+        let fault = |members: &str| {
+            let line = format!(r#"{{"event":{members}}}"#);
+            parse_event(line.as_bytes(), 0).expect_err(members).to_string()
+        };
+        assert_eq!(
+            fault(r#""step","step":1,"rank":"1""#),
+            r#"its `rank` is `"1"` (it must be a whole number from 0, below 2^32, or be left out)"#
+        );
+        assert_eq!(
+            fault(r#""step","step":1,"duration_ns":-1.5"#),
+            "its `duration_ns` is `-1.5` (it must be nanoseconds, a number from 0, or be left out)"
+        );
+        for members in [
+            r#""step","step":1,"t_ns":"7""#,
+            r#""step","step":1,"rank":4294967296"#,
+            r#""step","step":1,"duration_ns":1e300"#,
+            r#""plan","steps":9,"samples_per_step":"64""#,
+            r#""plan","steps":9,"samples_per_step":0.5"#,
+            r#""plan","steps":9,"epochs":-1"#,
+            r#""phase_start","name":"epoch","index":[1]"#,
+            r#""metric","name":"m","value":1,"unit":7"#,
+        ] {
+            assert!(fault(members).contains("or be left out"), "{members}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_written_with_a_point() {
+        let line = br#"{"event":"step","step":3.0,"t_ns":1.5e3,"rank":1.0,"duration_ns":12345678.9}"#;
+        let event = parse_event(line, 0).unwrap();
+        assert_eq!((event.t_ns, event.rank), (1500, 1));
+        let EventKind::Step { step, duration_ns, .. } = event.kind else { panic!("no step") };
+        assert_eq!((step, duration_ns), (3, Some(12_345_679)));
+        let line = br#"{"event":"plan","steps":9,"epochs":null,"samples_per_step":64.0,"rank":null}"#;
+        let EventKind::Plan { epochs, samples_per_step, .. } = parse_event(line, 0).unwrap().kind else {
+            panic!("no plan")
+        };
+        assert_eq!((epochs, samples_per_step), (0, 64));
+        assert!(parse_event(br#"{"event":"step","step":1.5}"#, 0).is_err());
     }
 
     #[test]
