@@ -1,9 +1,12 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
+mod others;
+
+use self::others::Others;
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
-    Surplus, cut, fit_phases, fit_series, quoted, weight,
+    Surplus, cut, fit_phases, fit_series, most_phases, quoted, weight,
 };
 use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out};
@@ -88,6 +91,7 @@ impl Fold {
     /// What is sealed. `lost` and `torn_bytes` as in [`fold`].
     pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Sealed {
         let Self { run, nonce, settings, mut facts, started_unix_ms, mut folding } = self;
+        folding.hear_others();
         let started_ns = folding.started_ns;
         let Folding { mut observed, mut metrics, digests, mut warnings, rejected, rejected_count, .. } = folding;
         let mut series = named(folding.series, &mut folding.dropped);
@@ -244,6 +248,9 @@ struct Folding {
     /// Why known metrics are missing that were stated in a unit of something else.
     unfit: BTreeMap<String, Metric>,
     digests: BTreeMap<String, Digest>,
+    others: Others,
+    /// Whose plan it is that is kept.
+    planner: Option<u32>,
     /// By rank, and by the name that it has there.
     series: BTreeMap<u32, BTreeMap<String, Series>>,
     series_count: usize,
@@ -305,7 +312,12 @@ impl Folding {
 
     fn heed(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::Plan { samples_per_step, .. } => self.observed.samples_per_step = Some(*samples_per_step),
+            EventKind::Plan { samples_per_step, .. } => {
+                if self.planner.is_none_or(|rank| event.rank <= rank) {
+                    self.planner = Some(event.rank);
+                    self.observed.samples_per_step = Some(*samples_per_step);
+                }
+            }
             EventKind::Phase { name, index, edge } => self.phase(event, name, *index, *edge),
             EventKind::Step { step, duration_ns, values } => {
                 for (name, value) in values {
@@ -322,14 +334,46 @@ impl Folding {
                     self.observed.last_loss = loss.or(self.observed.last_loss);
                 }
             }
-            EventKind::Metric { name, value, unit } => self.metric(name, Metric::new(*value, unit.clone())),
-            EventKind::Digest { name, digest } => self.digest(name, *digest),
-            EventKind::Fact { name, value } => self.fact(name, value),
+            EventKind::Metric { name, value, unit } => {
+                let stated = Metric::new(*value, unit.clone());
+                if event.rank == 0 {
+                    self.metric(name, stated);
+                } else if self.is_short(name) && self.is_short(unit) {
+                    self.others.metric(name, event.rank, stated, &mut self.dropped);
+                }
+            }
+            EventKind::Digest { name, digest } => {
+                if event.rank == 0 {
+                    self.digest(name, *digest);
+                } else if self.is_short(name) {
+                    self.others.digest(name, event.rank, *digest, &mut self.dropped);
+                }
+            }
+            EventKind::Fact { name, value } => {
+                if event.rank == 0 {
+                    self.fact(name, value);
+                } else if self.is_short(name) {
+                    self.others.fact(name, event.rank, value, &mut self.dropped);
+                }
+            }
             EventKind::Status { .. } => {}
             EventKind::Failure { message } => {
                 self.failure.get_or_insert_with(|| message.clone());
             }
         }
+    }
+
+    /// Gives what other ranks said of the whole attempt its names.
+    fn hear_others(&mut self) {
+        let (metrics, unfit) = (&self.metrics, &self.unfit);
+        let heard = self.others.metrics(|name| metrics.contains_key(name) || unfit.contains_key(name));
+        heard.into_iter().for_each(|heard| self.metric(&heard.name, heard.value));
+        let digests = &self.digests;
+        let heard = self.others.digests(|name| digests.contains_key(name));
+        heard.into_iter().for_each(|heard| self.digest(&heard.name, heard.value));
+        let facts = &self.facts;
+        let heard = self.others.facts(|name| facts.contains_key(&format!("worker.{name}")));
+        heard.into_iter().for_each(|heard| self.fact(&heard.name, &heard.value));
     }
 
     /// A known metric is kept in its own unit. One that does not fit is left to what is measured.
@@ -457,7 +501,7 @@ impl Folding {
 
     fn has_room_for_phase(&mut self, name: &str, index: u64) -> bool {
         let first = || format!("{} {index}", quoted(name));
-        if self.observed.phases.len() >= MAX_PHASES {
+        if self.observed.phases.len() >= most_phases(name) {
             self.dropped.count(Surplus::Phases, first);
             return false;
         }

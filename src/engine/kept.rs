@@ -15,6 +15,15 @@ pub(super) const MAX_POINTS: usize = 50_000_000;
 pub(super) const MAX_STEPS: usize = 10_000_000;
 /// A day of steps of a tenth of a second; beyond, steps are points of series and no phases. And as many phases that are told.
 pub(super) const MAX_PHASES: usize = 1_000_000;
+/// Of phases that are told, so many are kept for those by which times and energies are taken, however many parts of steps there are.
+const KEPT_FOR_WINDOWS: usize = 100_000;
+const WINDOWS: [&str; 6] = ["epoch", "eval", "checkpoint", "inference", "inference_batch", "idle"];
+
+/// How many phases may have been told when one of this name comes.
+pub(super) fn most_phases(name: &str) -> usize {
+    if WINDOWS.contains(&name) { MAX_PHASES } else { MAX_PHASES - KEPT_FOR_WINDOWS }
+}
+
 /// Of phases, of metrics, of digests and of facts, each.
 pub(super) const MAX_NAMES: usize = 10_000;
 /// Of all facts together.
@@ -72,14 +81,15 @@ impl Surplus {
                 )
             }
             Self::Phases => format!(
-                "the worker tells of more than {MAX_PHASES} phases; {count} further {ones} {was} dropped (the first: {first})"
+                "the worker tells of more than {} phases; {count} further {ones} {was} dropped (the first: {first})",
+                MAX_PHASES - KEPT_FOR_WINDOWS
             ),
             Self::PhaseNames => format!(
                 "the worker's phases have more than {MAX_NAMES} names; {count} of further ones {was} dropped (the first: {first})"
             ),
             Self::StepPhases => {
                 format!(
-                    "of more than {MAX_PHASES} steps, {count} {is} in the series alone, without a phase (the first: {first})"
+                    "of more than {MAX_PHASES} steps of all ranks, {count} {is} in the series alone, without a phase (the first: {first})"
                 )
             }
             Self::Metrics => format!(

@@ -56,6 +56,50 @@ fn fact(name: &str, value: Value) -> Entry {
 }
 
 #[test]
+fn the_lowest_rank_that_tells_something_speaks_for_the_run() {
+    let metric =
+        |rank, name: &str, value| event(rank, EventKind::Metric { name: name.to_owned(), value, unit: String::new() });
+    let digest =
+        |rank, name: &str, of: &[u8]| event(rank, EventKind::Digest { name: name.to_owned(), digest: Digest::of(of) });
+    let told =
+        |rank, name: &str, value: &str| event(rank, EventKind::Fact { name: name.to_owned(), value: value.into() });
+    let plan = |rank, samples_per_step| event(rank, EventKind::Plan { steps: 3, epochs: 0, samples_per_step });
+    let said = vec![
+        plan(1, 7),
+        metric(2, "accuracy", 0.2),
+        metric(0, "accuracy", 0.8),
+        metric(0, "accuracy", 0.9),
+        metric(1, "accuracy", 0.1),
+        metric(3, "mine", 3.0),
+        metric(2, "mine", 2.0),
+        digest(1, "shard.1", b"1"),
+        digest(0, "weights", b"0"),
+        digest(1, "weights", b"1"),
+        told(1, "host", "b"),
+        told(0, "host", "a"),
+        told(3, "torch", "2.11"),
+        plan(0, 64),
+        plan(2, 0),
+    ];
+    let values = |sealed: &Sealed, name: &str| sealed.attempt.metrics.get(name).and_then(|metric| metric.value);
+    // The lines of several ranks may come in any order.
+    let reversed = said.iter().rev().filter(|entry| !matches!(entry, Entry::Event(Event { rank: 0, .. }))).cloned();
+    let first = said.iter().filter(|entry| matches!(entry, Entry::Event(Event { rank: 0, .. }))).cloned();
+    for said in [said.clone(), first.chain(reversed).collect()] {
+        let sealed = sealed_of(said.into_iter());
+        let found = ["accuracy", "accuracy.1", "accuracy.2", "mine", "mine.3"].map(|name| values(&sealed, name));
+        assert_eq!(found, [0.9, 0.1, 0.2, 2.0, 3.0].map(Some));
+        assert_eq!(values(&sealed, "accuracy.0").or(values(&sealed, "mine.2")), None);
+        let digests: Vec<&str> = sealed.attempt.digests.keys().map(String::as_str).collect();
+        assert_eq!(digests, ["shard.1", "weights", "weights.1"]);
+        assert_eq!(sealed.attempt.digests["weights"], Digest::of(b"0"));
+        let fact = |name: &str| sealed.attempt.facts[name].as_str().unwrap().to_owned();
+        assert_eq!([fact("worker.host"), fact("worker.host.1"), fact("worker.torch")], ["a", "b", "2.11"]);
+        assert_eq!(sealed.attempt.warnings, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn stops_of_phases_that_never_started_are_one_warning() {
     let one = sealed_of(std::iter::once(phase(0, "p", 3, PhaseEdge::Stop)));
     assert_eq!(one.attempt.warnings, ["phase `p` 3 was stopped but never started"]);
@@ -74,6 +118,20 @@ fn of_phases_that_are_open_the_last_one_is_stopped_and_their_number_costs_nothin
     let stopped: Vec<usize> = (0..sealed.phases.len()).filter(|at| sealed.phases[*at].stop_ns.is_some()).collect();
     assert_eq!(stopped, [100_000]);
     assert_eq!(sealed.attempt.warnings, ["100000 phases were stopped but never started (the first: `p` 0)"]);
+}
+
+#[test]
+fn parts_of_steps_leave_room_for_what_times_are_taken_by() {
+    let one = |name: &'static str, index| {
+        [PhaseEdge::Start, PhaseEdge::Stop].into_iter().map(move |edge| phase(0, name, index, edge))
+    };
+    let parts = (0..MAX_PHASES as u64).flat_map(|index| one("wait", index));
+    let sealed = sealed_of(parts.chain(one("epoch", 2)).chain(one("inference", 1)));
+    let of = |name: &str| sealed.phases.iter().filter(|phase| phase.name == name && phase.stop_ns.is_some()).count();
+    assert_eq!((of("wait"), of("epoch"), of("inference")), (900_000, 1, 1));
+    let text =
+        "the worker tells of more than 900000 phases; 100000 further ones were dropped (the first: `wait` 900000)";
+    assert_eq!(sealed.attempt.warnings, [text]);
 }
 
 #[test]
