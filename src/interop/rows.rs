@@ -9,6 +9,7 @@ use csv::ByteRecord;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// More faults than these are counted and not shown.
@@ -159,6 +160,21 @@ impl Hashed {
     fn is_unclosed(&self) -> bool {
         self.is_at_end && self.quotes.are_open
     }
+
+    /// How many lines end from this byte on before anything else stands there; none where the file cannot be read twice.
+    fn lines_that_end_at(&self, byte: u64) -> u64 {
+        let (mut lines, mut at, mut piece) = (0, byte, [0; 64]);
+        loop {
+            let read = self.file.read_at(&mut piece, at).unwrap_or(0);
+            let ends = piece[..read].iter().take_while(|byte| [b'\r', b'\n'].contains(byte));
+            let (skipped, ended) =
+                ends.fold((0, 0), |(skipped, ended), byte| (skipped + 1, ended + u64::from(*byte == b'\n')));
+            (lines, at) = (lines + ended, at + skipped);
+            if skipped < 64 {
+                return lines;
+            }
+        }
+    }
 }
 
 impl Read for Hashed {
@@ -258,26 +274,32 @@ impl Rows {
         })
     }
 
-    /// Reads the next row. False at the end.
+    /// Reads the next row. False at the end. A row that ends with the file, within a quote, is refused: it may hold all the rows behind it.
     pub(super) fn next(&mut self, record: &mut ByteRecord) -> Result<bool, ImportError> {
         let unreadable = |error| ImportError::Unreadable { path: self.path.clone(), source: cause(error) };
         let found = self.reader.read_byte_record(record).map_err(unreadable)?;
+        if found && self.reader.get_ref().is_unclosed() {
+            let fault = self.fault(record, UNCLOSED);
+            let fault = RowFault { line: fault.line + lines_before_last(record), ..fault };
+            return Err(ImportError::Rows { faults: vec![fault], count: 1 });
+        }
         self.rows += u64::from(found);
         Ok(found)
     }
 
     /// A fault of the row that was read last.
     pub(super) fn fault(&self, record: &ByteRecord, message: impl Into<String>) -> RowFault {
-        let line = record.position().map_or(0, csv::Position::line);
-        RowFault { path: self.path.clone(), line, message: message.into() }
+        RowFault { path: self.path.clone(), line: self.line(record), message: message.into() }
     }
 
-    /// Checks that the row that was read last has as many fields as there are columns, and ends before the file does.
+    /// The line on which the row that was read last begins, from 1.
+    pub(super) fn line(&self, record: &ByteRecord) -> u64 {
+        // The reader's place is where the row before ended: before the second byte of its CRLF, and before empty lines.
+        record.position().map_or(0, |at| at.line() + self.reader.get_ref().lines_that_end_at(at.byte()))
+    }
+
+    /// Checks that the row that was read last has as many fields as there are columns.
     pub(super) fn whole(&self, record: &ByteRecord) -> Result<(), RowFault> {
-        if self.reader.get_ref().is_unclosed() {
-            let fault = self.fault(record, UNCLOSED);
-            return Err(RowFault { line: fault.line + lines_before_last(record), ..fault });
-        }
         let (found, expected) = (record.len(), self.heads.len());
         if found == expected {
             Ok(())
@@ -365,6 +387,24 @@ mod tests {
     }
 
     #[test]
+    fn a_faulty_row_has_its_line_however_lines_end() {
+        let lines = |text: &str| {
+            let file = file(text);
+            let mut rows = Rows::open(file.path(), b',').unwrap();
+            let (mut record, mut found) = (ByteRecord::new(), Vec::new());
+            while rows.next(&mut record).unwrap() {
+                found.extend(rows.whole(&record).err().map(|fault| fault.line));
+            }
+            found
+        };
+        assert_eq!(lines("a,b\n1\n1,2\n3\n"), [2, 4]);
+        assert_eq!(lines("a,b\r\n1\r\n1,2\r\n3\r\n"), [2, 4]);
+        assert_eq!(lines("\u{feff}a,b\r\n\"1\r\n1\",2\r\n3"), [4], "behind a field of two lines");
+        assert_eq!(lines("a,b\n\n\n1\n\r\n\r\n3"), [4, 7], "empty lines are lines");
+        assert_eq!(lines(&format!("a,b\r\n{}1\r\n", "\r\n".repeat(100))), [102]);
+    }
+
+    #[test]
     fn a_quote_that_is_not_closed_is_told_where_it_stands() {
         let faults = |text: &str| {
             let file = file(text);
@@ -373,11 +413,17 @@ mod tests {
                 Err(ImportError::Rows { faults, .. }) => return vec![(faults[0].line, faults[0].message == UNCLOSED)],
                 Err(error) => panic!("{error}"),
             };
-            let (mut record, mut found) = (ByteRecord::new(), Vec::new());
-            while rows.next(&mut record).unwrap() {
-                found.extend(rows.whole(&record).err().map(|fault| (fault.line, fault.message == UNCLOSED)));
+            let mut record = ByteRecord::new();
+            loop {
+                match rows.next(&mut record) {
+                    Ok(true) => assert_eq!(rows.whole(&record), Ok(()), "{text:?}"),
+                    Ok(false) => return Vec::new(),
+                    Err(ImportError::Rows { faults, .. }) => {
+                        return vec![(faults[0].line, faults[0].message == UNCLOSED)];
+                    }
+                    Err(error) => panic!("{error}"),
+                }
             }
-            found
         };
         assert_eq!(faults("a;b\n1;2\n\"3;4\n5;6\n"), [(3, true)]);
         assert_eq!(faults("a;b\n1;\"2\n"), [(2, true)], "though it has as many fields");

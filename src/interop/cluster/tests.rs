@@ -134,6 +134,9 @@ fn faults_have_places_and_can_be_left_out() {
     let cluster = files.read(true).unwrap();
     assert_eq!(cluster.counts["faulty_rows"], 3);
     assert!(cluster.sealed.attempt.warnings.iter().any(|warning| warning.starts_with("3 rows cannot be read")));
+    let files = Files::new(&format!("{CHECKPOINTS}\"x\n"), GPU, TASKS);
+    let error = files.read(true).unwrap_err();
+    assert!(error.starts_with("c.csv:9: a quote is not closed, and takes in all that follows"), "{error}");
     let files = Files::new(CHECKPOINTS, &GPU.replace("gpuTempC", "t").replace(",50,40,", ",50,warm,"), TASKS);
     assert!(files.read(false).is_ok(), "columns that are not known may hold anything");
     let files = Files::new(CHECKPOINTS, &GPU.replace(",50,40,", ",50,warm,"), TASKS);

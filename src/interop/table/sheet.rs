@@ -40,7 +40,7 @@ impl Sheet {
             }
             let cells = record.iter().map(|cell| String::from_utf8(cell.to_vec())).collect::<Result<Vec<_>, _>>();
             match cells {
-                Ok(cells) => rows.push(Row { line: record.position().map_or(0, csv::Position::line), cells }),
+                Ok(cells) => rows.push(Row { line: file.line(&record), cells }),
                 Err(_) => faults.add(file.fault(&record, "it is not UTF-8 text (save the table as UTF-8)")),
             }
         }

@@ -72,6 +72,14 @@ fn rows_become_runs_with_units_converted_and_metrics_derived() {
 }
 
 #[test]
+fn a_row_has_its_line_in_a_table_of_a_spreadsheet() {
+    let results = Files::new(&TABLE.replace('\n', "\r\n"), MAP).read().unwrap();
+    let lines = results.sealed.iter().map(|sealed| sealed.attempt.facts["import"].clone());
+    let lines: Vec<_> = lines.map(|import| crate::record::Value::flatten(&import)["line"].clone()).collect();
+    assert_eq!(lines, [2i64, 3, 4, 5, 6].map(Into::into));
+}
+
+#[test]
 fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
     let results = Files::new(TABLE, MAP).read().unwrap();
     let (one, two) = (&results.sealed[0], &results.sealed[1]);
