@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The folder of a data set. None, and a line that says so, where it is not there.
 #[expect(clippy::print_stdout, reason = "whoever runs the tests learns what they leave out")]
@@ -178,6 +179,63 @@ fn best_of_an_imported_table_is_what_a_spreadsheet_gives() {
     );
     assert_eq!(sandbox.json(&["import", "table", &table, "--map", &map], 0)["models"][0]["new"], 0);
     sandbox.json(&["verify"], 0);
+}
+
+/// As MLflow 3 writes an experiment: columns and moments are its own.
+const MLFLOW: &str = "\
+run_id,experiment_id,status,artifact_uri,start_time,end_time,metrics.loss,metrics.energy_kwh,metrics.accuracy,params.model,params.seed,params.batch_size,params.lr,tags.mlflow.runName
+d1,1,RUNNING,/a,2026-11-20 13:00:11.284+00:00,,,,,resnet50,1,256,0.1,a
+c1,1,FAILED,/a,2026-11-20 13:00:11.216+00:00,2026-11-20 13:00:11.260+00:00,,,,resnet50,1,128,0.1,b
+b1,1,FINISHED,/a,2026-11-20 13:00:11.120+00:00,2026-11-20 13:00:11.191+00:00,0.5,0.002,0.72,resnet50,2,64,0.1,c
+a1,1,FINISHED,/a,2026-11-20 13:00:11.024+00:00,2026-11-20 13:00:11.091+00:00,0.5,0.004,0.71,resnet50,1,64,0.1,d
+";
+
+#[test]
+fn runs_of_mlflow_are_taken_in_by_the_map_of_the_examples() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("runs.csv"), MLFLOW).unwrap();
+    let map = text(repository("docs/examples/mlflow.toml"));
+    let import = ["import", "table", "runs.csv", "--map", &map];
+    assert_eq!(sandbox.json(&import, 0)["models"][0]["new"], 2);
+    let best = &sandbox.json(&["best", "--model", "resnet50", "--metric", "energy"], 0)["places"][0];
+    assert_eq!((best["mean"].as_f64(), best["n"].as_i64()), (Some(10_800.0), Some(2)));
+    assert_eq!(best["config"]["training.batch_size"], 64);
+    assert_eq!(sandbox.json(&["ls"], 0)["attempts"][0]["started_unix_ms"], 1_795_179_611_120_i64);
+    // A row without a moment would be of 1970.
+    fs::write(sandbox.path("runs.csv"), MLFLOW.replace("2026-11-20 13:00:11.120+00:00", "")).unwrap();
+    let said = sandbox.run(&import).complaint(2);
+    assert!(said.contains("runs.csv:4: `started` has no value here"), "{said}");
+}
+
+#[test]
+fn what_nvidia_smi_wrote_becomes_samples_by_the_script_of_the_examples() {
+    let sandbox = Sandbox::new();
+    let smi = "timestamp, index, power.draw [W], temperature.gpu, utilization.gpu [%], utilization.memory [%]\r\n\
+        2026/11/20 12:00:00.000, 0, 100.00 W, 45, 37 %, 12 %\r\n\
+        2026/11/20 12:00:01.000, 0, 300.00 W, 46, 99 %, [N/A]\r\n\
+        2026/11/20 12:00:02.000, 0, 300.00 W, 46, 99 %, [N/A]\r\n";
+    fs::write(sandbox.path("smi.csv"), smi).unwrap();
+    let script = text(repository("docs/examples/nvidia-smi.awk"));
+    let awk = |file: &str| {
+        let words = ["-v", "host=h", "-v", "zone=+01:00", "-f", &script, file];
+        Command::new("awk").args(words).current_dir(sandbox.path("")).output().unwrap()
+    };
+    let made = awk("smi.csv");
+    assert!(made.status.success(), "{made:?}");
+    fs::write(sandbox.path("gpu.csv"), made.stdout).unwrap();
+    let log = "timestamp,hostname,eventName,eventType,taskId\n\
+        2026-11-20T11:00:00.000Z,h,train,START,1\n2026-11-20T11:00:02.000Z,h,train,STOP,1\n";
+    fs::write(sandbox.path("log.csv"), log).unwrap();
+    let import = ["import", "telemetry", "--checkpoints", "log.csv", "--gpu", "gpu.csv"];
+    let counts = &sandbox.json(&import, 0)["counts"];
+    assert_eq!((&counts["gpus"], &counts["readings"], &counts["missing_values"]), (&1.into(), &3.into(), &2.into()));
+    // 100 W held for a second, and 300 W for another.
+    let found = &sandbox.json(&["events", "latest"], 0)["groups"][0];
+    assert_eq!(found["energy_j"].as_f64(), Some(400.0), "{found}");
+    fs::write(sandbox.path("bare.csv"), smi.split_once('\n').unwrap().1).unwrap();
+    let refused = awk("bare.csv");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("names no timestamp"), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(1));
 }
 
 /// Energy to target: every row of one table with every row of the other, means over seeds, none where a seed did not get there.

@@ -203,13 +203,14 @@ impl<'a> Maker<'a> {
     }
 
     fn started_ms(&self, of: &Cells<'_>) -> Result<i64, ImportError> {
-        match self.map.started.as_ref().and_then(|started| of.text(started)) {
-            Some(text) => match unix_ns(text.as_bytes()) {
-                Some(ns) => Ok(ns.div_euclid(1_000_000)),
-                None => Err(of.refused(format!("`{text}` is no moment (write it as 2018-11-08T08:18:55.510Z)"))),
-            },
-            None => Ok(self.map.date_ms.unwrap_or_default()),
-        }
+        let Some(started) = &self.map.started else { return Ok(self.map.date_ms.unwrap_or_default()) };
+        let Some(text) = of.text(started) else {
+            return Err(
+                of.refused("`started` has no value here (fill it in, or leave such rows out with `where`)".to_owned())
+            );
+        };
+        let moment = unix_ns(text.as_bytes()).map(|ns| ns.div_euclid(1_000_000));
+        moment.ok_or_else(|| of.refused(format!("`{text}` is no moment (write it as 2018-11-08T08:18:55.510Z)")))
     }
 
     /// Where the numbers came from.
