@@ -153,13 +153,15 @@ pub(super) fn front(
 
 /// A configuration that has all metrics.
 fn point(one: &Configuration<'_>, coordinates: &[Coordinate], selected: &Selected) -> Option<FrontPoint> {
-    let (mut means, mut run) = (Vec::new(), None);
+    let (mut means, mut runs) = (Vec::new(), BTreeMap::new());
     for coordinate in coordinates {
         let contender = one.contender(&coordinate.metric, &selected.admitted)?;
-        run.get_or_insert_with(|| contender.run.clone());
+        runs.insert(&coordinate.metric, contender.run.clone());
         let placed = place(vec![contender], coordinate.direction, 1, None).pop()?;
         means.push((placed.summary.mean, placed.half_width, placed.summary.n));
     }
     let fields = one.agreed.iter().map(|(_, value)| value.clone()).collect();
-    Some(FrontPoint { id: String::new(), run: run?, fields, means, dominated_by: None })
+    // By whichever metric the front is sorted, a point has one name.
+    let run = runs.into_values().next()?;
+    Some(FrontPoint { id: String::new(), run, fields, means, dominated_by: None })
 }

@@ -271,6 +271,28 @@ fn a_front_is_what_nothing_beats_in_everything() {
     }
 }
 
+/// An energy with the first seed alone.
+const PARTLY: &str = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+if [ $2 = 1 ]; then say "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$1,\"unit\":\"J\"}"; fi
+say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":0.$1}"
+"#;
+
+#[test]
+fn a_point_of_a_front_has_one_name_in_whichever_order_metrics_are_asked_for() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(PARTLY, "[1, 2]", "[1, 2, 3]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let named = |metrics: &str| {
+        let all = sandbox.json(&["pareto", "--model", "toy", "--metrics", metrics, "--dominated"], 0);
+        let points = all["points"].as_array().unwrap().iter();
+        let points = points.map(|point| (point["config"]["params.x"].as_i64().unwrap(), point["run"].to_string()));
+        points.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(named("energy,accuracy"), named("accuracy,energy"));
+    assert_eq!(named("energy,accuracy").len(), 2);
+}
+
 /// Energy 100 x + seed², and 7 x² more with y = b.
 const GRID: &str = r#"
 x=$1; y=$2; seed=$3
