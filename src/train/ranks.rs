@@ -37,29 +37,32 @@ pub fn train(
 fn link(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     match spec.device {
         DeviceSpec::Cpu => Ok(Link::Host),
-        DeviceSpec::Cuda => cards(spec.ranks, sink),
+        DeviceSpec::Cuda => cards(spec, sink),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn cards(ranks: usize, sink: &dyn Sink) -> Result<Link, TrainError> {
+fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     use super::native::nccl;
     /// It takes a few seconds.
     const LIMIT: Duration = Duration::from_secs(120);
-    let all = nccl::communicators(ranks, LIMIT).map_err(ParallelError::from)?;
+    let all = nccl::communicators(spec.ranks, LIMIT).map_err(ParallelError::from)?;
     if let Some(version) = nccl::version() {
         sink.emit(EventKind::Fact { name: "nccl".to_owned(), value: version.into() });
     }
-    if let Ok(reach) = super::native::memory::neighbours_reach_each_other(ranks) {
+    if let Ok(reach) = super::native::memory::neighbours_reach_each_other(spec.ranks) {
         sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
-    let by = if all.iter().all(|communicator| communicator.copies()) { "copies" } else { "nccl" };
-    sink.emit(EventKind::Fact { name: "all_reduce".to_owned(), value: by.into() });
+    // Stages sum nothing.
+    if spec.micro_batches.is_none() {
+        let by = if all.iter().all(|communicator| communicator.copies()) { "copies" } else { "nccl" };
+        sink.emit(EventKind::Fact { name: "all_reduce".to_owned(), value: by.into() });
+    }
     Ok(Link::Cards(all))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cards(_: usize, _: &dyn Sink) -> Result<Link, TrainError> {
+fn cards(_: &Spec, _: &dyn Sink) -> Result<Link, TrainError> {
     Err(DeviceError::NotBuilt.into())
 }
 
