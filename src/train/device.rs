@@ -69,6 +69,14 @@ pub enum DeviceError {
         /// What it said.
         problem: String,
     },
+    /// A card that others work with stopped working.
+    #[error("`Cuda({card})` does not work any more: {problem} (run `ledger doctor`)")]
+    Card {
+        /// Its ordinal, which is its rank.
+        card: usize,
+        /// What it said.
+        problem: String,
+    },
 }
 
 /// Where tensors live.
@@ -111,9 +119,9 @@ impl Place {
     pub fn check(&self) -> Result<(), DeviceError> {
         #[cfg(feature = "cuda")]
         if let Self::Device(device) = self
-            && let Some(problem) = native::card_of(device).and_then(native::fault_on)
+            && let Some(native::Failure { card, problem }) = native::card_of(device).and_then(native::fault_on)
         {
-            return Err(DeviceError::Lost { device: self.name(), problem });
+            return Err(DeviceError::Card { card, problem });
         }
         Ok(())
     }

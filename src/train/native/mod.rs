@@ -21,7 +21,7 @@ mod submit;
 
 #[cfg(test)]
 pub use submit::fault;
-pub use submit::{begin, fault_on};
+pub use submit::{Failure, begin, fault_on};
 
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
@@ -59,6 +59,9 @@ pub enum Fault {
     /// Burn's runtime failed.
     #[error("the runtime failed: {0}")]
     Runtime(String),
+    /// Another card does not do its part of what both do.
+    #[error("another card takes no part any more")]
+    Gone,
 }
 
 /// The product of the last two axes, for each index of the axes before them, which both factors have in common; or the factors, where cuBLASLt is not

@@ -95,8 +95,8 @@ impl Offer {
         let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
         submit(&first.device.clone(), buffers, move |places, stream| {
             let driver = driver().ok_or(Fault::Absent)?;
-            // It comes: what was offered had begun before the taker was told of it.
-            let Ready { addresses, event, pages } = ready.recv().map_err(|_| Fault::Absent)?;
+            // It comes, unless it failed there: what was offered had begun before the taker was told of it.
+            let Ready { addresses, event, pages } = ready.recv().map_err(|_| Fault::Gone)?;
             event.hold(driver, stream)?;
             for ((to, from), bytes) in places.iter().zip(addresses).zip(bytes) {
                 copy(driver, *to, from, bytes, stream)?;

@@ -16,24 +16,47 @@ use std::sync::{Mutex, PoisonError};
 type Server = <CudaRuntime as Runtime>::Server;
 
 /// The first failure on each card, by its ordinal.
-static FAULTS: Mutex<BTreeMap<usize, String>> = Mutex::new(BTreeMap::new());
+static FAULTS: Mutex<BTreeMap<usize, Noted>> = Mutex::new(BTreeMap::new());
 
-/// The first failure on a card since this was last asked: its values are rubbish, and so is all that was computed from them.
-pub fn fault_on(card: usize) -> Option<String> {
-    FAULTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&card)
+struct Noted {
+    problem: String,
+    /// It is another card's.
+    is_another_s: bool,
+}
+
+/// What failed, and on which card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its ordinal.
+    pub card: usize,
+    /// What failed.
+    pub problem: String,
+}
+
+/// The first failure on a card since this was last asked: its values are rubbish, and so is all that was computed from them. Where it only missed another card's
+/// part, that one's failure, if it is known.
+pub fn fault_on(card: usize) -> Option<Failure> {
+    let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let noted = faults.remove(&card)?;
+    let cause = faults.iter().find(|(_, other)| noted.is_another_s && !other.is_another_s);
+    Some(match cause {
+        Some((card, cause)) => Failure { card: *card, problem: cause.problem.clone() },
+        None => Failure { card, problem: noted.problem },
+    })
 }
 
 /// The first failure on any card since this was last asked.
 #[cfg(test)]
 pub fn fault() -> Option<String> {
-    FAULTS.lock().unwrap_or_else(PoisonError::into_inner).pop_first().map(|(_, fault)| fault)
+    FAULTS.lock().unwrap_or_else(PoisonError::into_inner).pop_first().map(|(_, noted)| noted.problem)
 }
 
 /// Notes a failure on a card that its caller cannot be told of, since it has long gone on.
 pub fn report(card: usize, fault: &Fault) {
     log::error!("work on card {card} failed: {fault}");
     let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
-    faults.entry(card).or_insert_with(|| fault.to_string());
+    let noted = || Noted { problem: fault.to_string(), is_another_s: matches!(fault, Fault::Gone) };
+    faults.entry(card).or_insert_with(noted);
 }
 
 /// A buffer for [`submit`]. It is kept until the work is queued, without keeping others from writing into it later: the runtime takes memory back in the order of the
@@ -87,4 +110,29 @@ fn run(
 pub fn pointer(place: Option<&u64>) -> Result<Opaque, Fault> {
     let place = usize::try_from(place.copied().unwrap_or(0)).map_err(|_| Fault::Absent)?;
     Ok(with_exposed_provenance_mut(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_missed_another_one_tells_what_failed_there() {
+        // No machine has them.
+        let [fails, first, second] = [901, 900, 902];
+        report(first, &Fault::Gone);
+        report(first, &Fault::Absent);
+        let gone = Failure { card: first, problem: Fault::Gone.to_string() };
+        assert_eq!((fault_on(first), fault_on(first)), (Some(gone), None), "nobody else has said anything");
+        let fault = Fault::Failed { what: "cuMemcpyAsync", code: 700 };
+        report(first, &Fault::Gone);
+        report(fails, &fault);
+        report(fails, &Fault::Gone);
+        report(second, &Fault::Gone);
+        let cause = Failure { card: fails, problem: "cuMemcpyAsync failed (700)".to_owned() };
+        for card in [first, second, fails] {
+            assert_eq!(fault_on(card).as_ref(), Some(&cause), "{card}");
+            assert_eq!(fault_on(card), None);
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::still::{self, Stillness};
 use super::team::Team;
 use super::{Fault, ParallelError};
 use crate::record::EventKind;
-use crate::train::device::caught;
+use crate::train::device::{DeviceError, caught};
 use crate::train::{Finish, Sink, TrainError};
 use burn::tensor::Device;
 use std::sync::Arc;
@@ -170,6 +170,16 @@ where
     }
 }
 
+/// The card that failed where a rank says that one did, which may be another one's.
+fn failed_card(error: &TrainError) -> Option<usize> {
+    match error {
+        TrainError::Device(DeviceError::Card { card, .. }) => Some(*card),
+        #[cfg(feature = "cuda")]
+        TrainError::Parallel(ParallelError::Device(DeviceError::Card { card, .. })) => Some(*card),
+        _ => None,
+    }
+}
+
 /// What is known of the ranks.
 struct Watch<'a> {
     ranks: usize,
@@ -272,7 +282,7 @@ impl Watch<'_> {
                 let missing = missing.map(|missing| self.pipes.at_the_end_of(missing));
                 self.fail(missing.unwrap_or(rank), error.to_string());
             }
-            Err(Trouble::Error(error)) => self.fail(rank, error.to_string()),
+            Err(Trouble::Error(error)) => self.fail(failed_card(&error).unwrap_or(rank), error.to_string()),
             Err(Trouble::Panic(problem)) => self.fail(rank, problem),
         }
     }

@@ -110,6 +110,10 @@ pub enum ParallelError {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Nccl(#[from] crate::train::native::nccl::NcclError),
+    /// A device failed while others waited for what it does.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Device(#[from] crate::train::device::DeviceError),
     /// A device did not give values back.
     #[error("values cannot be read back from the device (its own messages say more)")]
     Read(#[source] TensorReadError),

@@ -5,6 +5,8 @@
 
 use super::{Limits, Link, Occasion, ParallelError};
 #[cfg(feature = "cuda")]
+use crate::train::device::Place;
+#[cfg(feature = "cuda")]
 use crate::train::native::peer::{self, Given, Offer};
 #[cfg(feature = "cuda")]
 use burn::backend::DType;
@@ -231,12 +233,18 @@ impl End {
         while self.kept().len() > most {
             let Some((to, given)) = self.kept().pop_front() else { break };
             let limit = at.limit.unwrap_or(self.limits.first);
-            given.release(limit).map_err(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    ParallelError::Late { ranks: vec![self.pipes.at_the_end_of(to)], occasion: at, limit }
+            match given.release(limit) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let ranks = vec![self.pipes.at_the_end_of(to)];
+                    return Err(ParallelError::Late { ranks, occasion: at, limit });
                 }
-                RecvTimeoutError::Disconnected => ParallelError::Ended,
-            })?;
+                Err(RecvTimeoutError::Disconnected) => {
+                    // It may have failed because this one's card did.
+                    Place::Device(self.device.clone()).check()?;
+                    return Err(ParallelError::Ended);
+                }
+            }
         }
         let _ = (most, at);
         Ok(())

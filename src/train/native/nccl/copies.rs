@@ -110,7 +110,7 @@ impl End {
     fn together<T>(&self, what: impl FnOnce(&mut Ways, &dyn Fn() -> bool) -> Result<T, Fault>) -> Result<T, Fault> {
         let over = || self.broken.load(Ordering::SeqCst) || CUT.load(Ordering::SeqCst);
         if over() {
-            return Err(gone());
+            return Err(Fault::Gone);
         }
         let done = what(&mut self.ways.lock().unwrap_or_else(PoisonError::into_inner), &over);
         if done.is_err() {
@@ -186,7 +186,7 @@ impl End {
 impl Ways {
     fn say(&self, said: Said) -> Result<(), Fault> {
         let said = Arc::new(said);
-        self.others.iter().try_for_each(|way| way.say.send(Arc::clone(&said)).map_err(|_| gone()))
+        self.others.iter().try_for_each(|way| way.say.send(Arc::clone(&said)).map_err(|_| Fault::Gone))
     }
 
     /// What each of the others said next, unless it is over before.
@@ -195,15 +195,11 @@ impl Ways {
             match way.hear.recv_timeout(LOOK) {
                 Ok(said) => return Ok((way.rank, said)),
                 Err(RecvTimeoutError::Timeout) if !over() => {}
-                Err(_) => return Err(gone()),
+                Err(_) => return Err(Fault::Gone),
             }
         };
         self.others.iter().map(hear).collect()
     }
-}
-
-fn gone() -> Fault {
-    Fault::Runtime("another card takes no part in a sum any more".to_owned())
 }
 
 /// Adds the others' values to this card's own, in the order of the ranks.

@@ -208,21 +208,29 @@ fn buckets_are_summed_fast_on_gpu() {
     });
 }
 
-/// Stages of a pipeline on two cards against one card with the same micro-batches. The cards' sums have the order of the one card's but for a tied parameter's gradient.
+/// Stages of a pipeline on two and on four cards against one card with the same micro-batches. The cards' sums have the order of the one card's but for a tied parameter's gradient.
 #[test]
 #[ignore = "needs two GPUs"]
-fn stages_on_two_cards_learn_what_one_card_learns_on_gpu() {
+fn stages_on_cards_learn_what_one_card_learns_on_gpu() {
+    let there = Device::enumerate(burn::tensor::DeviceType::Cuda).into_iter().count();
+    let there = i64::try_from(there).expect("few");
     for model in ["resnet50", "vgg16", "bert", "gpt2"] {
         let mut one = with_sgd(tiny_cell(model), 0.1);
         one.config.insert("training.micro_batches".to_owned(), 4_i64.into());
-        let mut two = one.clone();
-        two.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
-        let (one, two) = (on_cards(&one, 1), on_cards(&two, 2));
-        let (alone, cards) = (tell(&one).expect(model), tell(&two).expect(model));
-        let far = apart(&alone, &cards, "loss");
-        println!("{model}: {} are off one card by {far:.1e}", cards.facts["stages"]);
-        assert!(far < 1e-2, "{model}");
-        let again = tell(&two).expect(model);
-        assert_eq!(again.digests["weights"], cards.digests["weights"], "{model}: the same bits every time");
+        let mut several = one.clone();
+        several.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
+        let alone = tell(&on_cards(&one, 1)).expect(model);
+        for gpus in [2, 4].into_iter().filter(|gpus| *gpus <= there.max(2)) {
+            let cell = on_cards(&several, gpus);
+            let cards = tell(&cell).expect(model);
+            let far = apart(&alone, &cards, "loss");
+            println!("{model}: {} are off one card by {far:.1e}", cards.facts["stages"]);
+            assert!(far < 1e-2, "{model} on {gpus}");
+            let again = tell(&cell).expect(model);
+            assert_eq!(
+                again.digests["weights"], cards.digests["weights"],
+                "{model} on {gpus}: the same bits every time"
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Ranks whose model does what a test says: which samples each sees, and what becomes of the run when one of them fails.
 
 use crate::record::{Digest, EventKind, PhaseEdge};
-use crate::train::device::Place;
+use crate::train::device::{DeviceError, Place};
 use crate::train::fit::fit;
 use crate::train::heartbeat::Heartbeat;
 use crate::train::number::{real_len, single};
@@ -14,7 +14,7 @@ use crate::train::task::{Gradients, Score, Step, Task};
 use crate::train::{Finish, Sink, TrainError};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 /// What happens in the forward pass of a step, by its number and the rank.
@@ -267,6 +267,23 @@ fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
     let error = stuck.expect_err("it hangs").to_string();
     assert_eq!(error, "rank 1 failed, last in `losses` 7: it takes longer than 0.05 s");
     assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
+    let notebook = Notebook::default();
+    let begun = Arc::new(Barrier::new(4));
+    let failed = together(4, &Link::Host, &notebook, &AtomicBool::new(false), None, move |member: Member| {
+        member.sink.doing("losses", 7, None);
+        begun.wait();
+        if member.rank != 1 {
+            std::thread::sleep(HANGS);
+        }
+        Err(DeviceError::Card { card: 2, problem: "cuMemcpyAsync failed (700)".to_owned() }.into())
+    });
+    let error = failed.expect_err("a card failed").to_string();
+    let expected = "rank 2 failed, last in `losses` 7: `Cuda(2)` does not work any more: cuMemcpyAsync failed (700) (run `ledger doctor`)";
+    assert_eq!(error, expected);
 }
 
 /// The first rank's gradient is finite, the other's is not.

@@ -72,8 +72,8 @@ fn who_waits_for_a_card_that_failed_is_told() {
         let waiting = scope.spawn(|| ends[0].together(|ways, over| ways.hear(over)));
         let failed = ends[1].together(|_, _| Err::<(), Fault>(Fault::Absent));
         assert!(matches!(failed, Err(Fault::Absent)));
-        let told = waiting.join().expect("no panic").expect_err("nobody speaks").to_string();
-        assert!(told.contains("another card takes no part in a sum any more"), "{told}");
+        let told = waiting.join().expect("no panic").expect_err("nobody speaks");
+        assert!(matches!(told, Fault::Gone), "{told}");
     });
     assert!(ends[1].together(|_, _| Ok(())).is_err(), "no sum after it");
 }
@@ -82,7 +82,7 @@ fn who_waits_for_a_card_that_failed_is_told() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn ranks_that_share_cards_sum_in_their_order_on_gpu() {
-    let cards = Device::enumerate(DeviceType::Cuda).into_iter().count().min(2);
+    let cards = Device::enumerate(DeviceType::Cuda).into_iter().count().min(4);
     if cards < 2 {
         return println!("skipped: it needs two GPUs, and {cards} is visible");
     }
@@ -94,7 +94,7 @@ fn ranks_that_share_cards_sum_in_their_order_on_gpu() {
             }
         });
     }
-    assert_eq!([fault_on(0), fault_on(1)], [None, None]);
+    assert!((0..cards).all(|card| fault_on(card).is_none()));
 }
 
 /// A rank's part in the sums of some buckets, again and again in the same memory. It goes on while others copy what is there.
