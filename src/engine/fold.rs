@@ -484,7 +484,7 @@ impl Folding {
         match open.and_then(|open| Some((open.pop()?, open.is_empty()))) {
             Some((at, is_last)) => {
                 let phase = &mut self.observed.phases[at];
-                phase.stop_ns = Some(at_ns);
+                phase.stop_ns = Some(at_ns.max(phase.start_ns));
                 if at_ns < phase.start_ns {
                     let (_, count) = self.backwards.get_or_insert_with(|| (format!("`{name}` {index}"), 0));
                     *count += 1;

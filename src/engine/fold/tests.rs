@@ -1,6 +1,6 @@
 use super::*;
 use crate::record::{Exit, Owner, Parts};
-use crate::wire::{encode_attempt, encode_phases, encode_series};
+use crate::wire::{decode_phases, encode_attempt, encode_phases, encode_series};
 
 fn opened() -> Entry {
     let none = || Value::from("none");
@@ -33,7 +33,7 @@ fn sealed_of(said: impl Iterator<Item = Entry>) -> Sealed {
     fold.take(&Entry::Ended { outcome: Outcome::Finished, exit, ended_ns: 9, cpu_ns: None });
     let sealed = fold.seal("", 0);
     encode_attempt(&sealed.attempt).unwrap();
-    encode_phases(&sealed.phases).unwrap();
+    assert_eq!(decode_phases(&encode_phases(&sealed.phases).unwrap()).unwrap(), sealed.phases);
     sealed.series.iter().for_each(|series| drop(encode_series(series).unwrap()));
     sealed.check().unwrap();
     sealed
@@ -106,6 +106,19 @@ fn stops_of_phases_that_never_started_are_one_warning() {
     let many = sealed_of((0..50_000).map(|index| phase(0, "p", index, PhaseEdge::Stop)));
     let expected = "50000 phases were stopped but never started (the first: `p` 0)";
     assert_eq!(many.attempt.warnings, [expected]);
+}
+
+#[test]
+fn a_phase_that_stops_before_it_starts_is_kept_as_of_no_length() {
+    let at = |t_ns, edge| {
+        Entry::Event(Event { t_ns, rank: 0, kind: EventKind::Phase { name: "epoch".to_owned(), index: 1, edge } })
+    };
+    for stop_ns in [3, 4] {
+        let sealed = sealed_of([at(5, PhaseEdge::Start), at(stop_ns, PhaseEdge::Stop)].into_iter());
+        assert_eq!((sealed.phases[0].start_ns, sealed.phases[0].stop_ns), (5, Some(5)));
+        let [warning] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
+        assert!(warning.starts_with("phase `epoch` 1 was stopped before it was started"), "{warning}");
+    }
 }
 
 #[test]
