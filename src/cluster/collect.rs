@@ -8,7 +8,7 @@ use crate::host::clock;
 use crate::journal::{self, Contents};
 use crate::record::{AttemptId, Digest, Entry, RunId, Sealed};
 use crate::store::{Added, Store};
-use crate::wire::{PackError, decode_pack};
+use crate::wire::{PackError, decode_own_pack};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -70,6 +70,9 @@ pub fn collect(
     Ok(collected)
 }
 
+/// So much of packs is taken in with one write.
+const AT_ONCE_BYTES: usize = 64 << 20;
+
 fn bring_packs(
     store: &Store,
     folder: &Folder,
@@ -77,11 +80,19 @@ fn bring_packs(
     patience: Duration,
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
-    let mut packs: Vec<(&PathBuf, Sealed)> = Vec::new();
+    let (mut packs, mut bytes_read): (Vec<(&PathBuf, Sealed)>, usize) = (Vec::new(), 0);
     for path in paths {
+        // Attempts of days have tens of mebibytes, and take several times as much in memory.
+        if bytes_read > AT_ONCE_BYTES {
+            take_in(store, folder, &std::mem::take(&mut packs), collected)?;
+            bytes_read = 0;
+        }
         match std::fs::read(path) {
-            Ok(bytes) => match decode_pack(&bytes) {
-                Ok(sealed) => packs.push((path, sealed)),
+            Ok(bytes) => match decode_own_pack(&bytes) {
+                Ok(sealed) => {
+                    bytes_read += bytes.len();
+                    packs.push((path, sealed));
+                }
                 // What a node wrote last may be seen from here a little later.
                 Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
                     collected.waiting += 1;
@@ -101,6 +112,15 @@ fn bring_packs(
             Err(error) => collected.faults.push((path.clone(), error.to_string())),
         }
     }
+    take_in(store, folder, &packs, collected)
+}
+
+fn take_in(
+    store: &Store,
+    folder: &Folder,
+    packs: &[(&PathBuf, Sealed)],
+    collected: &mut Collected,
+) -> Result<(), ClusterError> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -383,7 +403,7 @@ mod tests {
         let pack = place.folder.packs().unwrap().remove(0);
         let body = b"of another make";
         let bytes = [crate::wire::PACK_MAGIC.as_slice(), Digest::of(body).0.as_slice(), body].concat();
-        let said = decode_pack(&bytes).unwrap_err().to_string();
+        let said = decode_own_pack(&bytes).unwrap_err().to_string();
         std::fs::write(&pack, &bytes).unwrap();
         for patience_s in [3600, 0, 0] {
             let collected = place.collect(None, patience_s);

@@ -25,7 +25,8 @@ pub use json::{JsonFault, from_json, to_json, to_json_line, to_json_text};
 pub use kernels::{Kernels, KernelsError, decode_kernels, encode_kernels};
 pub use log::{decode_log_entry, decode_row, encode_log_entry, encode_row};
 pub use pack::{
-    PACK_MAGIC, PACK_MOST_BYTES, PackError, Packed, decode_pack, decode_packed, encode_pack, encode_packed,
+    PACK_MAGIC, PACK_MOST_BYTES, PackError, Packed, decode_own_pack, decode_pack, decode_packed, encode_pack,
+    encode_packed,
 };
 pub use source::{decode_source, encode_source};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};

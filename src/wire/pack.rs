@@ -10,9 +10,9 @@ use super::chunk::{
     ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
 };
 use super::source::{decode_source, encode_source};
-use super::v1::{WireError, decode, decode_attempt, decode_run, encode, encode_attempt, encode_run};
+use super::v1::{WireError, decode_attempt, decode_run, decode_seen, encode, encode_attempt, encode_run};
 use crate::record::{Digest, Inconsistency, Sealed, SourceText};
-use bincode::{Decode, Encode};
+use bincode::{BorrowDecode, Encode};
 use std::collections::BTreeSet;
 
 /// The first eight bytes of a pack; the last of them is the format.
@@ -31,7 +31,7 @@ pub enum PackError {
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
     /// One attempt is more than a frame of a pack can hold.
-    #[error("one of the attempts has more than 64 MiB (`merge` takes a whole ledger)")]
+    #[error("one of the attempts has more than 1 GiB (`merge` takes a whole ledger)")]
     Large,
     /// All together is more than a pack can hold.
     #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
@@ -52,8 +52,8 @@ pub enum PackError {
 
 /// No pack is longer.
 pub const PACK_MOST_BYTES: u64 = 1 << 30;
-/// No attempt's frame is longer: what decodes it allocates no more on its word.
-const FRAME_MOST_BYTES: usize = 64 << 20;
+/// No attempt's frame is longer: there are still the pack's magic and digest.
+const FRAME_MOST_BYTES: usize = (1 << 30) - 64;
 /// What the series and phases of a pack may take in memory, all together: a few bytes can say that they are millions of points.
 const MOST_MEMORY: u64 = 2 << 30;
 
@@ -150,12 +150,21 @@ fn decode_frames(bytes: &[u8]) -> Result<Packed, PackError> {
     if body.is_empty() { Ok(packed) } else { Err(PackError::Damaged) }
 }
 
-#[derive(Encode, Decode)]
+#[derive(Encode)]
 struct BodyV1 {
     run: Vec<u8>,
     attempt: Vec<u8>,
     series: Vec<Vec<u8>>,
     phases: Vec<u8>,
+}
+
+/// The same where it lies: a length that is not there takes no memory.
+#[derive(BorrowDecode)]
+struct BodyV1Seen<'a> {
+    run: &'a [u8],
+    attempt: &'a [u8],
+    series: Vec<&'a [u8]>,
+    phases: &'a [u8],
 }
 
 /// Encodes a sealed attempt as the bytes of a pack.
@@ -171,12 +180,24 @@ fn encode_body(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
         series: sealed.series.iter().map(encode_series).collect::<Result<_, _>>()?,
         phases: encode_phases(&sealed.phases)?,
     };
-    let bytes = encode("pack", &body)?;
-    if bytes.len() <= FRAME_MOST_BYTES { Ok(bytes) } else { Err(PackError::Large) }
+    fits(encode("pack", &body)?, FRAME_MOST_BYTES)
+}
+
+fn fits(frame: Vec<u8>, most: usize) -> Result<Vec<u8>, PackError> {
+    if frame.len() <= most { Ok(frame) } else { Err(PackError::Large) }
 }
 
 /// Decodes and checks a pack.
 pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
+    decode_pack_within(bytes, MOST_MEMORY)
+}
+
+/// The same of a pack that whoever reads it has written: no longer than the attempt, whose series and phases were in memory.
+pub fn decode_own_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
+    decode_pack_within(bytes, u64::MAX)
+}
+
+fn decode_pack_within(bytes: &[u8], mut memory: u64) -> Result<Sealed, PackError> {
     let (magic, rest) = bytes.split_at_checked(8).ok_or(PackError::NoPack)?;
     if magic[..7] != PACK_MAGIC[..7] {
         return Err(PackError::NoPack);
@@ -188,22 +209,22 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     if Digest::of(body).0 != *digest {
         return Err(PackError::Damaged);
     }
-    decode_body(body, &mut { MOST_MEMORY })
+    decode_body(body, &mut memory)
 }
 
 /// `memory` is what may be taken still, and is made less by what is taken.
 fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
-    let body: BodyV1 = decode("pack", body)?;
-    let mut takes = phases_memory(&body.phases)?;
+    let body: BodyV1Seen<'_> = decode_seen("pack", body)?;
+    let mut takes = phases_memory(body.phases)?;
     for chunk in &body.series {
         takes = takes.saturating_add(series_memory(chunk)?);
     }
     *memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
     let sealed = Sealed {
-        run: decode_run(&body.run)?,
-        attempt: decode_attempt(&body.attempt)?,
+        run: decode_run(body.run)?,
+        attempt: decode_attempt(body.attempt)?,
         series: body.series.iter().map(|chunk| decode_series(chunk)).collect::<Result<_, _>>()?,
-        phases: decode_phases(&body.phases)?,
+        phases: decode_phases(body.phases)?,
     };
     sealed.check()?;
     Ok(sealed)
@@ -308,17 +329,25 @@ mod tests {
             decode_packed(&encode_packed(&Packed { attempts: vec![attempt.clone()], sources: Vec::new() }).unwrap())
                 .is_ok()
         );
-        attempt.attempt.facts.insert("long".to_owned(), "x".repeat(FRAME_MOST_BYTES).into());
+        attempt.attempt.facts.insert("long".to_owned(), "x".repeat(64 << 20).into());
         assert!(matches!(encode_pack(&attempt), Err(PackError::Wire(WireError::Unreadable { .. }))));
-        // Each part for itself can be read.
-        attempt.attempt.facts.insert("long".to_owned(), "x".repeat(FRAME_MOST_BYTES - (8 << 10)).into());
+        assert_eq!(fits(vec![1; 9], 9).unwrap(), [1; 9]);
+        assert!(matches!(fits(vec![1; 9], 8), Err(PackError::Large)));
+    }
+
+    #[test]
+    fn an_attempt_may_have_more_than_any_of_its_parts() {
+        let mut attempt = an_attempt();
+        // Each part for itself decodes into 64 MiB at most.
+        attempt.attempt.facts.insert("long".to_owned(), "x".repeat((64 << 20) - (8 << 10)).into());
         let name = "n".repeat(16 << 10);
         attempt.phases.push(Phase { name, index: 0, rank: 0, start_ns: 0, stop_ns: None });
-        assert!(matches!(encode_pack(&attempt), Err(PackError::Large)));
-        assert!(matches!(
-            encode_packed(&Packed { attempts: vec![attempt], sources: Vec::new() }),
-            Err(PackError::Large)
-        ));
+        attempt.attempt.phases = Phase::digest_all(&attempt.phases);
+        let pack = encode_pack(&attempt).unwrap();
+        assert!(pack.len() > 64 << 20);
+        assert_eq!((decode_pack(&pack).unwrap(), decode_own_pack(&pack).unwrap()), (attempt.clone(), attempt.clone()));
+        let packed = Packed { attempts: vec![attempt], sources: Vec::new() };
+        assert_eq!(decode_packed(&encode_packed(&packed).unwrap()).unwrap(), packed);
     }
 
     #[test]
