@@ -132,11 +132,17 @@ pub fn execute(
         sampler.look();
     }
     // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
-    if let Some(wanted) = wanted
-        && finished(store, bound)? >= wanted
-    {
-        supervision.journal.remove()?;
-        return Ok(Attempted::Complete);
+    match is_complete(store, bound, wanted) {
+        Ok(false) => {}
+        Ok(true) => {
+            supervision.journal.remove()?;
+            return Ok(Attempted::Complete);
+        }
+        Err(error) => {
+            // Nothing has begun, and nothing shall look as if it had.
+            supervision.journal.remove()?;
+            return Err(error.into());
+        }
     }
     supervision.keep(kernels.as_ref().map(|kernels| facts_of(kernels.before.clone())).unwrap_or_default());
     supervision.keep(hold.as_ref().map(|hold| facts_of(hold.facts())).unwrap_or_default());

@@ -85,13 +85,27 @@ fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
 
 /// `is_left` says that an owner that cannot be judged from here is gone.
 fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recovered>, EngineError> {
-    let contents = match journal::read(path) {
-        Ok(contents) => contents,
+    let unread = |error| match error {
         // Its owner has just sealed and removed it.
-        Err(journal::JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+        journal::JournalError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        error => Ok(Some(Recovered::Unreadable(path.to_owned(), error.to_string()))),
+    };
+    // Of one that is being written no more is read: that of days has millions of entries.
+    let first = match journal::first(path) {
+        Ok(first) => first,
+        Err(error) => return unread(error),
+    };
+    if let Some(Entry::Opened { owner, .. }) = &first {
+        if is_held(path, owner)? {
             return Ok(None);
         }
-        Err(error) => return Ok(Some(Recovered::Unreadable(path.to_owned(), error.to_string()))),
+        if !is_left && owner::liveness(owner)? == owner::Liveness::Elsewhere {
+            return Ok(Some(Recovered::Elsewhere(path.to_owned())));
+        }
+    }
+    let contents = match journal::read(path) {
+        Ok(contents) => contents,
+        Err(error) => return unread(error),
     };
     let Some(Entry::Opened { owner, .. }) = contents.entries.first() else {
         if contents.torn_bytes < MAY_HOLD_AN_ATTEMPT {
@@ -102,19 +116,12 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
         let fault = "its first entry is damaged, and it is kept under this name".to_owned();
         return Ok(Some(Recovered::Unreadable(aside, fault)));
     };
-    if is_held(path, owner)? {
-        return Ok(None);
-    }
     let lost = match owner::liveness(owner)? {
-        // Over, and given up by its owner when it could not be sealed.
-        owner::Liveness::Alive if contents.entries.iter().any(|entry| matches!(entry, Entry::Ended { .. })) => {
-            String::new()
-        }
-        owner::Liveness::Alive => return Ok(None),
-        owner::Liveness::Elsewhere if is_left => {
+        // Who lives holds what it writes: this one was given up when it could not be sealed, nor perhaps its end be written.
+        owner::Liveness::Alive => format!("its supervisor (pid {}) could not write how it ended", owner.pid),
+        owner::Liveness::Elsewhere => {
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
         }
-        owner::Liveness::Elsewhere => return Ok(Some(Recovered::Elsewhere(path.to_owned()))),
         owner::Liveness::Gone => {
             end_left(path, &contents.entries);
             format!("its supervisor (pid {}) was gone", owner.pid)
@@ -244,8 +251,26 @@ mod tests {
         assert_eq!(recover(&store).unwrap(), [], "it is being sealed");
         drop(writer);
         assert!(is_sealed(&store));
+    }
+
+    #[test]
+    fn an_attempt_whose_living_supervisor_could_not_even_write_its_end_is_sealed_as_interrupted() {
+        let (_dir, store) = store();
         drop(begun(&store, owner::this_owner().unwrap()));
-        assert_eq!(recover(&store).unwrap(), [], "it has not ended");
+        let [Recovered::Sealed(id)] = recover(&store).unwrap()[..] else { panic!("not sealed") };
+        let sealed = store.read(|reader| reader.sealed(id)).unwrap().unwrap();
+        assert!(sealed.attempt.outcome.reason().unwrap().ends_with("could not write how it ended"));
+        assert!(journal::list(&store.journals()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn of_a_journal_that_is_being_written_the_first_entry_alone_is_read() {
+        let (_dir, store) = store();
+        let writer = begun(&store, owner::this_owner().unwrap());
+        // More than any memory holds, and nothing on the disk.
+        let file = std::fs::OpenOptions::new().write(true).open(writer.path()).unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(recover(&store).unwrap(), []);
     }
 
     struct Nobody;

@@ -7,7 +7,7 @@
 use crate::record::{Entry, Nonce, RunId, room_hint};
 use crate::wire::{WireError, decode_entry, encode_entry};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -175,10 +175,31 @@ pub struct Contents {
 /// Reads a journal, up to its torn tail if it has one.
 pub fn read(path: &Path) -> Result<Contents, JournalError> {
     let bytes = std::fs::read(path).map_err(io_error("read", path))?;
+    check_format(path, &bytes)?;
+    Ok(parse(&bytes))
+}
+
+/// Reads a journal's first entry alone, however long it is; none if that is torn.
+pub fn first(path: &Path) -> Result<Option<Entry>, JournalError> {
+    let mut file = File::open(path).map_err(io_error("read", path))?;
+    let mut bytes = Vec::new();
+    let mut read_on = |bytes: &mut Vec<u8>, len: usize| {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        Read::by_ref(&mut file).take(len).read_to_end(bytes).map_err(io_error("read", path))
+    };
+    read_on(&mut bytes, MAGIC.len() + FRAME_HEAD)?;
+    check_format(path, &bytes)?;
+    let length = bytes.get(MAGIC.len()..MAGIC.len() + 4).and_then(|length| length.try_into().ok());
+    let length = length.map_or(0, u32::from_le_bytes);
+    read_on(&mut bytes, usize::try_from(length).unwrap_or(usize::MAX).min(MAX_FRAME_BYTES))?;
+    Ok(parse(&bytes).entries.into_iter().next())
+}
+
+fn check_format(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     if bytes.len() >= MAGIC.len() && bytes[..7] == MAGIC[..7] && bytes[7] > MAGIC[7] {
         return Err(JournalError::Newer { path: path.to_owned(), format: bytes[7] });
     }
-    Ok(parse(&bytes))
+    Ok(())
 }
 
 /// The entries that bytes hold, up to the first frame that is torn.
