@@ -265,6 +265,14 @@ mod tests {
         let half_width = places[0].half_width.unwrap();
         assert!((half_width - (25.0f64 + 0.496_827_5f64.powi(2)).sqrt()).abs() < 1e-6, "{half_width}");
         assert!((places[0].sensor_half_width.unwrap() - 5.0).abs() < 1e-2);
+        // Runs that repeat themselves well: what the sensors may be off by has 16 million degrees of freedom beside their scatter.
+        let steady = contender(4, &[100.0, 100.1, 99.9], Some(0.05), "gpu a");
+        let apart = contender(5, &[103.0, 103.1, 102.9], Some(0.05), "gpu b");
+        let places = place(vec![steady, apart], Direction::Minimize, 9, None);
+        let Likeness::Alike(test) = places[1].against.unwrap().likeness else { panic!("{places:?}") };
+        // s = (5^2 / 1.96^2 + 5.15^2 / 1.96^2 + 2 * 0.1^2 / 3) ** 0.5; scipy.stats.norm.ppf(0.975) * s and 2 * scipy.stats.norm.sf(3 / s).
+        assert!(test.degrees > 1.5e7 && (test.half_width - 7.17957).abs() < 1e-4, "{test:?}");
+        assert!((test.p - 0.41280).abs() < 1e-4, "{test:?}");
     }
 
     #[test]

@@ -7,6 +7,10 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor, Normal, StudentsT};
 /// The share of all cases that an interval is to hold.
 pub(super) const LEVEL: f64 = 0.95;
 
+/// From so many degrees of freedom on Student's t is taken for the normal distribution, whose quantiles are 0.00002 off. What sensors may be off by brings some
+/// millions, of which the crate's quantile comes out too small, and with 15 millions does not come out at all.
+const AS_NORMAL: f64 = 1e5;
+
 /// How many standard errors an interval of 95% reaches to either side, with so many degrees of freedom; infinitely many are
 /// those of a normal distribution. None without any.
 pub(super) fn reach(degrees: f64) -> Option<f64> {
@@ -16,7 +20,7 @@ pub(super) fn reach(degrees: f64) -> Option<f64> {
 /// As [`reach`], for each of several intervals that are to hold all at once, by Bonferroni.
 pub(super) fn reach_of_many(degrees: f64, intervals: usize) -> Option<f64> {
     let upper = 1.0 - (1.0 - LEVEL) / (2.0 * super::statistic::number(intervals.max(1)));
-    if degrees.is_infinite() {
+    if degrees >= AS_NORMAL {
         return Some(Normal::standard().inverse_cdf(upper));
     }
     Some(StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(upper))
@@ -27,7 +31,7 @@ pub(super) fn two_sided(t: f64, degrees: f64) -> Option<f64> {
     if t.is_nan() {
         return None;
     }
-    if degrees.is_infinite() {
+    if degrees >= AS_NORMAL {
         return Some((2.0 * Normal::standard().sf(t.abs())).min(1.0));
     }
     Some((2.0 * StudentsT::new(0.0, 1.0, degrees).ok()?.sf(t.abs())).min(1.0))
@@ -82,6 +86,19 @@ mod tests {
         // `scipy.stats.t.ppf(1 - 0.025 / 3, 7)`.
         near(reach_of_many(7.0, 3), 3.12755227424637);
         near(two_sided(2.5, f64::INFINITY), 0.0124193306515523);
+    }
+
+    #[test]
+    fn ever_more_degrees_of_freedom_come_to_the_normal_distribution() {
+        for degrees in [99_999.0, 1e5, 5e6, 1e7, 2e7, 1e9, 1e14, 1e16, f64::MAX] {
+            let (quantile, p) = (reach(degrees).unwrap(), two_sided(1.0, degrees).unwrap());
+            // `scipy.stats.norm.ppf(0.975)`, `2 * scipy.stats.norm.sf(1)`.
+            assert!((quantile - 1.95996398454005).abs() < 1e-4, "{degrees}: {quantile}");
+            assert!((p - 0.317310507862914).abs() < 1e-5, "{degrees}: {p}");
+            // `scipy.stats.norm.ppf(1 - 0.025 / 4950)`, of all pairs of a hundred.
+            let of_many = reach_of_many(degrees, 4950).unwrap();
+            assert!((of_many - 4.41499976288392).abs() < 1e-3, "{degrees}: {of_many}");
+        }
     }
 
     #[test]
