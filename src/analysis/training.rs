@@ -76,7 +76,7 @@ struct Lap {
 #[derive(Debug, Default)]
 pub(super) struct Training {
     laps: Vec<Lap>,
-    /// How many steps those stand for that were told of.
+    /// How many steps those of them stand for that lie in the training.
     steps: u64,
     warmup: usize,
     /// By which rule of a protocol it was over, and if it never was, that.
@@ -122,6 +122,7 @@ impl Training {
         let is_late = is_blurred && epochs.iter().any(|(start, _)| shared.contains(start));
         let span =
             laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
+        let spans = Windows::new(epochs.iter().copied());
         let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();
         let windows = match span {
             Some(_) if is_late || epochs.is_empty() && is_blurred => Windows::default(),
@@ -139,17 +140,21 @@ impl Training {
         let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
         let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
         let step_ns = median(&durations).filter(|ns| *ns > 0.0);
-        // Without epochs the training begins with the first logged step, or at its end, and what was before it does not count: nor do those
-        // that were read with it.
-        let before = together.filter(|_| epochs.is_empty() && !is_blurred).map_or(1, |together| together.first);
-        let first = match laps.first() {
-            Some(lap) if epochs.is_empty() => u64::from(lap.start_ns.is_some() || step_ns.is_some()),
-            _ => stands.first().copied().unwrap_or(0),
+        let steps = if epochs.is_empty() {
+            // The training begins with the first logged step, or at its end, and what was before it does not count: nor do those that were read with it.
+            let before = together.filter(|_| !is_blurred).map_or(1, |together| together.first);
+            let first = laps.first().is_some_and(|lap| lap.start_ns.is_some() || step_ns.is_some());
+            total(stands.iter().skip(before).copied()).saturating_add(u64::from(first))
+        } else {
+            // Where nobody knows when the epochs were, nobody knows either which steps lie in them.
+            let is_known = !is_late && !spans.is_empty();
+            let in_epochs = stands.iter().zip(&laps).filter(|(_, lap)| !is_known || lap.lies_in(&spans));
+            total(in_epochs.map(|(stands, _)| *stands))
         };
         Self {
             measured: windows.clip(warm_until, u64::MAX),
             step_ns,
-            steps: total(stands.iter().skip(before).copied()).saturating_add(first),
+            steps,
             laps,
             warmup,
             steadied: steady.and_then(Result::ok).map(|(cv, over)| {
@@ -236,8 +241,9 @@ impl Training {
         let span_is_of_steps = self.epochs.is_empty();
         // Where nothing tells when the first step began, the windows begin at its end.
         let unseen = span_is_of_steps && self.laps.first().is_some_and(|lap| lap.start_ns.is_none());
-        let missing = if unseen && self.warmup == 0 { self.step_s().unwrap_or(0.0) } else { 0.0 };
-        Some(self.replaced(self.windows.length(), &self.laps[..self.warmup]) + missing)
+        let missing = if unseen { self.step_s().unwrap_or(0.0) } else { 0.0 };
+        let warm = self.laps[..self.warmup].iter().filter(|lap| span_is_of_steps || lap.lies_in(&self.windows));
+        Some(self.replaced(self.windows.length(), warm) + missing)
     }
 
     /// The median time of an epoch with its warm-up replaced.
@@ -246,20 +252,20 @@ impl Training {
             .epochs
             .iter()
             .map(|epoch| {
-                let warm: Vec<Lap> =
-                    self.laps[..self.warmup].iter().filter(|lap| lap.lies_in(epoch)).copied().collect();
-                self.replaced(epoch.length(), &warm)
+                let warm = self.laps[..self.warmup].iter().filter(|lap| lap.lies_in(epoch));
+                self.replaced(epoch.length(), warm)
             })
             .collect();
         // One that was read from its start to its stop at once took some time all the same.
         median_real(&times).filter(|s| *s > 0.0 && !self.is_late)
     }
 
-    /// A time in which these steps of the warm-up count as measured ones.
-    fn replaced(&self, length_ns: u64, warm: &[Lap]) -> f64 {
-        let Some(step_s) = self.step_s().filter(|_| !warm.is_empty()) else { return seconds(length_ns) };
-        let raw = total(warm.iter().filter_map(|lap| lap.duration_ns));
-        seconds(length_ns.saturating_sub(raw)) + number(warm.len()) * step_s
+    /// A time in which these steps of the warm-up count as measured ones. One of which nobody knows how long it took cannot be taken out, and stays in it as it was.
+    fn replaced<'a>(&self, length_ns: u64, warm: impl Iterator<Item = &'a Lap>) -> f64 {
+        let raw: Vec<u64> = warm.filter_map(|lap| lap.duration_ns).collect();
+        let Some(step_s) = self.step_s().filter(|_| !raw.is_empty()) else { return seconds(length_ns) };
+        let count = number(raw.len());
+        seconds(length_ns.saturating_sub(total(raw))) + count * step_s
     }
 
     /// Why there is no energy of the training.

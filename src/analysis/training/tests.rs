@@ -109,6 +109,53 @@ fn without_epochs_the_steps_are_those_of_the_training_s_time() {
     }
 }
 
+#[test]
+fn steps_outside_of_the_epochs_are_no_part_of_the_training() {
+    // Ten steps that compile, before the first epoch is told of.
+    let mut times: Vec<(u64, Option<u64>)> = (1..=10).map(|i| (30 * i, Some(30))).collect();
+    times.extend((1..=90).map(|i| (300 + i, Some(1))));
+    let compiled = training(steps(&times), vec![phase("epoch", 300, 390)]);
+    assert_eq!((compiled.warmup(), compiled.warmup_s()), (10, Some(300.0)));
+    assert_eq!((compiled.train_s(), compiled.epoch_s(), compiled.steps()), (Some(90.0), Some(90.0), 90));
+    // Somebody stops it in the third epoch.
+    let open = Phase { stop_ns: None, ..phase("epoch", 40, 40) };
+    let epochs = vec![phase("epoch", 0, 20), phase("epoch", 20, 40), open];
+    for told in [true, false] {
+        let times: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (2 * i, told.then_some(2))).collect();
+        let stopped = training(steps(&times), epochs.clone());
+        assert_eq!((stopped.epochs(), stopped.steps(), stopped.train_s()), (2, 20, Some(40.0)));
+    }
+    let sparse = training(every_fifth(true), vec![phase("epoch", 0, 40), phase("epoch", 40, 80)]);
+    assert_eq!((sparse.steps(), sparse.train_s()), (40, Some(80.0)));
+    // A step that is told of when the evaluation in its epoch is over, and one when the epoch is.
+    let late = training(
+        steps(&[(6, Some(6)), (17, Some(6)), (26, Some(6))]),
+        vec![phase("epoch", 0, 17), phase("eval", 12, 17), phase("epoch", 17, 25)],
+    );
+    assert_eq!(late.steps(), 3);
+}
+
+#[test]
+fn a_warm_up_step_of_unknown_length_stays_as_it_was() {
+    let logged = |numbers: Vec<u64>| -> Vec<Timed> {
+        numbers.into_iter().map(|step| Timed { step, t_ns: step * S, duration_ns: None }).collect()
+    };
+    // Of five steps of 1 s the second, the fourth and the last.
+    let twos = logged((0..20).flat_map(|epoch| [2, 4, 5].map(|step| 5 * epoch + step)).collect());
+    let whole = training(twos.clone(), vec![phase("epoch", 0, 100)]);
+    assert_eq!((whole.warmup(), whole.step_s(), whole.train_s()), (6, Some(1.0), Some(100.0)));
+    let epochs: Vec<Phase> = (0..20).map(|epoch| phase("epoch", 5 * epoch, 5 * epoch + 5)).collect();
+    let apart = training(twos.clone(), epochs);
+    assert_eq!((apart.train_s(), apart.epoch_s()), (Some(100.0), Some(5.0)));
+    // Without epochs the time begins at the end of the first logged step, which counts as one.
+    let bare = training(twos, vec![]);
+    assert_eq!((bare.train_s(), bare.steps()), (Some(99.0), 99));
+    // Every tenth of 31 steps, and the last.
+    let tens = logged((0..25).flat_map(|epoch| [10, 20, 30, 31].map(|step| 31 * epoch + step)).collect());
+    let epochs: Vec<Phase> = (0..25).map(|epoch| phase("epoch", 31 * epoch, 31 * epoch + 31)).collect();
+    assert_eq!(training(tens, epochs).train_s(), Some(775.0));
+}
+
 /// Steps of 2 s whose lines were read so many at a time.
 fn read_by(many: u64, steps: u64) -> Vec<Timed> {
     (1..=steps).map(|step| Timed { step, t_ns: step.div_ceil(many) * many * 2 * S, duration_ns: None }).collect()
