@@ -5,9 +5,10 @@
 use super::energy::Energy;
 use super::hardware::Hardware;
 use super::resolution::mean_used;
-use super::statistic::{median, number, real, seconds, share, total};
+use super::statistic::{median, real, seconds, share, total};
 use super::training::stands;
 use super::window::Windows;
+use super::work::{samples_of_a_pass, trained_on};
 use crate::record::{Phase, Quantity, Sealed, Source, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +52,9 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
     let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
     let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
     let hardware = Hardware::new(&sealed.series, &attempt.facts, gpus, hz);
-    let samples_per_step = attempt.facts.get("measure.samples_per_step").and_then(Value::as_float);
+    let batch = attempt.facts.get("measure.samples_per_step").and_then(Value::as_int);
+    let batch = batch.and_then(|batch| u64::try_from(batch).ok());
+    let of_a_pass = samples_of_a_pass(&sealed.run);
 
     let mut kinds: BTreeMap<(u32, &str), Kind> = BTreeMap::new();
     for (order, phase) in sealed.phases.iter().enumerate() {
@@ -68,10 +71,13 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
     let mut rows = Vec::new();
     for (&(rank, name), kind) in in_order {
         let windows = Windows::new(kind.intervals.iter().copied());
-        let samples = kinds.get(&(rank, "step")).zip(samples_per_step).and_then(|(steps, samples)| match name {
-            "step" => Some(samples * number(steps.intervals.len())),
-            "epoch" => Some(samples * real(steps.ends_in(&windows))),
-            _ => None,
+        let samples = kinds.get(&(rank, "step")).zip(batch).and_then(|(steps, batch)| {
+            let steps = match name {
+                "step" => u64::try_from(steps.intervals.len()).ok()?,
+                "epoch" => steps.ends_in(&windows),
+                _ => return None,
+            };
+            Some(trained_on(steps, batch, of_a_pass))
         });
         for gpu in devices_of(rank, gpus, &speaking) {
             let lengths: Vec<u64> = kind.intervals.iter().map(|(start, stop)| stop - start).collect();

@@ -14,6 +14,7 @@ use super::training::{Training, throughput};
 use super::unequal::EachGpu;
 use super::validity::{Bounds, Evidence, stamp};
 use super::window::Windows;
+use super::work::trained_on;
 use crate::record::{Metric, Phase, Quantity, Series, Source, Table, Value, known_metric};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +57,8 @@ pub struct Observed {
     pub gpus: u32,
     /// Samples a step, if the worker said so.
     pub samples_per_step: Option<u64>,
+    /// Samples of a pass over the data, if its last step is known to take what is left.
+    pub samples_of_a_pass: Option<i64>,
     /// The last value of `loss` over the steps.
     pub last_loss: Option<f64>,
     /// From the worker's start to its end.
@@ -284,9 +287,12 @@ impl Observed {
         let each = |many: Result<f64, &str>| -> Result<Figure, String> { Ok(energy.clone()?.each(many?)) };
         let epochs = Some(number(training.epochs())).filter(|epochs| *epochs > 0.0);
         put.within("energy_per_epoch", each(epochs.ok_or("the worker told of no epoch")));
-        let samples = self.samples_per_step.map(|samples| real(samples) * real(training.steps()));
-        let samples = samples.filter(|samples| *samples > 0.0);
-        put.within("energy_per_sample", each(samples.ok_or("the worker did not say how many samples a step has")));
+        let samples = match self.samples_per_step.filter(|samples| *samples > 0) {
+            None => Err("the worker did not say how many samples a step has"),
+            Some(_) if training.steps() == 0 => Err(training.stepless()),
+            Some(batch) => Ok(trained_on(training.steps(), batch, self.samples_of_a_pass)),
+        };
+        put.within("energy_per_sample", each(samples));
         // A model whose samples have no tokens has no energy of one.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", put.recorded("energy_per_sample").map(|energy| energy.each(tokens)));

@@ -185,6 +185,11 @@ impl Training {
         self.steps
     }
 
+    /// Why there are no steps in the training.
+    pub(super) fn stepless(&self) -> &'static str {
+        if self.laps.is_empty() { "the worker told of no step" } else { "no step lies in an epoch" }
+    }
+
     /// How many epochs were seen from their start to their stop.
     pub(super) fn epochs(&self) -> usize {
         self.epochs.len()

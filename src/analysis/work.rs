@@ -1,5 +1,6 @@
 //! How much a run does: what takes less energy or time may have done less.
 
+use super::statistic::real;
 use crate::record::{Run, Table, Value};
 
 /// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
@@ -13,7 +14,8 @@ pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     let epochs = count(config, "training.epochs");
     match metric {
         "energy" | "energy_net" | "energy_total" | "wait_energy" | "train_time" | "wall_time" | "cpu_time" | "edp" => {
-            epochs.map_or_else(|| of_steps(config, each), |epochs| epochs.checked_mul(each))
+            let of_all = || of_steps(count(config, "training.steps")?, of_a_step(config)?, each);
+            epochs.map_or_else(of_all, |epochs| epochs.checked_mul(each))
         }
         // A run of so many steps has epochs that are not whole.
         "energy_per_epoch" | "epoch_time" => epochs.map(|_| each),
@@ -30,12 +32,25 @@ pub fn of_one_sample(metric: &str) -> Option<&'static str> {
     }
 }
 
+/// The samples of a pass over the data of the built-in trainer, whose last step takes what is left. None where the configuration does not say it, for agents, and for a program
+/// of its own, which may leave the rest out.
+pub fn samples_of_a_pass(run: &Run) -> Option<i64> {
+    let is_built_in = run.parts.program.as_table().is_some_and(|program| !program.contains_key("command"));
+    count(run.config(), "data.train_count").filter(|_| is_built_in && run.model() != "dqn")
+}
+
+/// The samples of so many steps of so many samples; where it is known what a pass has, the last one of each takes what is left.
+pub(super) fn trained_on(steps: u64, batch: u64, of_a_pass: Option<i64>) -> f64 {
+    let whole = |number: u64| i64::try_from(number).ok();
+    let exact = || u64::try_from(of_steps(whole(steps)?, whole(batch)?, of_a_pass?)?).ok();
+    exact().map_or_else(|| real(steps) * real(batch), real)
+}
+
 /// The samples of so many steps, of which the last one of each pass takes what is left.
-fn of_steps(config: &Table, each: i64) -> Option<i64> {
-    let (steps, batch) = (count(config, "training.steps")?, of_a_step(config)?);
-    let of_a_pass = each.checked_add(batch - 1)? / batch;
-    let (passes, rest) = (steps.checked_div(of_a_pass)?, steps.checked_rem(of_a_pass)?);
-    passes.checked_mul(each)?.checked_add(rest.checked_mul(batch)?)
+fn of_steps(steps: i64, batch: i64, of_a_pass: i64) -> Option<i64> {
+    let steps_of_a_pass = of_a_pass.checked_add(batch.checked_sub(1)?)?.checked_div(batch)?;
+    let (passes, rest) = (steps.checked_div(steps_of_a_pass)?, steps.checked_rem(steps_of_a_pass)?);
+    passes.checked_mul(of_a_pass)?.checked_add(rest.checked_mul(batch)?)
 }
 
 /// The samples of a step of all ranks.
@@ -91,6 +106,23 @@ mod tests {
         let agent =
             [("model.name", "dqn".into()), ("training.epochs", Value::Int(3)), ("data.train_count", Value::Int(9))];
         assert_eq!(samples_behind("energy", &trial(&agent, 1, &[]).run), None);
+    }
+
+    #[test]
+    fn samples_of_a_pass_are_known_of_the_built_in_trainer_alone() {
+        let fields = [("data.train_count", 1_000)];
+        let made_by = |program: Value, fields: &[(&str, i64)]| {
+            let mut parts = run(fields).parts;
+            parts.program = program;
+            samples_of_a_pass(&Run::new(parts))
+        };
+        let program = |name: &str| Value::Table([(name.to_owned(), "ledger".into())].into());
+        assert_eq!(made_by(program("trainer"), &fields), Some(1_000));
+        assert_eq!(made_by(program("trainer"), &[("training.epochs", 3)]), None, "files have as many as they have");
+        assert_eq!(made_by(program("command"), &fields), None, "it may leave the rest out");
+        assert_eq!([1, 2, 3, 4].map(|steps| trained_on(steps, 600, Some(1_000))), [600.0, 1_000.0, 1_600.0, 2_000.0]);
+        assert_eq!([None, Some(0)].map(|pass| trained_on(2, 600, pass)), [1_200.0; 2]);
+        assert_eq!((trained_on(3, 0, Some(9)), trained_on(u64::MAX, 1, Some(9))), (0.0, real(u64::MAX)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::kept::{
     Surplus, cut, fit_phases, fit_series, most_phases, quoted, weight,
 };
 use super::said::{self, End};
-use crate::analysis::{Bounds, Observed, Timed, lay_out};
+use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass};
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
@@ -54,6 +54,7 @@ impl Fold {
         let mut folding = Folding { started_ns: *started_ns, last_ns: *started_ns, ..Folding::default() };
         folding.observed.gpus = run.config().get("hardware.gpus").and_then(Value::as_int).map_or(0, gpu_count);
         folding.observed.bounds = Bounds::of(run.config(), settings);
+        folding.observed.samples_of_a_pass = samples_of_a_pass(run);
         folding.observed.telemetry_hz = settings.get("telemetry.hz").and_then(Value::as_float);
         Some(Self {
             run: (**run).clone(),

@@ -138,6 +138,20 @@ fn an_epoch_has_the_samples_of_steps_that_were_not_logged() {
 }
 
 #[test]
+fn the_last_step_of_a_pass_has_the_samples_that_are_left() {
+    let mut phases = vec![phase("epoch", 0, 0, 5_000), phase("epoch", 0, 5_000, 10_000)];
+    phases.extend((0..4).map(|i| Phase { index: i + 1, ..phase("step", 0, 2_500 * i, 2_500 * i + 2_500) }));
+    let mut trained = sealed(1, phases, telemetry(1));
+    let mut parts = trained.run.parts.clone();
+    parts.config =
+        Value::Table([("hardware.gpus".to_owned(), 1i64.into()), ("data.train_count".to_owned(), 10i64.into())].into());
+    parts.program = Value::Table([("trainer".to_owned(), "ledger".into())].into());
+    trained.run = Run::new(parts);
+    let samples: Vec<Option<f64>> = join(&trained).iter().map(|row| row.samples).collect();
+    assert_eq!(samples, [Some(20.0); 2], "a step of 8 and one of 2 in each of two passes");
+}
+
+#[test]
 fn a_rank_beyond_the_gpus_has_no_energy() {
     let rows = join(&sealed(2, vec![phase("epoch", 0, 0, 9_000), phase("epoch", 2, 0, 9_000)], telemetry(2)));
     let last = rows.last().unwrap();

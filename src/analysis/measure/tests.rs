@@ -532,4 +532,28 @@ fn a_worker_that_logs_every_fifth_step_has_the_energy_of_all_of_them() {
     }
 }
 
+#[test]
+fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
+    let samples = |observed: &Observed| {
+        let completed = Completed::of(observed, &[], eight_cores());
+        completed.value("energy") / completed.value("energy_per_sample")
+    };
+    // Two passes of ten steps, of which the last has 12 of 32.
+    let passes = Observed { samples_of_a_pass: Some(300), ..attempt(1) };
+    assert!((samples(&passes) - 600.0).abs() < 1e-6, "{}", samples(&passes));
+    // Two steps of 600, of 1,000 in all.
+    let mut short = attempt(1);
+    short.steps = [15, 25].map(|at| Timed { step: (at - 5) / 10, t_ns: at * S, duration_ns: Some(10 * S) }).to_vec();
+    short.phases = vec![phase("epoch", 1, 5_000, 25_000)];
+    (short.samples_per_step, short.samples_of_a_pass) = (Some(600), Some(1_000));
+    assert!((samples(&short) - 1_000.0).abs() < 1e-6, "{}", samples(&short));
+    // Whoever stops it in the second epoch leaves the energy of the first one, of ten steps.
+    let mut stopped = attempt(1);
+    stopped.phases[3].stop_ns = None;
+    assert!((samples(&stopped) - 320.0).abs() < 1e-6, "{}", samples(&stopped));
+    stopped.phases[1] = phase("epoch", 1, 37_500, 39_000);
+    let reason = Completed::of(&stopped, &[("energy", 5.0, "J")], eight_cores()).reason("energy_per_sample").to_owned();
+    assert_eq!(reason, "no step lies in an epoch");
+}
+
 mod stated;
