@@ -391,7 +391,7 @@ fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result
     let pace = Pace { why: "processor time is read every", ns: time.interval_ns() };
     let resolved = resolve(windows, pace).map_err(of_training)?;
     let growth = time.growth(&resolved.windows);
-    if share(growth.covered_ns, resolved.windows.length()) < COVERED {
+    if resolved.kept * share(growth.covered_ns, resolved.windows.length()) < COVERED {
         return Err(of_training("has too few readings of the worker's processor time".to_owned()));
     }
     let cores = facts.get("cpu.logical_cores").and_then(Value::as_float).filter(|cores| *cores >= 1.0);

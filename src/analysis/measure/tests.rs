@@ -556,4 +556,21 @@ fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
     assert_eq!(reason, "no step lies in an epoch");
 }
 
+#[test]
+fn processor_time_is_known_of_nine_tenths_of_the_training() {
+    let util = |read_until: u64| {
+        let mut series = Series::new(Source::Host.series(Quantity::WorkerCpuTime), "s", Axis::TimeNs);
+        let read = (0..=140).map(|i| 100 * i).filter(|ms| *ms <= read_until || *ms > 9_200);
+        read.for_each(|ms| series.push(ms * MS, real(ms) / 1e3));
+        let facts = eight_cores();
+        let hardware = Hardware::new([&series], &facts, 0, Some(10.0));
+        // Eight of a hundred parts are too short for these readings.
+        let slivers = (0..8).map(|i| (10_000 + 400 * i, 10_100 + 400 * i));
+        let windows = Windows::new([(0, 9_200)].into_iter().chain(slivers).map(|(from, to)| (from * MS, to * MS)));
+        cpu_util(&hardware, &facts, &windows)
+    };
+    assert_eq!(util(9_200), Ok(12.5));
+    assert_eq!(util(8_400), Err("the training has too few readings of the worker's processor time".to_owned()));
+}
+
 mod stated;
