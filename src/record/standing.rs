@@ -2,7 +2,7 @@
 //!
 //! What is left out is never lost: answers say how many attempts they leave out and for what reason.
 
-use super::{Attempt, Metric, MetricInfo, Outcome, Value, known_metric};
+use super::{Attempt, Metric, MetricInfo, Outcome, Unit, Value, known_metric};
 
 /// Why an attempt is left out of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,21 +62,29 @@ impl LeftOut {
 
 const DISAGREE: &str = "the two estimators of energy disagree";
 
-/// Units of what comes from sensors of power, which estimators that disagree make worthless.
-const OF_ENERGY: [&str; 3] = ["J", "W", "J·s"];
+/// Shares of a time that are pure numbers, as shares of right answers are.
+const SHARES_OF_TIME: [&str; 2] = ["bubble_fraction", "matching_share"];
 
-/// Units of what is measured while an attempt runs, so that whatever disturbs the machine changes it. What was learned has none of them.
-const OF_MEASUREMENT: [&str; 6] = ["s", "J", "W", "J·s", "samples/s", "TFLOP/s"];
+/// Whether a metric comes from sensors of power, which estimators that disagree make worthless.
+fn is_of_energy(name: &str, metric: &Metric) -> bool {
+    let is = |unit: &str| Unit::named(unit).is_some_and(Unit::is_of_energy);
+    is(&metric.unit) || known_metric(name).is_some_and(|known| is(known.unit))
+}
 
-/// Whether a metric is measured, not computed: by its unit, or a share of a time that is known by its name.
+/// Whether a metric is measured, not computed: by its unit, however that is spelled, or by its name.
 fn is_measured(name: &str, metric: &Metric) -> bool {
-    OF_MEASUREMENT.contains(&metric.unit.as_str()) || known_metric(name).is_some_and(|known| known.unit == "%")
+    is_of_effort(&metric.unit) || known_metric(name).is_some_and(MetricInfo::is_measured)
+}
+
+/// Whether the unit is of what is measured while an attempt runs. What was learned has none of these.
+fn is_of_effort(unit: &str) -> bool {
+    Unit::named(unit).is_some_and(Unit::is_of_effort)
 }
 
 impl MetricInfo {
     /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.
     pub fn is_measured(&self) -> bool {
-        self.unit == "%" || OF_MEASUREMENT.contains(&self.unit)
+        is_of_effort(self.unit) || self.unit == "%" || SHARES_OF_TIME.contains(&self.name)
     }
 }
 
@@ -141,7 +149,7 @@ impl Attempt {
         if !value.is_finite() {
             return Err(LeftOut::new(Why::NotFinite, &format!("it is {value}")));
         }
-        if OF_ENERGY.contains(&metric.unit.as_str()) && self.estimators_disagree() {
+        if is_of_energy(name, metric) && self.estimators_disagree() {
             return Err(LeftOut::new(Why::Tainted, DISAGREE));
         }
         if is_measured(name, metric) && !self.disturbances().is_empty() {
@@ -253,11 +261,22 @@ mod tests {
     fn disturbances_taint_what_is_measured_and_not_what_is_learned() {
         let facts = [("validity.reasons".to_owned(), vec!["throttled", "hot start"].into())];
         let mut disturbed = attempt(Outcome::Finished, facts.into());
-        for (name, unit) in [("train_time", "s"), ("throughput", "samples/s"), ("gpu_util", "%"), ("top5", "%")] {
+        let measured = [
+            ("train_time", "s"),
+            ("throughput", "samples/s"),
+            ("gpu_util", "%"),
+            ("lat", "ms"),
+            ("own", "kJ"),
+            ("pace", "samples/min"),
+            ("step_time", ""),
+            ("matching_share", ""),
+            ("bubble_fraction", ""),
+        ];
+        for (name, unit) in measured.into_iter().chain([("top5", "%"), ("score", "")]) {
             disturbed.metrics.insert(name.to_owned(), Metric::new(1.0, unit));
         }
         assert_eq!((disturbed.counts(), disturbed.measured("accuracy")), (Ok(()), Ok(0.5)));
-        for name in ["energy", "train_time", "throughput", "gpu_util"] {
+        for name in measured.map(|(name, _)| name).into_iter().chain(["energy"]) {
             assert_eq!(
                 why(disturbed.measured(name)),
                 Some((Why::Tainted, "throttled; hot start".to_owned())),
@@ -265,6 +284,10 @@ mod tests {
             );
         }
         assert_eq!(disturbed.measured("top5"), Ok(1.0), "a share of answers, of a program's own");
+        assert_eq!(disturbed.measured("score"), Ok(1.0));
+        disturbed.facts = [("telemetry.marks".to_owned(), vec!["disagreement"].into())].into();
+        assert_eq!(["lat", "own"].map(|name| disturbed.measured(name).is_ok()), [true, false], "an energy alone");
+        disturbed.facts = [("validity.reasons".to_owned(), vec!["throttled", "hot start"].into())].into();
         assert_eq!(disturbed.all_taints(), ["throttled", "hot start"]);
         assert_eq!(disturbed.standing(), "finished, tainted");
     }

@@ -82,6 +82,16 @@ impl Unit {
         self.measures == other.measures
     }
 
+    /// Whether it measures what sensors of power tell: power, energy, or its product with time.
+    pub fn is_of_energy(self) -> bool {
+        matches!(self.measures, Energy | Power | EnergyDelay)
+    }
+
+    /// Whether it measures what a machine took for its work, of which it takes more while it is disturbed: time, energy, and work in a time.
+    pub fn is_of_effort(self) -> bool {
+        self.is_of_energy() || matches!(self.measures, Time | Flops | Rate)
+    }
+
     /// A number of this unit as one of another that measures the same.
     pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {
@@ -168,6 +178,10 @@ mod tests {
         }
         assert!(!Unit::named("W").unwrap().fits(Unit::named("J").unwrap()));
         assert_eq!(Unit::named("furlong"), None);
+        let of = |names: &[&str], is: fn(Unit) -> bool| names.iter().all(|name| Unit::named(name).is_some_and(is));
+        assert!(of(&["J", "kWh", "mW", "J*s"], Unit::is_of_energy) && !of(&["s"], Unit::is_of_energy));
+        assert!(of(&["ms", "min", "kW", "GFLOP/s", "samples/min"], Unit::is_of_effort));
+        assert!(["", "%", "GiB", "MHz", "degC"].iter().all(|name| !of(&[*name], Unit::is_of_effort)));
         assert!(known_units().contains("kWh"));
     }
 

@@ -433,7 +433,8 @@ impl Store {
 /// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
 /// - 3: `briefs` and `shapes` have what conditions ask; `measured` and `places`, whose keys are bytes, stand for `values` and `ranking`.
 /// - 4: a mean of equal values is that value; a seed beyond 2^63 - 1 is text; `units` says where attempts do not state one unit.
-const INDEXES: u32 = 4;
+/// - 5: what is measured is so in any unit of its kind, and two shares of time are.
+const INDEXES: u32 = 5;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;
