@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{self, Sealed, Value, Why, known_metric};
+use crate::record::{self, Attempt, Sealed, Unit, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -163,31 +163,48 @@ fn points(
             continue;
         }
         let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };
+        let believed = Believed::of(&trial.attempt, selected.admitted.contains(&Why::Tainted));
         if args.by == "phase" {
-            let believes = trial.attempt.believes_energies() || selected.admitted.contains(&Why::Tainted);
             for row in analysis::join(&sealed) {
-                let of = |name: &str| of_phase(&row, name, believes).unwrap_or_else(|| plain(name));
+                let of = |name: &str| of_phase(&row, name, believed).unwrap_or_else(|| plain(name));
                 let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));
                 points.add(format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank), of(x), of(y));
             }
             continue;
         }
         for (rank, label) in gpus(&sealed) {
-            let of = |name: &str| of_gpu(&sealed, rank, name).or_else(|| plain(name));
+            let of = |name: &str| of_gpu(&sealed, rank, name, believed).unwrap_or_else(|| plain(name));
             points.add(label, of(x), of(y));
         }
     }
     Ok(points)
 }
 
-/// A quantity of a phase; none where that name is none of them. `believes` says whether the attempt's energies count.
-fn of_phase(row: &PhaseRow, name: &str, believes: bool) -> Option<Option<f64>> {
+/// What of an attempt counts, if it does so at all.
+#[derive(Clone, Copy)]
+struct Believed {
+    /// What was measured while it ran.
+    measured: bool,
+    /// Power and energy.
+    energies: bool,
+}
+
+impl Believed {
+    /// `all` says that somebody asked for what is tainted too.
+    fn of(attempt: &Attempt, all: bool) -> Self {
+        Self { measured: all || attempt.disturbances().is_empty(), energies: all || attempt.believes_energies() }
+    }
+}
+
+/// A quantity of a phase, if it counts; none where that name is none of them.
+fn of_phase(row: &PhaseRow, name: &str, believed: Believed) -> Option<Option<f64>> {
     Some(match name {
+        "count" => u32::try_from(row.count).ok().map(f64::from),
+        "time" | "median" | "share" | "utilization" if !believed.measured => None,
+        "power" | "energy" if !believed.energies => None,
         "time" => Some(row.total_s),
         "median" => Some(row.median_s),
-        "count" => u32::try_from(row.count).ok().map(f64::from),
         "share" => Some(row.share),
-        "power" | "energy" if !believes => None,
         "power" => row.energy.as_ref().ok().map(|energy| energy.joules / row.total_s),
         "energy" => row.energy.as_ref().ok().map(|energy| energy.joules),
         "utilization" => row.utilization.as_ref().ok().copied(),
@@ -208,15 +225,20 @@ fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
     ranks.into_iter().map(|rank| (rank, label(rank))).collect()
 }
 
-fn of_gpu(sealed: &Sealed, rank: u32, name: &str) -> Option<f64> {
+/// The mean of what was read of a GPU, if it counts; none where nothing of that name was read.
+fn of_gpu(sealed: &Sealed, rank: u32, name: &str, believed: Believed) -> Option<Option<f64>> {
     let full = format!("gpu.{rank}.{name}");
-    sealed.series.iter().find(|series| series.name == full).and_then(|series| Curve::of(series).mean())
+    let series = sealed.series.iter().find(|series| series.name == full)?;
+    let is_of_energy = Unit::named(&series.unit).is_some_and(Unit::is_of_energy);
+    let counts = believed.measured && (believed.energies || !is_of_energy);
+    Some(if counts { Curve::of(series).mean() } else { None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::{Energy, Method, Uncertainty};
+    use crate::record::{Axis, Digest, Nonce, Outcome, Parts, Run, Series, Table, Tail};
 
     #[test]
     fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {
@@ -232,8 +254,44 @@ mod tests {
         assert_eq!(Correlation::of(&plain), None, "nothing but rounding goes along");
     }
 
+    /// One that carries such a fact.
+    fn sealed(fact: Option<(&str, Value)>) -> Sealed {
+        let run = Run::new(Parts {
+            config: Table::new().into(),
+            program: "p".into(),
+            container: "host".into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "gpu".into(),
+            seed: 1,
+        });
+        let mut power = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
+        let mut warm = Series::new("gpu.0.temperature", "degC", Axis::TimeNs);
+        (0..3).for_each(|second| {
+            power.push(second * 1_000_000_000, 300.0);
+            warm.push(second * 1_000_000_000, 60.0);
+        });
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce([7; 16]),
+            started_unix_ms: 0,
+            wall_ns: 2_000_000_000,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: fact.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Digest([0; 32]),
+        };
+        Sealed { run, attempt, series: vec![power, warm], phases: Vec::new() }
+    }
+
     #[test]
-    fn energies_of_estimators_that_disagree_are_left_out() {
+    fn what_is_not_to_be_believed_is_left_out() {
         let energy = Energy {
             joules: 6.0,
             length_s: 2.0,
@@ -258,8 +316,22 @@ mod tests {
             utilization: Err("not read".to_owned()),
             samples: None,
         };
-        let all = |believes| ["power", "energy", "time", "loss"].map(|name| of_phase(&row, name, believes));
-        assert_eq!(all(true), [Some(Some(3.0)), Some(Some(6.0)), Some(Some(2.0)), None]);
-        assert_eq!(all(false), [Some(None), Some(None), Some(Some(2.0)), None]);
+        let all = |sealed: &Sealed, all: bool| {
+            let believed = Believed::of(&sealed.attempt, all);
+            let names = ["power", "energy", "time", "median", "share", "count", "loss"];
+            let of_phase = names.map(|name| of_phase(&row, name, believed));
+            let of_gpu = ["power_instant", "temperature", "loss"].map(|name| of_gpu(sealed, 0, name, believed));
+            (of_phase, of_gpu)
+        };
+        let (two, one, none) = (Some(Some(2.0)), Some(Some(1.0)), Some(None));
+        let whole =
+            ([Some(Some(3.0)), Some(Some(6.0)), two, two, one, one, None], [Some(Some(300.0)), Some(Some(60.0)), None]);
+        let disagrees = sealed(Some(("telemetry.marks", vec!["disagreement"].into())));
+        let disturbed = sealed(Some(("validity.reasons", vec!["throttled"].into())));
+        assert_eq!(all(&sealed(None), false), whole);
+        assert_eq!(all(&disagrees, false), ([none, none, two, two, one, one, None], [none, Some(Some(60.0)), None]));
+        assert_eq!(all(&disturbed, false), ([none, none, none, none, none, one, None], [none, none, None]));
+        assert_eq!(all(&disagrees, true), whole);
+        assert_eq!(all(&disturbed, true), whole);
     }
 }
