@@ -130,15 +130,15 @@ fn known(planned: &Planned, trials: &[Trial]) -> Known {
 }
 
 fn planned_run(args: &Args, planned: &Planned, id: &str, known: &Known, whole: bool) -> PlannedRun {
-    let time = known.time.as_ref().and_then(|history| Some((history.next()?, history.basis, history.values.len())));
+    let next = |history: &History| Some((history.next()?, history.basis, history.values.len()));
     let cost = cost_of(args, planned, known);
     PlannedRun {
         id: if whole { planned.bound.run.id.to_string() } else { id.to_owned() },
         cell: planned.bound.cell.clone(),
         sealed: planned.sealed,
         missing: planned.missing,
-        time,
-        energy: known.energy.as_ref().and_then(History::next),
+        time: known.time.as_ref().and_then(next),
+        energy: known.energy.as_ref().and_then(next),
         cost: cost.map(|cost| cost.value),
     }
 }

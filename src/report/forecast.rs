@@ -20,8 +20,8 @@ pub struct PlannedRun {
     pub missing: usize,
     /// The time of one attempt in seconds, and what that rests on.
     pub time: Option<(Forecast, Basis, usize)>,
-    /// The energy of one attempt in joules.
-    pub energy: Option<Forecast>,
+    /// The energy of one attempt in joules, and what that rests on.
+    pub energy: Option<(Forecast, Basis, usize)>,
     /// What all missing ones cost.
     pub cost: Option<f64>,
 }
@@ -35,7 +35,7 @@ pub struct Plan {
     pub axes: Vec<String>,
     /// The time of all missing attempts of which there is history, one after the other, in seconds.
     pub time: Option<Forecast>,
-    /// Their energy, in joules.
+    /// The energy of those of which there is history of that, in joules.
     pub energy: Option<Forecast>,
     /// What those cost of which all is known that has a price; none without prices.
     pub cost: Option<Forecast>,
@@ -51,13 +51,31 @@ fn forecast(found: Option<Forecast>, show: impl Fn(f64) -> String) -> String {
     }
 }
 
-fn basis(found: Option<&(Forecast, Basis, usize)>) -> String {
-    let Some((_, basis, n)) = found else { return "-".to_owned() };
+fn basis((_, basis, n): &(Forecast, Basis, usize)) -> String {
     match basis {
         Basis::Same => format!("{n} of the same"),
         Basis::OtherSoftware => format!("{n} with other software"),
         Basis::Alike(fields) => format!("{n} with {} different", count(*fields, "field")),
     }
+}
+
+/// What a run's time rests on, and its energy where that is something else.
+fn from(run: &PlannedRun) -> String {
+    match (run.time.as_ref().map(basis), run.energy.as_ref().map(basis)) {
+        (Some(time), Some(energy)) if time != energy => format!("{time}, energy {energy}"),
+        (Some(time), _) => time,
+        (None, Some(energy)) => format!("energy {energy}"),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// How many missing attempts are those of runs of which something is not known.
+fn missing_without(plan: &Plan, known: fn(&PlannedRun) -> bool) -> usize {
+    plan.runs.iter().filter(|run| !known(run)).map(|run| run.missing).sum()
+}
+
+fn without_energy(plan: &Plan) -> usize {
+    missing_without(plan, |run| run.energy.is_some())
 }
 
 fn joules(value: f64) -> String {
@@ -77,14 +95,14 @@ pub fn forecast_text(plan: &Plan) -> String {
         let mut row = vec![run.id.clone(), run.sealed.to_string(), run.missing.to_string()];
         row.extend(plan.axes.iter().map(|axis| axis_text(&run.cell, axis)));
         row.push(forecast(run.time.map(|(time, ..)| time), duration));
-        row.push(forecast(run.energy, joules));
+        row.push(forecast(run.energy.map(|(energy, ..)| energy), joules));
         row.extend(is_priced.then(|| run.cost.map_or_else(|| "-".to_owned(), significant)));
-        row.push(basis(run.time.as_ref()));
+        row.push(from(run));
         row
     });
     let mut text = columns(&heads, rows);
     let missing: usize = plan.runs.iter().map(|run| run.missing).sum();
-    let unknown: usize = plan.runs.iter().filter(|run| run.time.is_none()).map(|run| run.missing).sum();
+    let unknown = missing_without(plan, |run| run.time.is_some());
     text.push_str(&format!("{}, {} missing", count(plan.runs.len(), "run"), count(missing, "attempt")));
     if missing > unknown {
         text.push_str(&format!(": {} one after the other", forecast(plan.time, duration)));
@@ -94,6 +112,10 @@ pub fn forecast_text(plan: &Plan) -> String {
         );
     }
     text.push('\n');
+    let without = without_energy(plan);
+    if plan.energy.is_some() && without > unknown {
+        text.push_str(&format!("the energy of {} is not known, and is in no sum\n", count(without, "missing attempt")));
+    }
     if plan.unpriced > unknown {
         let without = count(plan.unpriced, "missing attempt");
         text.push_str(&format!("the cost of {without} is not known, and is in no sum\n"));
@@ -123,18 +145,18 @@ pub fn forecast_value(plan: &Plan) -> Table {
             ("config", run.cell.config.clone().into()),
             ("seed", run.cell.seed.to_string().into()),
         ]);
-        if let Some((time, from, n)) = &run.time {
-            table.insert("time_s".to_owned(), forecast_members(time));
-            table.insert("history".to_owned(), (*n).into());
-            let (name, fields) = match from {
+        for (name, of, found) in [("time_s", "", run.time), ("energy_j", "energy_", run.energy)] {
+            let Some((forecast, from, n)) = found else { continue };
+            table.insert(name.to_owned(), forecast_members(&forecast));
+            let (basis, fields) = match from {
                 Basis::Same => ("same", 0),
                 Basis::OtherSoftware => ("other_software", 0),
-                Basis::Alike(fields) => ("alike", *fields),
+                Basis::Alike(fields) => ("alike", fields),
             };
-            table.insert("basis".to_owned(), name.into());
-            table.insert("different_fields".to_owned(), fields.into());
+            table.insert(format!("{of}history"), n.into());
+            table.insert(format!("{of}basis"), basis.into());
+            table.insert(format!("{of}different_fields"), fields.into());
         }
-        table.extend(run.energy.map(|energy| ("energy_j".to_owned(), forecast_members(&energy))));
         table.extend(run.cost.map(|cost| ("cost".to_owned(), cost.into())));
         Value::Table(table)
     });
@@ -142,6 +164,10 @@ pub fn forecast_value(plan: &Plan) -> Table {
         ("runs", Value::List(runs.collect())),
         ("missing", plan.runs.iter().map(|run| run.missing).sum::<usize>().into()),
     ]);
+    let without = without_energy(plan);
+    if plan.energy.is_some() && without > 0 {
+        members.insert("without_energy".to_owned(), without.into());
+    }
     if plan.unpriced > 0 {
         members.insert("unpriced".to_owned(), plan.unpriced.into());
     }
@@ -149,4 +175,56 @@ pub fn forecast_value(plan: &Plan) -> Table {
         members.extend(found.map(|found| (name.to_owned(), forecast_members(&found))));
     }
     members
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(id: &str, missing: usize, energy: Option<(f64, Basis)>) -> PlannedRun {
+        let of = |value, basis| (Forecast { value, half_width: None }, basis, 2);
+        PlannedRun {
+            id: id.to_owned(),
+            cell: Cell { config: Table::new(), settings: Table::new(), seed: 1 },
+            sealed: 2,
+            missing,
+            time: Some(of(60.0, Basis::Same)),
+            energy: energy.map(|(value, basis)| of(value, basis)),
+            cost: None,
+        }
+    }
+
+    #[test]
+    fn a_sum_says_what_is_not_in_it() {
+        let sum = |value| Some(Forecast { value, half_width: None });
+        let mut plan = Plan {
+            runs: vec![run("a", 2, Some((6000.0, Basis::Alike(1)))), run("b", 8, None)],
+            axes: Vec::new(),
+            time: sum(600.0),
+            energy: sum(12_000.0),
+            cost: None,
+            unpriced: 0,
+        };
+        insta::assert_snapshot!(forecast_text(&plan), @r"
+        RUN  SEALED  MISSING  TIME OF ONE  ENERGY OF ONE  FROM
+        a         2        2       60.0 s        6.00 kJ  2 of the same, energy 2 with 1 field different
+        b         2        8       60.0 s              -  2 of the same
+        2 runs, 10 attempts missing: 10 min 00 s one after the other, 12.0 kJ
+        the energy of 8 missing attempts is not known, and is in no sum
+        ");
+        let members = forecast_value(&plan);
+        let Some(Value::List(runs)) = members.get("runs") else { panic!("{members:?}") };
+        let first = runs[0].as_table().unwrap();
+        let text = |name: &str| first.get(name).and_then(Value::as_str);
+        assert_eq!((text("basis"), text("energy_basis")), (Some("same"), Some("alike")));
+        assert_eq!(
+            (first.get("energy_different_fields"), members.get("without_energy")),
+            (Some(&Value::Int(1)), Some(&Value::Int(8)))
+        );
+        // Where no energy is summed, there is no sum to be taken for more than it is.
+        (plan.energy, plan.runs[0].energy) = (None, None);
+        assert!(
+            !forecast_text(&plan).contains("the energy of") && !forecast_value(&plan).contains_key("without_energy")
+        );
+    }
 }
