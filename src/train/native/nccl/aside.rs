@@ -112,7 +112,8 @@ fn by_bucket(steps: &[Vec<f64>]) -> Vec<f64> {
 
 fn median(mut seconds: Vec<f64>) -> Option<f64> {
     seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied()
+    let upper = *seconds.get(seconds.len() / 2)?;
+    Some(f64::midpoint(seconds[(seconds.len() - 1) / 2], upper))
 }
 
 /// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
@@ -335,5 +336,11 @@ mod tests {
         let steps = [vec![0.1, 3.0], vec![0.3, 1.0], vec![0.2, 2.0]];
         assert_eq!(by_bucket(&steps), [0.2, 2.0]);
         assert!(by_bucket(&[]).is_empty());
+    }
+
+    #[test]
+    fn of_an_even_number_the_median_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![9.0, 3.0, 1.0, 0.0]), Some(2.0));
+        assert_eq!((median(vec![3.0]), median(vec![])), (Some(3.0), None));
     }
 }
