@@ -168,6 +168,12 @@ impl Run<'_> {
         let facts = self.facts(script);
         let stop: Arc<dyn Stop> = Arc::<Stopping>::clone(self.stop);
         let machine = Machine::heeding(stop);
+        // The repository goes on while tasks wait, and a node need not have git: its state is the one at the submission.
+        let submitted = self.task.members.first().and_then(|member| member.expected.programs().get("program"));
+        let machine = match submitted {
+            Some(program) => machine.with_git_of(program),
+            None => machine,
+        };
         let (mut failed, mut troubled, mut open) = (false, false, 0);
         for member in &self.task.members {
             if self.stop.asked() > 0 {
@@ -222,7 +228,13 @@ impl Run<'_> {
         let bound = bind_anchored(cell, program, trainer().as_ref(), machine).map_err(|error| error.to_string())?;
         match member.expected.difference(&bound.run) {
             None => Ok(bound),
-            Some(part) => Err(format!("its {part} is another than when it was submitted (submit it again)")),
+            Some(part) => {
+                let changed = member.expected.changed_files(&bound.run);
+                let named: Vec<String> = changed.iter().map(|file| format!("`{file}`")).collect();
+                let is_told = part == "program" && !named.is_empty();
+                let files = if is_told { format!(", by {}", named.join(", ")) } else { String::new() };
+                Err(format!("its {part} is another than when it was submitted{files} (submit it again)"))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use super::data::bind_data;
 use super::machine::Machine;
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Part, Run, Table, Value};
+use std::collections::BTreeSet;
 
 /// Fields that a machine decides where the cell leaves them open.
 const DEVICE: &str = "hardware.device";
@@ -127,6 +128,19 @@ impl Expected {
         ];
         rules.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)
     }
+
+    /// The files of the program that hold something else in a run, are missing there, or are there alone.
+    pub fn changed_files(&self, run: &Run) -> Vec<String> {
+        let (here, there) = (self.programs.get("program").map(files).unwrap_or_default(), files(&run.parts.program));
+        let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
+        names.into_iter().filter(|name| here.get(*name) != there.get(*name)).cloned().collect()
+    }
+}
+
+/// What the files hold that a program is named by.
+fn files(program: &Value) -> Table {
+    let files = program.as_table().and_then(|program| program.get("files")?.as_table());
+    files.cloned().unwrap_or_default()
 }
 
 fn open(config: &Table) -> Digest {
@@ -176,6 +190,21 @@ mod tests {
         let single = [("lr", 1_i64.into()), (DEVICE, "cuda".into()), (GPUS, 1_i64.into()), (DATA, "d".into())];
         assert!(one.agrees(&run(&single, "for CUDA", 7)));
         assert_eq!(read.difference(&run(&single, "for CUDA", 7)), Some("data"));
+    }
+
+    #[test]
+    fn of_another_program_the_files_are_told_that_make_it_one() {
+        let program = |files: &[(&str, &str)]| -> Value {
+            let files: Table = files.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).into())).collect();
+            Value::Table([("files".to_owned(), files.into())].into())
+        };
+        let was = program(&[("a.py", "1"), ("b.py", "1"), ("same.py", "1")]);
+        let expected = Expected::recorded(Cell { seed: 7, ..Cell::default() }, [("program".to_owned(), was)].into());
+        let mut parts = run(&[], "", 7).parts;
+        parts.program = program(&[("a.py", "2"), ("c.py", "1"), ("same.py", "1")]);
+        let is = Run::new(parts);
+        assert_eq!(expected.difference(&is), Some("program"));
+        assert_eq!(expected.changed_files(&is), ["a.py", "b.py", "c.py"]);
     }
 
     #[test]

@@ -101,10 +101,15 @@ impl GpuState {
 impl Machine {
     /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
     pub fn without_git(run: &Run) -> Self {
-        let recorded = |name: &str| run.parts.program.as_table().and_then(|program| program.get(name)).cloned();
+        Self::default().with_git_of(&run.parts.program)
+    }
+
+    /// The same machine, which asks git nothing: a repository is taken to be in the state that a program part tells.
+    pub fn with_git_of(self, program: &Value) -> Self {
+        let told = |name: &str| program.as_table().and_then(|program| program.get(name)).cloned();
         let facts = [("git.commit", "git_commit"), ("git.patch", "git_patch")];
-        let told = facts.into_iter().filter_map(|(fact, field)| Some((fact.to_owned(), recorded(field)?))).collect();
-        Self { told: Some(told), ..Self::default() }
+        let told = facts.into_iter().filter_map(|(fact, field)| Some((fact.to_owned(), told(field)?))).collect();
+        Self { told: Some(told), ..self }
     }
 
     /// The same machine, which reads no data: their files are taken to hold what a run was recorded with.

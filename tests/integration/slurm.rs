@@ -113,7 +113,7 @@ fn what_was_submitted_is_executed_whatever_becomes_of_the_manifest() {
     cluster.slurm("scontrol", &["release", &job]);
     cluster.await_states(&["refused"]);
     let (_, reason) = cluster.states().remove(0);
-    assert_eq!(reason, "its program is another than when it was submitted (submit it again)");
+    assert_eq!(reason, "its program is another than when it was submitted, by `worker.sh` (submit it again)");
     assert!(cluster.collect().is_empty());
 }
 

@@ -382,6 +382,51 @@ fn tasks_have_the_users_environment_and_write_into_their_logs() {
 }
 
 #[test]
+fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
+    let slurm = Scripted::new();
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=n", "-c", "user.email=e@e", "-C"]).arg(slurm.sandbox.path(".")).args(args);
+        assert!(command.output().unwrap().status.success(), "{args:?}");
+    };
+    let manifest = slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    git(&["init", "-q"]);
+    git(&["add", "m.toml", "worker.sh"]);
+    git(&["commit", "-qm", "one"]);
+    slurm.put("hold", "");
+    slurm.json(&["submit", "m.toml"], 0);
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, format!("{text}# the next sweep\n")).unwrap();
+    slurm.take("hold");
+    slurm.await_states(&["finished"; 2]);
+    slurm.json(&["collect"], 0);
+
+    // A node without git, or one on which git does not trust the folder.
+    slurm.put("hold", "");
+    slurm.json(&["submit", "m.toml"], 0);
+    let stub = slurm.sandbox.write("bin/git", "#!/bin/sh\necho 'fatal: detected dubious ownership' >&2\nexit 128\n");
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    slurm.take("hold");
+    slurm.await_states(&["finished"; 2]);
+    fs::remove_file(stub).unwrap();
+    slurm.json(&["collect"], 0);
+    assert_eq!(slurm.sandbox.outcomes(), ["finished"; 4]);
+    let shown = slurm.json(&["show", "latest"], 0);
+    let program = &shown["parts"]["program"]["value"];
+    assert!(program["git_commit"].is_string() && program["git_patch"].is_string(), "{program}");
+
+    slurm.put("hold", "");
+    slurm.json(&["submit", "m.toml", "--repeat", "1"], 0);
+    slurm.sandbox.write("worker.sh", format!("{WORKER}\n# another program\n"));
+    slurm.take("hold");
+    slurm.await_states(&["refused"; 2]);
+    let document = slurm.json(&["status", "--all"], 0);
+    let newest = document["submissions"].as_array().unwrap().last().unwrap();
+    let expected = "its program is another than when it was submitted, by `worker.sh` (submit it again)";
+    assert_eq!(newest["cells"][0]["reason"], expected);
+}
+
+#[test]
 fn what_a_killed_task_left_is_named_with_the_way_to_seal_it() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.path("left/journal")).unwrap();
