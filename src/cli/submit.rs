@@ -16,7 +16,7 @@ use super::trainer::trainer;
 use super::unbound;
 use crate::cluster::{
     ClusterError, Draft, Drafted, Folder, Limits, Member, Placed, ProgramText, Request, Slurm, Spool, Standing,
-    Submitted, Turn, cover, draft, place, under_way,
+    Submitted, Turn, cover, draft, finished, place, stand, under_way,
 };
 use crate::engine::{Cause, Expected, KeptCalibration, Machine, anchor};
 use crate::host::clock;
@@ -89,10 +89,15 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     };
     let turn = if args.dry_run { None } else { Some(take_turn(context)?) };
     let spool = spool(context, request.spool.as_deref());
-    let busy = if args.dry_run { Vec::new() } else { catch_up(context, &spool)? };
+    let busy = if args.dry_run { look(&spool)? } else { catch_up(context, &spool)? };
+    let mut left_to_others = under_way(busy.iter().map(|(_, standing)| standing));
+    if args.dry_run {
+        // Who submits brings home first what is over.
+        left_to_others.extend(finished(busy.iter().map(|(_, standing)| standing)));
+    }
     let cells = cells(args, &manifest, &request, &limits)?;
-    let chosen = choose(args, context, &spool, &cells, &under_way(busy.iter().map(|(_, standing)| standing)))?;
-    let mut awaited = if args.wait { awaited(&busy, &chosen.under_way) } else { Vec::new() };
+    let chosen = choose(args, context, &spool, &cells, &left_to_others)?;
+    let mut awaited = if args.wait && !args.dry_run { awaited(&busy, &chosen.under_way) } else { Vec::new() };
     if chosen.members.is_empty() {
         drop(turn);
         let (text, members) = told(&chosen, None, &[]);
@@ -184,6 +189,14 @@ fn awaited(busy: &[(Folder, Standing)], cells: &BTreeSet<Digest>) -> Vec<Awaited
     };
     let all = busy.iter().map(|(folder, standing)| Awaited { folder: folder.clone(), cells: Some(wanted(standing)) });
     all.filter(|awaited| awaited.cells.as_ref().is_some_and(|cells| !cells.is_empty())).collect()
+}
+
+/// How far the submissions are of which more is to come, as it is: nothing is brought home.
+fn look(spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
+    let folders = readable_or_damaged(spool.open()?)?;
+    let tasks = ask(&folders)?;
+    let look = |folder: Folder| stand(&folder, tasks.of(&folder)).map(|standing| (folder, standing));
+    Ok(folders.into_iter().map(look).collect::<Result<_, _>>()?)
 }
 
 /// Brings home what there is, and says how far the submissions are of which more is to come.

@@ -4,7 +4,7 @@ use super::handover::{hand_over, handovers};
 use super::spool::surroundings;
 use super::{
     Array, ClusterError, Folder, Limits, Listed, Member, ProgramText, Request, RequestError, Script, Slurm, Spool,
-    Standing, Submission, Submitted, TaskFile,
+    Standing, State, Submission, Submitted, TaskFile,
 };
 use crate::engine::{Cause, Expected, filled};
 use crate::record::{Digest, RunId, Table};
@@ -67,9 +67,21 @@ pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)])
 
 /// The cells that an earlier submission is still to execute on the same kind of machine, by name and kind.
 pub fn under_way<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTreeSet<(Digest, String)> {
+    in_states(standings, State::is_under_way)
+}
+
+/// The cells that an earlier submission has executed, by name and kind.
+pub fn finished<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTreeSet<(Digest, String)> {
+    in_states(standings, |state| state == State::Finished)
+}
+
+fn in_states<'a>(
+    standings: impl IntoIterator<Item = &'a Standing>,
+    wanted: impl Fn(State) -> bool,
+) -> BTreeSet<(Digest, String)> {
     let of = |standing: &Standing| {
         let kinds: Vec<String> = standing.submission.arrays.iter().map(|array| array.kind.clone()).collect();
-        let cells = standing.cells.iter().filter(|stand| stand.state.is_under_way());
+        let cells = standing.cells.iter().filter(|stand| wanted(stand.state));
         cells.filter_map(move |stand| Some((stand.cell.id, kinds.get(stand.cell.array)?.clone()))).collect::<Vec<_>>()
     };
     standings.into_iter().flat_map(of).collect()

@@ -427,6 +427,30 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
 }
 
 #[test]
+fn a_dry_run_leaves_out_what_is_under_way_or_has_not_come_home() {
+    let slurm = Scripted::new();
+    slurm.put("hold", "");
+    slurm.sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "1");
+    slurm.json(&["submit", "m.toml"], 0);
+    let planned = || {
+        let document = slurm.json(&["submit", "m.toml", "--dry-run"], 0);
+        (document["arrays"].as_array().unwrap().len(), document["under_way"].clone(), document["sealed"].clone())
+    };
+    assert_eq!(planned(), (0, 3.into(), 0.into()));
+    let waited = slurm.json(&["submit", "m.toml", "--dry-run", "--wait"], 0);
+    assert_eq!(waited["under_way"], 3, "a dry run waits for nothing");
+    slurm.put("deaf", "");
+    let said = slurm.ledger(&["submit", "m.toml", "--dry-run"]);
+    assert!(said.err.contains("what lives on the cluster is not known"), "{}", said.err);
+    slurm.take("deaf");
+    slurm.take("hold");
+    slurm.await_states(&["finished"; 3]);
+    assert_eq!(planned(), (0, 3.into(), 0.into()));
+    slurm.json(&["collect"], 0);
+    assert_eq!(planned(), (0, 0.into(), 3.into()));
+}
+
+#[test]
 fn what_a_killed_task_left_is_named_with_the_way_to_seal_it() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.path("left/journal")).unwrap();

@@ -1,11 +1,11 @@
 //! `ledger submit --resume`
 
 use super::wait::{Awaited, answer_and_wait};
-use super::{Args, catch_up, hand_on_calibrations, not_refused, take_turn, tell_left_out};
-use crate::cli::cluster::{PATIENCE, ask, bring, readable_or_damaged, spool};
+use super::{Args, catch_up, hand_on_calibrations, look, not_refused, take_turn, tell_left_out};
+use crate::cli::cluster::{PATIENCE, ask, bring, spool};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
-use crate::cluster::{Again, Folder, Placed, Slurm, Spool, Standing, Submitted, again, resume, stand, under_way};
+use crate::cluster::{Again, Folder, Placed, Slurm, Submitted, again, resume, stand, under_way};
 use crate::record::{Table, Value};
 use crate::report::{self, table_of};
 
@@ -23,12 +23,13 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     };
     let store = context.store_as_it_is();
     let (standing, busy) = if args.dry_run {
-        (stand(&folder, Some(tasks))?, busy(&spool)?)
+        (stand(&folder, Some(tasks))?, look(&spool)?)
     } else {
         let busy = catch_up(context, &spool)?;
-        (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy.into_iter().map(|(_, standing)| standing).collect())
+        (bring(context, &folder, Some(tasks), PATIENCE)?.1, busy)
     };
-    let again = again(&standing, &folder, (store, &spool), &under_way(&busy))?;
+    let busy = under_way(busy.iter().map(|(_, standing)| standing));
+    let again = again(&standing, &folder, (store, &spool), &busy)?;
     let placed = if args.dry_run || again.tasks.is_empty() {
         Placed { jobs: Vec::new(), refused: None }
     } else {
@@ -47,13 +48,6 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     }
     context.answer(|| text, || members)?;
     not_refused(placed.refused, &folder)
-}
-
-/// How far the submissions are of which more is to come.
-fn busy(spool: &Spool) -> Result<Vec<Standing>, Failure> {
-    let folders = readable_or_damaged(spool.open()?)?;
-    let tasks = ask(&folders)?;
-    Ok(folders.iter().map(|folder| stand(folder, tasks.of(folder))).collect::<Result<_, _>>()?)
 }
 
 /// Says what was submitted again; without jobs, what would be.
