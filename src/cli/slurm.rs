@@ -160,3 +160,27 @@ pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, 
     let checked = request.and_then(|request| request.check_time().map(|()| request));
     checked.map_err(|error| Failure::new(exit::USAGE, error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_docs_name_the_keys_that_no_flag_gives() {
+        let command = SlurmArgs::augment_args(clap::Command::new("submit"));
+        let flags: BTreeSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let of = |key: &str| if key == "options" { "option".to_owned() } else { key.replace('_', "-") };
+        let schema = manifest::schema();
+        let section = |table: &Value, name: &str| table.as_table().unwrap()[name].clone();
+        let keys = ["properties", "slurm", "properties"].iter().fold(schema, |at, name| section(&at, name));
+        let without: BTreeSet<String> =
+            keys.as_table().unwrap().keys().filter(|key| !flags.contains(of(key).as_str())).cloned().collect();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/slurm.md");
+        let docs = std::fs::read_to_string(path).unwrap();
+        let told = docs.lines().find_map(|line| line.split_once(" have no flag")).unwrap().0;
+        let told: BTreeSet<String> = told.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert_eq!(told, without);
+    }
+}
