@@ -61,8 +61,8 @@ pub(super) struct Args {
 
 /// The metrics that say how long a configuration takes; the first that both have is told.
 pub(super) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
-/// The tag of the run that a saving is told against.
-const DEFAULT: &str = "default";
+/// The tag of the run that a saving is told against, and from which a search begins.
+pub(super) const DEFAULT: &str = "default";
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));

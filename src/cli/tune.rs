@@ -3,6 +3,7 @@
 mod axes;
 mod search;
 
+use super::best::DEFAULT;
 use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
@@ -173,12 +174,15 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
     let (id, sealed, is_foreign) = context.store().read(|reader| {
         let named = match &args.from {
             Some(text) => Some(text.clone()),
-            None => match reader.tags()?.get("default") {
-                Some(Target::Run(id)) if is_of(args, reader.run(*id)?.map(|run| run.model().to_owned())) => {
-                    Some("default".to_owned())
-                }
-                _ => None,
-            },
+            None => {
+                let tagged = match reader.tags()?.get(DEFAULT) {
+                    Some(Target::Run(id)) => Some(*id),
+                    Some(Target::Attempt(id)) => reader.attempt(*id)?.map(|attempt| attempt.run),
+                    None => None,
+                };
+                let run = tagged.map(|id| reader.run(id)).transpose()?.flatten();
+                run.filter(|run| run.model() == args.model).map(|_| DEFAULT.to_owned())
+            }
         };
         let found = match named {
             Some(text) => context::resolve_attempt(reader, &text)?,
@@ -214,10 +218,6 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
         return Err(Failure::new(exit::USAGE, text));
     }
     Ok((id, sealed))
-}
-
-fn is_of(args: &Args, model: Option<String>) -> bool {
-    model.is_some_and(|model| model == args.model)
 }
 
 fn none_of(args: &Args) -> Failure {

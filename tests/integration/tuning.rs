@@ -168,6 +168,23 @@ fn a_dry_run_executes_nothing() {
 }
 
 #[test]
+fn the_tag_default_names_the_base_be_it_a_run_or_an_attempt() {
+    let sandbox = sandbox();
+    let first = sandbox.json(&["show", "latest"], 0);
+    sandbox.write("m.toml", format!("{}[hardware]\ndevice = 'cpu'\n", manifest("epochs = 2")));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let base = || {
+        let args: Vec<&str> = SEARCH.into_iter().chain(["--dry-run"]).collect();
+        sandbox.json(&args, 0)["runs"][0]["run"].clone()
+    };
+    assert_ne!(base(), first["run"]);
+    for id in [&first["attempts"][0]["attempt"], &first["run"]] {
+        sandbox.run(&["tag", id.as_str().unwrap(), "default"]).expect(0);
+        assert_eq!(base(), first["run"]);
+    }
+}
+
+#[test]
 fn those_are_drawn_that_can_be_executed() {
     let sandbox = sandbox();
     let axes = ["--axis", "batch_size=0,64,128", "--axis", "x=2,3", "--candidates", "6", "--dry-run"];
