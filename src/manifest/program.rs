@@ -20,6 +20,8 @@ enum Piece {
 
 /// Says where an image lies, whose content is in the identity.
 const IMAGE: &str = "container.image";
+/// The samples of a step on all GPUs together, which follow from those of each where a cell does not hold them.
+const BATCH_OF_ALL: &str = "training.batch_global";
 
 /// A placeholder has no value in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +47,8 @@ impl Program {
     /// The command for a cell, every placeholder replaced.
     ///
     /// A name is looked for among `params`, then as a full dotted field; `{seed}` is the seed and `{gpus}` the number of GPUs:
-    /// that of `hardware.gpus` where it is given, else 0 on the CPU and 1 elsewhere.
+    /// that of `hardware.gpus` where it is given, else 0 on the CPU and 1 elsewhere. `{training.batch_global}` is the product of the batch
+    /// of each and their number where the cell has no other.
     ///
     /// # Errors
     /// A placeholder that has no value in the cell; a loaded manifest has none such for its own cells.
@@ -118,6 +121,15 @@ fn value(name: &str, cell: &Cell) -> Option<String> {
             None if cell.text("hardware.device") == Some("cpu") => "0".to_owned(),
             None => "1".to_owned(),
         }),
+        // A cell of one GPU does not hold it, so that equal work has an equal identity.
+        BATCH_OF_ALL => {
+            let sharers = match cell.text("hardware.device") {
+                Some("cpu") => cell.int("hardware.cpu_ranks"),
+                _ => cell.int("hardware.gpus"),
+            };
+            let all = cell.int("training.batch_size")?.checked_mul(sharers.unwrap_or(1).max(1))?;
+            Some(all.to_string())
+        }
         _ => None,
     }
 }

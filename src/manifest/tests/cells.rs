@@ -130,6 +130,23 @@ fn a_program_gets_the_batch_of_each_from_that_of_all_and_no_other() {
 }
 
 #[test]
+fn the_batch_of_all_stands_in_the_command_of_every_cell_that_has_a_batch() {
+    let commands = |training: &str, hardware: &str| {
+        let text = format!("program.command = ['x', '{{training.batch_global}}']\n{training}\n[hardware]\n{hardware}");
+        let manifest = read(&text);
+        let program = manifest.program.unwrap();
+        manifest.cells.iter().map(|cell| program.argv(cell).unwrap().remove(1)).collect::<Vec<_>>()
+    };
+    let several = "gpus = [1, 2, 4]\nparallelism = 'data'";
+    let strong = commands("training.batch_global = [64, 128]", several);
+    assert_eq!(strong, ["64", "64", "64", "128", "128", "128"]);
+    assert_eq!(commands("training.batch_global = 64", "gpus = 1"), ["64"]);
+    assert_eq!(commands("training.batch_size = 64", several), ["64", "128", "256"]);
+    let ranks = "device = 'cpu'\ncpu_ranks = [1, 2]\nparallelism = 'data'";
+    assert_eq!(commands("training.batch_global = 64", ranks), ["64", "64"]);
+}
+
+#[test]
 fn sizes_of_answered_batches_are_one_value_and_no_axis() {
     let text = format!("seed = [1, 2]\n{SMALL}[inference]\nbatch_sizes = [1, 32, 8]");
     assert_eq!(values(&read(&text), &["seed", "inference.batch_sizes"]), ["1 [1, 32, 8]", "2 [1, 32, 8]"]);
