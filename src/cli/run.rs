@@ -160,7 +160,7 @@ pub(super) fn bound(
             Err(error) => unbound.push((manifest, cell.clone(), error)),
         }
     }
-    match unbound::failure(unbound) {
+    match unbound::failure(unbound, !bound.is_empty()) {
         Some(failure) => Err(failure),
         None => Ok(bound),
     }

@@ -247,7 +247,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
             cells.push(Wanted { expected, label, cause, kind: request.kind(&limits.cluster, gpus) });
         }
     }
-    if let Some(failure) = unbound::failure(unbound) {
+    if let Some(failure) = unbound::failure(unbound, false) {
         return Err(failure);
     }
     if let Some(text) = &args.only {

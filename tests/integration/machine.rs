@@ -145,11 +145,18 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
         "{complaint}"
     );
     assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
-    machine.manifest(WORKER, "gpus = [2, 4]\nparallelism = \"data\"\n");
+    machine.manifest(WORKER, "gpus = [1, 2, 4]\nparallelism = \"data\"\n");
+    let complaint = machine.run(&["run", "m.toml"], &[]).complaint(2);
+    assert!(complaint.contains("; --only 'hardware.gpus <= 2' takes the runs that fit"), "{complaint}");
+    let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "hardware.gpus <= 2"], &[]).expect(0);
+    assert!(some.contains("2 runs"), "{some}");
     let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 2"], &[]).expect(0);
     assert!(some.contains("1 run"), "{some}");
     let complaint = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 4"], &[]).complaint(2);
-    assert!(complaint.contains("`hardware.gpus` is 4"), "{complaint}");
+    assert!(
+        complaint.contains("`hardware.gpus` is 4") && !complaint.contains("takes the runs that fit"),
+        "{complaint}"
+    );
 }
 
 /// The trainer sums gradients by NCCL, and knows before it trains that it cannot.
