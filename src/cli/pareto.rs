@@ -28,6 +28,10 @@ pub(super) struct Args {
     /// Draw into a file: `.svg`, `.png`, `.csv`; `term` draws on standard output
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "plot")]
+    force: bool,
 }
 
 /// Arguments that say what front is meant.
@@ -54,9 +58,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Some(path) = &args.plot {
         let figure = report::front_figure(&front).map_err(picture::failed)?;
         if path.as_os_str() == "term" {
-            return picture::put(&figure, path, Millimetres::PAGE, false, context, Table::new());
+            return picture::put(&figure, path, Millimetres::PAGE, args.force, context, Table::new());
         }
-        picture::save(&figure, path, Millimetres::PAGE, false)?;
+        picture::save(&figure, path, Millimetres::PAGE, args.force)?;
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
     Ok(exit::YES)

@@ -265,7 +265,11 @@ fn a_front_is_what_nothing_beats_in_everything() {
         svg.starts_with("<svg") && svg.contains("energy, kJ (better ←)") && svg.contains("accuracy (better ↑)"),
         "{svg}"
     );
-    sandbox.run(&[ask.as_slice(), &["--plot", "front.svg"]].concat()).complaint(2);
+    let again = sandbox.run(&[ask.as_slice(), &["--plot", "front.svg"]].concat()).complaint(2);
+    assert!(again.contains("(--force replaces it)"), "{again}");
+    sandbox.write("front.svg", "old");
+    sandbox.run(&[ask.as_slice(), &["--plot", "front.svg", "--force"]].concat()).expect(0);
+    assert!(std::fs::read_to_string(sandbox.path("front.svg")).unwrap().starts_with("<svg"));
     for (metrics, code) in [("energy", 2), ("energy,own", 2), ("energy,own:minimize", 1)] {
         sandbox.run(&["pareto", "--model", "toy", "--metrics", metrics]).complaint(code);
     }
