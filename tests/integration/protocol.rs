@@ -217,6 +217,7 @@ fn attempts_that_their_worker_taints_do_not_end_the_repetitions() {
     let document = sandbox.json(&["run", "m.toml"], 0);
     assert_eq!(document["runs"][0]["tainted"][0], "the fan failed");
     assert_eq!(document["best"].as_array().unwrap().len(), 0);
+    assert_eq!(document["without_best"][0]["why"], "4 attempts tainted, such as by the fan failed");
 }
 
 const HOT: &str = "gpu NVIDIA H200\nuuid GPU-aa11\npower 0 400\ntemperature 60\n";

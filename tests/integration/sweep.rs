@@ -227,6 +227,28 @@ fn each_model_has_the_objective_of_its_own_manifest() {
 }
 
 #[test]
+fn where_no_attempt_has_the_objective_no_other_metric_stands_in() {
+    let sandbox = Sandbox::new();
+    let worker = "echo '{\"event\":\"step\",\"step\":1,\"values\":{\"loss\":0.25}}' >> \"$LEDGER_EVENTS\"";
+    let manifest = |objective: &str| {
+        sandbox.sweep_manifest(worker, "1", "1");
+        let text = std::fs::read_to_string(sandbox.path("m.toml")).unwrap();
+        sandbox.write("m.toml", format!("{text}{objective}"));
+    };
+    manifest("[objective]\nmetric = 'energy_per_sample'\n");
+    let said = sandbox.run(&["run", "m.toml"]).expect(0);
+    assert!(said.contains("best toy: none, since no `energy_per_sample` counts: 1 attempt without "), "{said}");
+    assert!(!said.contains(" with loss "), "{said}");
+    let document = sandbox.json(&["run", "m.toml"], 0);
+    assert_eq!(document["best"].as_array().unwrap().len(), 0);
+    let none = &document["without_best"][0];
+    assert_eq!((&none["model"], &none["metric"]), (&"toy".into(), &"energy_per_sample".into()));
+    assert!(none["why"].as_str().unwrap().starts_with("1 attempt without "), "{none}");
+    manifest("");
+    assert!(sandbox.run(&["run", "m.toml"]).expect(0).contains(" with loss 0.25"), "nobody asked for another one");
+}
+
+#[test]
 fn what_decides_is_told_first_of_every_run() {
     let sandbox = Sandbox::new();
     scored(&sandbox, "m.toml", "toy", "maximize", "1");

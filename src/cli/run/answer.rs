@@ -1,6 +1,6 @@
 //! The answer to `run`: the runs and what came out, how far their repetitions came, what the canary says, and the best of each model.
 
-use super::best::{Best, Objectives, best_text, best_value};
+use super::best::{Best, Objectives, best_text, best_value, without_best_value};
 use super::{Context, Failure, report, short_ids};
 use crate::analysis::{self, Trial};
 use crate::cli::context::say;
@@ -72,6 +72,7 @@ pub(super) fn answer(
             ("runs", Value::List(runs.collect())),
             ("repetitions", repetitions_value(&held.repetitions)),
             ("best", best_value(&held.best)),
+            ("without_best", without_best_value(&held.best)),
             ("drift", held.canary.as_ref().map_or_else(|| Value::Table(Table::new()), canary_value)),
         ])
     };

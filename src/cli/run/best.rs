@@ -14,8 +14,8 @@ pub(super) struct Best {
     metric: String,
     direction: Direction,
     unit: String,
-    /// Which it is; else how many attempts are tainted, and why one is.
-    found: Result<Found, (u64, String)>,
+    /// Which it is; else why there is none.
+    found: Result<Found, String>,
 }
 
 struct Found {
@@ -68,7 +68,7 @@ impl Objectives {
         for (model, objectives) in &self.0 {
             let own = trials.get(model).map_or(&[] as &[Trial], Vec::as_slice);
             for objective in objectives {
-                let Some(best) = best_of(reader, model, &deciding(objective.as_ref()), own)? else {
+                let Some(best) = best_of(reader, model, objective.as_ref(), own)? else {
                     continue;
                 };
                 if !all.iter().any(|other| other.is_of_the_same(&best)) {
@@ -96,15 +96,15 @@ fn deciding(objective: Option<&Objective>) -> Vec<Objective> {
     objective.into_iter().cloned().chain(USUAL.into_iter().filter_map(known)).collect()
 }
 
-/// The best by the first of the metrics that any attempt has.
+/// The best by the objective; without one by the first of the usual metrics that any attempt has.
 fn best_of(
     reader: &Reader<'_>,
     model: &str,
-    deciding: &[Objective],
+    objective: Option<&Objective>,
     trials: &[Trial],
 ) -> Result<Option<Best>, StoreError> {
     let nothing = BTreeSet::new();
-    for (metric, direction) in deciding {
+    for (metric, direction) in &deciding(objective) {
         let contenders = configurations(trials, &[]).iter().filter_map(|one| one.contender(metric, &nothing)).collect();
         let first = place(contenders, *direction, 1, None).pop();
         let found = match &first {
@@ -114,8 +114,8 @@ fn best_of(
                 Ok(Found { run, id: reader.short(run.0)?, mean, half_width: first.half_width, n })
             }
             // Another metric would hide that nothing is known of this one.
-            None => match tainted(trials, metric) {
-                Some(tainted) => Err(tainted),
+            None => match why_none(trials, metric, objective.is_some()) {
+                Some(why) => Err(why),
                 None => continue,
             },
         };
@@ -127,12 +127,25 @@ fn best_of(
     Ok(None)
 }
 
-/// How many attempts do not count in a metric since they are tainted, and why one is.
-fn tainted(trials: &[Trial], metric: &str) -> Option<(u64, String)> {
+/// Why no attempt counts in a metric; none where there is nothing to say: no attempt at all, or a metric that nobody asked for and that was not tainted.
+fn why_none(trials: &[Trial], metric: &str, is_asked: bool) -> Option<String> {
     let left_out = count_left_out(trials, metric, &BTreeSet::new()).1;
-    let tainted = || left_out.iter().filter(|(left, _)| left.why == Why::Tainted);
-    let (first, _) = tainted().next()?;
-    Some((tainted().map(|(_, count)| count).sum(), first.reason.clone()))
+    let told = |why: Why| {
+        let of_kind = || left_out.iter().filter(|(left, _)| left.why == why);
+        let reason = of_kind().next()?.0.reason.lines().next().unwrap_or_default();
+        let number = of_kind().map(|(_, count)| count).sum::<u64>();
+        let attempts = report::count(usize::try_from(number).unwrap_or(usize::MAX), "attempt");
+        Some(match why {
+            Why::Absent => format!("{attempts} without it"),
+            Why::Missing => format!("{attempts} without a value of it, such as by {reason}"),
+            Why::NotFinite => format!("{attempts} where it is no finite number"),
+            Why::Tainted => format!("{attempts} tainted, such as by {reason}"),
+            Why::Failed | Why::Interrupted | Why::Hidden => format!("{attempts} {}", why.name()),
+        })
+    };
+    let kinds = Why::ALL.into_iter().filter(|why| is_asked || *why == Why::Tainted);
+    let reasons: Vec<String> = kinds.filter_map(told).collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
 impl Best {
@@ -150,25 +163,25 @@ impl Best {
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
                 format!("best {model}: {id} with {metric} {mean}{of}{way}\n")
             }
-            Err((count, reason)) => {
-                let count = report::count(usize::try_from(*count).unwrap_or(usize::MAX), "attempt");
-                format!("best {model}: none, since no `{metric}` counts: {count} tainted, such as by {reason}\n")
-            }
+            Err(why) => format!("best {model}: none, since no `{metric}` counts: {why}\n"),
         }
     }
 
-    fn value(&self) -> Option<Value> {
-        let found = self.found.as_ref().ok()?;
+    fn value(&self) -> Value {
         let mut table = table_of([
             ("model", self.model.as_str().into()),
             ("metric", self.metric.as_str().into()),
             ("direction", self.direction.name().into()),
-            ("run", found.run.to_string().into()),
-            ("value", found.mean.into()),
-            ("n", found.n.into()),
         ]);
-        table.extend(found.half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
-        Some(table.into())
+        match &self.found {
+            Ok(found) => {
+                let (run, value, n) = (found.run.to_string().into(), found.mean.into(), found.n.into());
+                table.extend(table_of([("run", run), ("value", value), ("n", n)]));
+                table.extend(found.half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
+            }
+            Err(why) => drop(table.insert("why".to_owned(), why.as_str().into())),
+        }
+        table.into()
     }
 }
 
@@ -179,7 +192,12 @@ pub(super) fn best_text(all: &[Best]) -> String {
 
 /// Those that were found, as a list.
 pub(super) fn best_value(all: &[Best]) -> Value {
-    Value::List(all.iter().filter_map(Best::value).collect())
+    Value::List(all.iter().filter(|best| best.found.is_ok()).map(Best::value).collect())
+}
+
+/// Those of which there is none, with the reason, as a list.
+pub(super) fn without_best_value(all: &[Best]) -> Value {
+    Value::List(all.iter().filter(|best| best.found.is_err()).map(Best::value).collect())
 }
 
 #[cfg(test)]
