@@ -86,7 +86,11 @@ fn document(figure: &Figure) -> Table {
 
 /// A failure to draw, by its kind.
 pub(super) fn failed(error: FigureError) -> Failure {
-    let code = if matches!(error, FigureError::Empty(_)) { exit::NO } else { exit::LEDGER };
+    let code = match error {
+        FigureError::Empty(_) => exit::NO,
+        FigureError::Asked(_) => exit::USAGE,
+        FigureError::Drawing(_) => exit::LEDGER,
+    };
     Failure::new(code, error)
 }
 

@@ -78,7 +78,8 @@ fn nothing_is_called_best_where_nobody_said_which_way_is_better() {
     let plot = |kind: &str, more: &[&str]| sandbox.run(&[&["plot", kind], question.as_slice(), more].concat());
     let heat = plot("heat", &["--x", "x", "--y", "seed"]).expect(0);
     assert!(!heat.contains('*') && !heat.contains("best"), "{heat}");
-    assert!(plot("heat", &["--x", "x", "--y", "seed", "--best"]).complaint(1).contains("--direction"));
+    let refused = plot("heat", &["--x", "x", "--y", "seed", "--best"]).complaint(2);
+    assert!(refused.contains("--direction") && !refused.contains("nothing to draw"), "{refused}");
     let heat = plot("heat", &["--x", "x", "--y", "seed", "--best", "--direction", "maximize"]).expect(0);
     assert!(heat.contains("*2.5"), "{heat}");
     let document = sandbox.json(&[&["plot", "distribution"], question.as_slice()].concat(), 0);

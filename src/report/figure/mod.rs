@@ -24,6 +24,9 @@ pub enum FigureError {
     /// Nothing that was chosen can be drawn.
     #[error("there is nothing to draw: {0}")]
     Empty(String),
+    /// No picture can be what was asked for.
+    #[error("{0}")]
+    Asked(String),
     /// The drawing itself went wrong.
     #[error("the picture cannot be drawn: {0}")]
     Drawing(String),

@@ -52,7 +52,7 @@ pub struct Curved {
 /// If no curve has a finite value, or there are too many attempts.
 pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     if attempts.len() > MOST {
-        return Err(FigureError::Empty(format!("more than {MOST} attempts cannot be told apart in one picture")));
+        return Err(FigureError::Asked(format!("more than {MOST} attempts cannot be told apart in one picture")));
     }
     let runs: Vec<&Run> = attempts.iter().map(|one| &one.run).collect();
     let told = labels(&runs, &[]);

@@ -35,7 +35,7 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     if asked.best && subject.direction.is_none() {
         let text =
             format!("which `{}` is the best one is not known (add --direction minimize or maximize)", subject.metric);
-        return Err(FigureError::Empty(text));
+        return Err(FigureError::Asked(text));
     }
     let mut fields: Vec<Field<'_>> = Vec::new();
     let mut places: BTreeMap<(Digest, Digest), usize> = BTreeMap::new();
@@ -54,7 +54,7 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
     }
     let (across, down) = (levels(fields.iter().map(|(at, _)| &at.0)), levels(fields.iter().map(|(at, _)| &at.1)));
     if across.len().max(down.len()) > MOST {
-        return Err(FigureError::Empty(format!(
+        return Err(FigureError::Asked(format!(
             "a grid of {} × {} values cannot be read (--where selects)",
             across.len(),
             down.len()
