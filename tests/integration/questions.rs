@@ -1,6 +1,6 @@
 //! What is asked of a ledger afterwards.
 
-use crate::sandbox::{Sandbox, WORKER};
+use crate::sandbox::{Sandbox, WORKER, repository};
 use insta::assert_snapshot;
 
 fn sealed() -> Sandbox {
@@ -271,6 +271,16 @@ fn every_command_has_help_with_an_example() {
     for args in [["schema"].as_slice(), &["schema", "--events"]] {
         let schema: serde_json::Value = serde_json::from_str(&sandbox.run(args).expect(0)).unwrap();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    }
+    // What the docs except from --json.
+    for args in [["schema"].as_slice(), &["completions", "bash"], &["man"], &["plot", "license"]] {
+        let plain = sandbox.run(args).expect(0);
+        assert_eq!(sandbox.run(&[args, &["--json"]].concat()).expect(0), plain);
+    }
+    assert_eq!(sandbox.run(&["rm", "latest", "--json"]).out, "");
+    for path in ["README.md", "docs/record-format.md"] {
+        let text = std::fs::read_to_string(repository(path)).unwrap();
+        assert!(text.contains("but `completions`, `man`, `schema`, `plot license` and `rm`"), "{path}");
     }
     sandbox.run(&[]).complaint(2);
     sandbox.run(&["fly"]).complaint(2);
