@@ -165,7 +165,9 @@ fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize
     }
     match tasks.of(&job, task)? {
         Some(seen) if seen.fate == Fate::Over => {
-            Some(format!("its task was ended (Slurm says {} on {})", seen.state, seen.node))
+            // A task that was cancelled while it waited has no node.
+            let on = if seen.node.is_empty() { String::new() } else { format!(" on {}", seen.node) };
+            Some(format!("its task was ended (Slurm says {}{on})", seen.state))
         }
         Some(_) => None,
         None => Some("its task was gone, and Slurm does not remember it".to_owned()),
@@ -347,6 +349,20 @@ mod tests {
         assert_eq!(attempt.series[0].name, "loss");
         assert_eq!(place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"b"))].interrupted, 1);
         assert_eq!(place.collect(Some(&[]), 0), Collected::default());
+    }
+
+    #[test]
+    fn a_node_is_named_where_slurm_names_one() {
+        let jobs = [Submitted { job: "7".to_owned(), array: 0, tasks: vec![1], unix_ms: 1 }];
+        let said = |node: &str| {
+            let (state, node) = ("CANCELLED".to_owned(), node.to_owned());
+            let seen = Seen { fate: Fate::Over, state, node, reason: String::new() };
+            let tasks = Answer::new(["7".to_owned()], [(("7".to_owned(), 1), seen)].into());
+            let path = format!("{}r-00.journal", prefix("7", 1, 0));
+            gone(Path::new(&path), &tasks, &jobs, &BTreeMap::new())
+        };
+        assert_eq!(said("n1").unwrap(), "its task was ended (Slurm says CANCELLED on n1)");
+        assert_eq!(said("").unwrap(), "its task was ended (Slurm says CANCELLED)");
     }
 
     #[test]
