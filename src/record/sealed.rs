@@ -1,6 +1,7 @@
 //! All that is kept of one attempt.
 
 use super::{Attempt, Phase, Run, Series};
+use std::collections::BTreeSet;
 
 /// An attempt with its run, its series and its phases.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,13 +28,19 @@ pub enum Inconsistency {
     /// A series is not the one that the attempt lists.
     #[error("series `{0}` does not match its digest")]
     Series(String),
+    /// A series has no name; the phases are kept under the empty one.
+    #[error("a series has no name")]
+    Unnamed,
+    /// Series are kept by their names, so that one of two would take the other's place.
+    #[error("two series are named `{0}`")]
+    Repeated(String),
     /// The phases are not those of the attempt.
     #[error("the phases do not match their digest")]
     Phases,
 }
 
 impl Sealed {
-    /// Checks that run, attempt, series and phases belong together, by their digests.
+    /// Checks that run, attempt, series and phases belong together, by their digests, and that each series can be kept by its name.
     pub fn check(&self) -> Result<(), Inconsistency> {
         if self.attempt.run != self.run.id {
             return Err(Inconsistency::Run);
@@ -41,7 +48,14 @@ impl Sealed {
         if self.attempt.series.len() != self.series.len() {
             return Err(Inconsistency::SeriesCount);
         }
+        let mut names = BTreeSet::new();
         for (summary, series) in self.attempt.series.iter().zip(&self.series) {
+            if summary.name.is_empty() {
+                return Err(Inconsistency::Unnamed);
+            }
+            if !names.insert(summary.name.as_str()) {
+                return Err(Inconsistency::Repeated(summary.name.clone()));
+            }
             if *summary != series.summary() {
                 return Err(Inconsistency::Series(summary.name.clone()));
             }

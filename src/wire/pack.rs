@@ -233,7 +233,7 @@ fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Attempt, Nonce, Outcome, Parts, Phase, Run, Table, Tail};
+    use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail};
     use proptest::prelude::*;
 
     fn packed() -> Vec<u8> {
@@ -348,6 +348,22 @@ mod tests {
         assert_eq!((decode_pack(&pack).unwrap(), decode_own_pack(&pack).unwrap()), (attempt.clone(), attempt.clone()));
         let packed = Packed { attempts: vec![attempt], sources: Vec::new() };
         assert_eq!(decode_packed(&encode_packed(&packed).unwrap()).unwrap(), packed);
+    }
+
+    #[test]
+    fn series_that_cannot_be_kept_by_their_names_are_refused() {
+        let with = |names: &[&str]| {
+            let mut sealed = an_attempt();
+            sealed.series = names.iter().map(|name| Series::new(*name, "", Axis::Step)).collect();
+            sealed.series.iter_mut().zip([1.5, 2.5]).for_each(|(series, value)| series.push(1, value));
+            sealed.attempt.series = sealed.series.iter().map(Series::summary).collect();
+            decode_pack(&encode_pack(&sealed).unwrap())
+        };
+        assert!(with(&["loss", "loss2"]).is_ok());
+        let twice = Inconsistency::Repeated("loss".to_owned());
+        for (names, why) in [(["loss", "loss"], twice), (["loss", ""], Inconsistency::Unnamed)] {
+            assert!(matches!(with(&names), Err(PackError::Inconsistent(found)) if found == why), "{names:?}");
+        }
     }
 
     #[test]

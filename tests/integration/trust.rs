@@ -1,7 +1,7 @@
 //! What makes a record worth believing: reruns, and ledgers that are checked, moved and merged.
 
 use crate::sandbox::{Sandbox, WORKER};
-use ledger::record::{Parts, Run, Series};
+use ledger::record::{Axis, Parts, Run, Series};
 
 #[test]
 fn a_rerun_says_whether_it_did_the_same() {
@@ -264,6 +264,35 @@ fn a_name_in_a_pack_is_no_path() {
     let above = to.path(".").canonicalize().unwrap();
     let above = above.parent().unwrap();
     assert!(!above.join("evil").exists() && !std::path::Path::new("/tmp/evil").exists());
+}
+
+/// A pack of one attempt whose series have these names, two of one name being different series.
+fn with_series(pack: &[u8], names: &[&str]) -> Vec<u8> {
+    let mut packed = ledger::wire::decode_packed(pack).unwrap();
+    let sealed = &mut packed.attempts[0];
+    sealed.series = names.iter().map(|name| Series::new(*name, "", Axis::Step)).collect();
+    sealed.series.iter_mut().zip([1.5, 2.5]).for_each(|(series, value)| series.push(1, value));
+    sealed.attempt.series = sealed.series.iter().map(Series::summary).collect();
+    ledger::wire::encode_packed(&packed).unwrap()
+}
+
+#[test]
+fn a_pack_whose_series_cannot_be_kept_by_their_names_is_refused() {
+    let from = one_run(WORKER, "1");
+    from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
+    let pack = std::fs::read(from.path("one.pack")).unwrap();
+    let to = Sandbox::new();
+    for (names, why) in [(["loss", "loss"], "two series are named `loss`"), (["loss", ""], "a series has no name")] {
+        to.write("one.pack", with_series(&pack, &names));
+        for args in [&["unpack", "one.pack"][..], &["import", "one.pack"], &["replay", "one.pack", "--trust"]] {
+            let said = to.run(args).complaint(2);
+            assert!(said.contains(why), "{args:?}: {said}");
+        }
+    }
+    assert!(!to.ledger_dir().exists(), "nothing was taken in");
+    to.write("one.pack", with_series(&pack, &["loss", "loss2"]));
+    to.run(&["unpack", "one.pack"]).expect(0);
+    to.json(&["verify", "--deep"], 0);
 }
 
 #[test]
