@@ -30,6 +30,14 @@ pub enum ChunkError {
     /// More points than any attempt has.
     #[error("a chunk of {0} values is refused (at most {MAX_POINTS} points, and {MAX_BYTES} bytes of memory)")]
     TooLong(u64),
+    /// A phase whose length would be read as that of one that never stopped.
+    #[error("phase `{name}` {index} stops a nanosecond before its start, which a chunk cannot hold")]
+    Backwards {
+        /// What the phase is called.
+        name: String,
+        /// Which one it is.
+        index: u64,
+    },
 }
 
 /// At 100 Hz this is more than five days of one series.
@@ -213,8 +221,14 @@ pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
             names.len() as u64 - 1
         }));
     }
-    let duration =
-        |phase: &Phase| phase.stop_ns.map_or(0, |stop_ns| stop_ns.wrapping_sub(phase.start_ns).wrapping_add(1));
+    let duration = |phase: &Phase| match phase.stop_ns {
+        None => Ok(0),
+        Some(stop_ns) => match stop_ns.wrapping_sub(phase.start_ns).wrapping_add(1) {
+            // It would come back as one that never stopped.
+            0 => Err(ChunkError::Backwards { name: phase.name.clone(), index: phase.index }),
+            duration => Ok(duration),
+        },
+    };
     let wire = PhasesV1 {
         names,
         len: phases.len() as u64,
@@ -222,7 +236,7 @@ pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
         index: compress(&phases.iter().map(|phase| phase.index).collect::<Vec<_>>())?,
         rank: compress(&phases.iter().map(|phase| u64::from(phase.rank)).collect::<Vec<_>>())?,
         start_ns: compress(&phases.iter().map(|phase| phase.start_ns).collect::<Vec<_>>())?,
-        duration: compress(&phases.iter().map(duration).collect::<Vec<_>>())?,
+        duration: compress(&phases.iter().map(duration).collect::<Result<Vec<_>, _>>()?)?,
     };
     let bytes = encode("phases", &wire)?;
     phases_frame(&bytes)?;
@@ -291,6 +305,11 @@ mod tests {
         series.values.iter().map(|value| value.to_bits()).collect()
     }
 
+    /// Moments of which many are next to each other, also round the end of what an integer holds.
+    fn near_an_end() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..4, u64::MAX - 3..=u64::MAX]
+    }
+
     proptest! {
         #[test]
         fn any_series_comes_back_bit_for_bit(points in prop::collection::vec((any::<u32>(), any::<u64>()), 0..300)) {
@@ -321,6 +340,19 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(decode_phases(&encode_phases(&phases).unwrap()).unwrap(), phases);
+        }
+
+        #[test]
+        fn phases_of_any_stops_come_back_or_are_refused(
+            edges in prop::collection::vec((near_an_end(), prop::option::of(near_an_end())), 0..4)
+        ) {
+            let phase = |(start_ns, stop_ns)| Phase { name: "step".to_owned(), index: 1, rank: 0, start_ns, stop_ns };
+            let phases: Vec<Phase> = edges.into_iter().map(phase).collect();
+            let is_lost = |phase: &Phase| phase.stop_ns.is_some_and(|stop_ns| stop_ns.wrapping_add(1) == phase.start_ns);
+            match encode_phases(&phases) {
+                Ok(bytes) => prop_assert_eq!(decode_phases(&bytes).unwrap(), phases),
+                Err(error) => prop_assert!(phases.iter().any(is_lost), "{error}"),
+            }
         }
 
         #[test]
