@@ -11,6 +11,7 @@ use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_js
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -186,21 +187,20 @@ impl KernelCache {
     ///
     /// A deterministic run whose choices are not made yet waits until it is alone; nothing where it is to stop meanwhile.
     pub(super) fn open(self, run: &Run, stop: &dyn Stop) -> Result<Option<InUse>, KernelCacheError> {
-        files::private_folder(&self.dir).map_err(io_error("make the folder", &self.dir))?;
         let mark = self.mark(run);
         let is_pinned = pin::is_deterministic(run);
-        let lock = self.lock_file()?;
-        loop {
+        let lock = loop {
+            files::private_folder(&self.dir).map_err(io_error("make the folder", &self.dir))?;
+            let lock = Lock(self.lock_file()?);
             let alone = is_pinned && pin::read(&mark).is_none();
-            if !wait(&lock, alone, stop).map_err(io_error("lock", &self.dir))? {
+            if !wait(&lock.0, alone, stop).map_err(io_error("lock", &self.dir))? {
                 return Ok(None);
             }
-            // Whoever was alone before may have made the choices.
-            if !alone || pin::read(&mark).is_none() {
-                break;
+            // Whoever was alone before may have made the choices, or put other kernels here.
+            if self.is_locked_by(&lock)? && (!alone || pin::read(&mark).is_none()) {
+                break lock;
             }
-            lock.unlock().map_err(io_error("lock", &self.dir))?;
-        }
+        };
         if !self.dir.join(KEY_FILE).exists() {
             self.write(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
         }
@@ -222,7 +222,7 @@ impl KernelCache {
         files::private_folder(&workplace).map_err(io_error("make the folder", &workplace))?;
         self.write(&format!("{folder}/{CONFIG_FILE}"), &config)?;
         let before = self.facts("before");
-        Ok(Some(InUse { cache: self, tuned, workplace, before, pinning, mark, _lock: Lock(lock) }))
+        Ok(Some(InUse { cache: self, tuned, workplace, before, pinning, mark, _lock: lock }))
     }
 
     /// The file that is there once the kernels of a run's shapes are tuned, and holds the pin of deterministic runs.
@@ -233,6 +233,18 @@ impl KernelCache {
     fn lock_file(&self) -> Result<File, KernelCacheError> {
         let path = self.dir.join(LOCK_FILE);
         File::options().create(true).append(true).open(&path).map_err(io_error("open", &path))
+    }
+
+    /// Whether a lock is the one that everybody finds here: the folder goes with its lock when it is replaced or removed.
+    fn is_locked_by(&self, lock: &Lock) -> Result<bool, KernelCacheError> {
+        let path = self.dir.join(LOCK_FILE);
+        let number = |file: fs::Metadata| (file.dev(), file.ino());
+        let held = lock.0.metadata().map(number).map_err(io_error("look at", &path))?;
+        match fs::metadata(&path).map(number) {
+            Ok(found) => Ok(found == held),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(io_error("look at", &path)(error)),
+        }
     }
 
     /// Whole or not at all, and not where it is there already: workers of other threads and processes may be reading.
@@ -340,12 +352,21 @@ impl KernelCache {
     }
 
     fn lock_alone(&self) -> Result<Lock, KernelCacheError> {
-        let lock = self.lock_file()?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Lock(lock)),
-            Err(TryLockError::WouldBlock) => Err(KernelCacheError::Busy(self.dir.clone())),
-            Err(TryLockError::Error(error)) => Err(io_error("lock", &self.dir)(error)),
+        loop {
+            let lock = Lock(self.lock_file()?);
+            lock.0.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => KernelCacheError::Busy(self.dir.clone()),
+                TryLockError::Error(error) => io_error("lock", &self.dir)(error),
+            })?;
+            if self.is_locked_by(&lock)? {
+                return Ok(lock);
+            }
         }
+    }
+
+    /// A place beside that of the kernels, which no other process uses.
+    fn beside(&self, role: &str) -> PathBuf {
+        self.dir.with_extension(format!("{role}.{}", std::process::id()))
     }
 
     /// All of them as one portable file.
@@ -371,8 +392,7 @@ impl KernelCache {
             return Err(KernelCacheError::There(cache.key));
         }
         // Beside their place until they are whole and on the disk; the old ones go last, and come back where the new ones cannot be placed.
-        let beside = |role: &str| cache.dir.with_extension(format!("{role}.{}", std::process::id()));
-        let (draft, old) = (Self { dir: beside("import"), ..cache.clone() }, beside("old"));
+        let (draft, old) = (Self { dir: cache.beside("import"), ..cache.clone() }, cache.beside("old"));
         let placed = draft.fill(kernels.files).and_then(|()| {
             fs::rename(&cache.dir, &old).map_err(io_error("replace", &cache.dir))?;
             fs::rename(&draft.dir, &cache.dir).map_err(|error| {
@@ -401,7 +421,10 @@ impl KernelCache {
     /// Removes them.
     pub fn remove(&self) -> Result<(), KernelCacheError> {
         let _alone = self.lock_alone()?;
-        fs::remove_dir_all(&self.dir).map_err(io_error("remove", &self.dir))
+        // At once out of the way: who comes while the files go makes a folder, and a lock, anew.
+        let old = self.beside("old");
+        fs::rename(&self.dir, &old).map_err(io_error("remove", &self.dir))?;
+        fs::remove_dir_all(&old).map_err(io_error("remove", &old))
     }
 }
 
@@ -440,93 +463,4 @@ fn shapes(run: &Run) -> Digest {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::Parts;
-
-    pub(super) struct Never;
-
-    impl Stop for Never {
-        fn asked(&self) -> u32 {
-            0
-        }
-
-        fn time_left(&self) -> Option<Duration> {
-            None
-        }
-    }
-
-    fn run(driver: &str, gpus: usize) -> Run {
-        let cuda: Table = [("nvrtc".to_owned(), "13.0".into()), ("nccl".to_owned(), "2.28.3".into())].into();
-        Run::new(Parts {
-            config: Table::new().into(),
-            program: "trainer".into(),
-            container: "host".into(),
-            cuda: cuda.into(),
-            driver: driver.into(),
-            device: vec!["NVIDIA H200"; gpus].into(),
-            seed: 1,
-        })
-    }
-
-    #[test]
-    fn the_key_follows_from_what_kernels_depend_on_and_from_nothing_else() {
-        let of = |run: &Run| KernelCache::of(Path::new("/ledger"), run).key;
-        assert_eq!(of(&run("580", 1)), of(&run("580", 4)));
-        assert_ne!(of(&run("580", 1)), of(&run("581", 1)));
-    }
-
-    #[test]
-    fn compiled_kernels_are_kept_once_their_shapes_are_tuned() {
-        let dir = tempfile::tempdir().unwrap();
-        let (cache, run) = (KernelCache::of(dir.path(), &run("580", 1)), run("580", 1));
-        let keeps =
-            |in_use: &InUse| fs::read_to_string(in_use.workplace.join(CONFIG_FILE)).unwrap().contains("cache = true");
-        let first = cache.clone().open(&run, &Never).unwrap().unwrap();
-        assert!(!first.tuned && !keeps(&first));
-        assert!(first.warning(&cache.facts("after")).is_some(), "it was tuned meanwhile");
-        first.remember().unwrap();
-        let second = cache.clone().open(&run, &Never).unwrap().unwrap();
-        assert!(second.tuned && keeps(&second));
-        assert_eq!(second.warning(&cache.facts("after")), None);
-        fs::write(cache.dir.join("default.db"), "one more kernel").unwrap();
-        assert!(second.warning(&cache.facts("after")).is_some());
-    }
-
-    #[test]
-    fn kernels_move_from_one_ledger_to_another() {
-        let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let cache = KernelCache::of(here.path(), &run("580", 1));
-        let in_use = cache.clone().open(&run("580", 1), &Never).unwrap().unwrap();
-        assert_eq!(cache.state().unwrap(), None);
-        fs::write(cache.dir.join("default.db"), "kernels").unwrap();
-        fs::write(cache.dir.join("default.db-shm"), "shared").unwrap();
-        fs::create_dir_all(cache.driver_cache().join("a/b")).unwrap();
-        fs::write(cache.driver_cache().join("a/b/index"), "machine code").unwrap();
-        assert!(matches!(cache.export(), Err(KernelCacheError::Busy(_))));
-        // As a process does that was just forked.
-        let _open_elsewhere = in_use._lock.0.try_clone().unwrap();
-        drop(in_use);
-        let bytes = cache.export().unwrap();
-        let moved = KernelCache::import(there.path(), &bytes, false).unwrap();
-        assert_eq!((&moved.key, moved.state().unwrap()), (&cache.key, cache.state().unwrap()));
-        assert_eq!(fs::read(moved.driver_cache().join("a/b/index")).unwrap(), b"machine code");
-        assert!(moved.dir.starts_with(there.path()) && !moved.dir.join("default.db-shm").exists());
-        assert_eq!(KernelCache::list(there.path()).unwrap(), std::slice::from_ref(&moved));
-        assert_eq!(KernelCache::find(there.path(), &moved.key[..4]).unwrap(), moved);
-        assert!(matches!(KernelCache::find(there.path(), "zz"), Err(KernelCacheError::Unknown(_))));
-        assert!(matches!(KernelCache::import(there.path(), &bytes, false), Err(KernelCacheError::There(_))));
-        KernelCache::import(there.path(), &bytes, true).unwrap();
-        // A file and a folder of one name cannot both be placed: what was there stays.
-        let files = ["a", "a/b"].map(|name| (name.to_owned(), Vec::new())).into();
-        let clash = encode_kernels(&Kernels { environment: moved.environment.clone(), files }).unwrap();
-        assert!(matches!(KernelCache::import(there.path(), &clash, true), Err(KernelCacheError::Io { .. })));
-        assert_eq!(moved.state().unwrap(), cache.state().unwrap());
-        let folder = moved.dir.parent().unwrap();
-        assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "nothing is left beside it");
-        moved.remove().unwrap();
-        assert_eq!(KernelCache::list(there.path()).unwrap(), []);
-        let damaged = [&bytes[..bytes.len() - 1], b"!"].concat();
-        assert!(matches!(KernelCache::import(there.path(), &damaged, false), Err(KernelCacheError::Damaged(_))));
-    }
-}
+mod tests;
