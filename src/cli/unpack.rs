@@ -2,7 +2,7 @@
 
 use super::context::{Context, say, write_new};
 use super::failure::{Failure, exit};
-use super::import::packs::{read_pack, run as import};
+use super::import::packs::{read_packs, take_in};
 use super::pack::tell_missing;
 use super::replay::in_short;
 use super::rerun::tell_packed_rerun;
@@ -30,10 +30,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let targets = match &args.sources {
-        Some(dir) => targets(dir, &args.files)?,
-        None => BTreeMap::new(),
-    };
+    let packs = read_packs(&args.files)?;
+    let targets = args.sources.as_ref().map_or_else(BTreeMap::new, |dir| targets(dir, &packs));
     // What cannot be written is found out before anything is taken in.
     if let Some(path) = targets.keys().find(|path| path.symlink_metadata().is_ok()) {
         return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
@@ -42,12 +40,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let text = format!("--sources: `{}` is no folder (make it first)", dir.display());
         return Err(Failure::new(exit::USAGE, text));
     }
-    let code = import(&args.files, context)?;
-    for path in &args.files {
-        let packed = read_pack(path)?;
+    let code = take_in(&packs, context)?;
+    for (path, packed) in &packs {
         tell_missing(&packed.missing_sources(), &format!("`{}` does not hold it", path.display()));
         packed.attempts.iter().for_each(|sealed| tell_packed_rerun(&sealed.attempt));
-        tell_target(&packed);
+        tell_target(packed);
     }
     for (path, source) in &targets {
         write_new(path, &source.kept)?;
@@ -77,18 +74,16 @@ fn tell_target(packed: &Packed) {
 }
 
 /// What is to be written where: each text once, of however many packs.
-fn targets(dir: &Path, files: &[PathBuf]) -> Result<BTreeMap<PathBuf, SourceText>, Failure> {
-    let mut targets: BTreeMap<PathBuf, SourceText> = BTreeMap::new();
-    for path in files {
-        for (kind, source) in read_pack(path)?.named_sources() {
-            // The name is made here: nothing in a pack is a path.
-            let ending = if kind == "manifest" { "toml" } else { "diff" };
-            let name = |digest: Digest| dir.join(format!("{kind}-{}.{ending}", digest.prefix(8)));
-            let plain = name(source.original);
-            // Of one original, secrets may have been taken out in two ways.
-            let is_other = targets.get(&plain).is_some_and(|known| known != source);
-            targets.insert(if is_other { name(source.key()) } else { plain }, source.clone());
-        }
+fn targets<'a>(dir: &Path, packs: &'a [(&Path, Packed)]) -> BTreeMap<PathBuf, &'a SourceText> {
+    let mut targets: BTreeMap<PathBuf, &SourceText> = BTreeMap::new();
+    for (kind, source) in packs.iter().flat_map(|(_, packed)| packed.named_sources()) {
+        // The name is made here: nothing in a pack is a path.
+        let ending = if kind == "manifest" { "toml" } else { "diff" };
+        let name = |digest: Digest| dir.join(format!("{kind}-{}.{ending}", digest.prefix(8)));
+        let plain = name(source.original);
+        // Of one original, secrets may have been taken out in two ways.
+        let is_other = targets.get(&plain).is_some_and(|known| *known != source);
+        targets.insert(if is_other { name(source.key()) } else { plain }, source);
     }
-    Ok(targets)
+    targets
 }

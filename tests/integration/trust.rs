@@ -2,6 +2,7 @@
 
 use crate::sandbox::{Sandbox, WORKER};
 use ledger::record::{Axis, Parts, Run, Series};
+use std::process::Stdio;
 
 #[test]
 fn a_rerun_says_whether_it_did_the_same() {
@@ -293,6 +294,24 @@ fn a_pack_whose_series_cannot_be_kept_by_their_names_is_refused() {
     to.write("one.pack", with_series(&pack, &["loss", "loss2"]));
     to.run(&["unpack", "one.pack"]).expect(0);
     to.json(&["verify", "--deep"], 0);
+}
+
+#[test]
+fn a_pack_comes_through_a_pipe_too() {
+    use std::io::Write;
+    let from = one_run(WORKER, "1");
+    from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
+    let pack = std::fs::read(from.path("one.pack")).unwrap();
+    let to = Sandbox::new();
+    std::fs::create_dir(to.path("sources")).unwrap();
+    let mut command = to.command(&["unpack", "/dev/stdin", "--sources", "sources"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&pack).unwrap();
+    let said = Sandbox::finish(child).expect(0);
+    assert!(said.contains("new    /dev/stdin"), "{said}");
+    assert_eq!(files(&to.path("sources")).len(), 1, "the manifest");
+    assert_eq!(from.json(&["show", "latest"], 0)["attempts"], to.json(&["show", "latest"], 0)["attempts"]);
 }
 
 #[test]

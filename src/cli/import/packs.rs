@@ -3,35 +3,36 @@
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::host::clock;
-use crate::record::Value;
+use crate::record::{Sealed, Value};
 use crate::report::{columns, table_of};
 use crate::store::Added;
 use crate::wire::{PACK_MOST_BYTES, PackError, Packed, decode_packed};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
-    let mut packs = Vec::new();
-    let mut sources = Vec::new();
-    for path in files {
-        let packed = read_pack(path)?;
-        sources.extend(packed.named_sources().map(|(_, source)| source.clone()));
-        packs.extend(packed.attempts.into_iter().map(|sealed| (path, sealed)));
-    }
+pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
+    take_in(&read_packs(files)?, context)
+}
+
+/// Takes in all that lies in packs, or nothing of them.
+pub(in crate::cli) fn take_in(packs: &[(&Path, Packed)], context: &Context) -> Result<u8, Failure> {
+    let attempts: Vec<(&Path, &Sealed)> =
+        packs.iter().flat_map(|(path, packed)| packed.attempts.iter().map(move |sealed| (*path, sealed))).collect();
     let added = context.store().write(|writer| {
-        sources.iter().try_for_each(|source| writer.keep(source))?;
-        packs.iter().map(|(_, sealed)| writer.unite(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
+        let mut sources = packs.iter().flat_map(|(_, packed)| packed.named_sources());
+        sources.try_for_each(|(_, source)| writer.keep(source))?;
+        attempts.iter().map(|(_, sealed)| writer.unite(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
         || {
-            let rows = packs.iter().zip(&added).map(|((path, sealed), added)| {
+            let rows = attempts.iter().zip(&added).map(|((path, sealed), added)| {
                 let run = sealed.run.id.0.prefix(8);
                 vec![run, added.id().0.prefix(8), state(added).to_owned(), path.display().to_string()]
             });
             columns(&["RUN", "ATTEMPT", "STATE", "FILE"], rows)
         },
         || {
-            let items = packs.iter().zip(&added).map(|((path, sealed), added)| {
+            let items = attempts.iter().zip(&added).map(|((path, sealed), added)| {
                 Value::Table(table_of([
                     ("run", sealed.run.id.to_string().into()),
                     ("attempt", added.id().to_string().into()),
@@ -43,6 +44,11 @@ pub(in crate::cli) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Fa
         },
     )?;
     Ok(exit::YES)
+}
+
+/// Reads each file once: a pipe has nothing to say to who asks again.
+pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, Packed)>, Failure> {
+    files.iter().map(|path| Ok((path.as_path(), read_pack(path)?))).collect()
 }
 
 /// Reads a pack and recomputes every id and digest in it.
