@@ -7,7 +7,7 @@ use crate::host::{files, signals};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -103,7 +103,7 @@ impl Draft {
         Err(used_up())
     }
 
-    /// The file itself, or the folder, which can be written into by [`Self::put`] alone.
+    /// The file itself, or the folder, which can be written into by [`Self::put`] and [`Self::put_shared`] alone.
     pub(super) fn held(&self) -> &File {
         &self.held
     }
@@ -120,15 +120,30 @@ impl Draft {
         fs::create_dir_all(self.path.join(path))
     }
 
-    /// Writes a file into the folder.
+    /// Writes a file into the folder. One of that name that was written before stays, and this one is refused.
     pub(super) fn put(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
+        self.write(path, |place| match files::handed_on().create_new(true).open(place) {
+            // Not of the kind that tells of a place that is taken: another place would not help.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Error::other(format!("two files of it would be called `{}`", path.display())))
+            }
+            made => made?.write_all(content),
+        })
+    }
+
+    /// Writes a file that parts of the folder have in common: the last one that is written stands.
+    pub(super) fn put_shared(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
+        self.write(path, |place| files::hand_on(place, content))
+    }
+
+    fn write(&self, path: &Path, way: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
         let _drafts = drafts();
         self.is_there()?;
         let path = self.path.join(path);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        files::hand_on(&path, content)
+        way(&path)
     }
 
     /// What somebody has removed is not begun anew: a part would look whole.
@@ -234,7 +249,13 @@ mod tests {
         assert_eq!(entries(home.path()), 0);
         let whole = Draft::folder(&place).unwrap();
         whole.put(Path::new("a/b"), b"c").unwrap();
+        let said = whole.put(Path::new("a/b"), b"d").unwrap_err();
+        assert_eq!(said.to_string(), "two files of it would be called `a/b`");
+        for content in [b"e", b"f"] {
+            whole.put_shared(Path::new("a/shared"), content).unwrap();
+        }
         whole.finish().unwrap();
+        assert_eq!(fs::read(place.join("a/shared")).unwrap(), b"f");
         assert_eq!((fs::read(place.join("a/b")).unwrap(), entries(home.path())), (b"c".to_vec(), 1));
         assert_eq!(Draft::file(&place).unwrap_err().kind(), ErrorKind::AlreadyExists);
         // Somebody was faster.

@@ -16,7 +16,7 @@ mod tests;
 mod write;
 
 pub use frame::Frame;
-pub use mlflow::mlflow_files;
+pub use mlflow::{MlflowFiles, mlflow_files};
 pub use mllog::mllog_lines;
 pub use prometheus::prometheus_text;
 pub use rocrate::{CrateOf, ResearchObject, Sourced};
@@ -40,6 +40,9 @@ fn percent(text: &str, kept: &[u8]) -> String {
         out
     })
 }
+
+/// How many digits of its id tell an attempt's file from others: two that share the eight that are shown must not meet.
+const ID_DIGITS: usize = 16;
 
 /// An attempt and its id. Series and phases may be left out where a format has no use for them.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ mod table;
 
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
-    CrateOf, Encoding, Entry, File, Frame, ResearchObject, Sourced, TableWriter, long, mlflow_files, mllog_lines,
-    phases, points, prometheus_text, tensorboard_file, wide,
+    CrateOf, Encoding, Entry, File, Frame, MlflowFiles, ResearchObject, Sourced, TableWriter, long, mlflow_files,
+    mllog_lines, phases, points, prometheus_text, tensorboard_file, wide,
 };
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, read_results};

@@ -7,7 +7,7 @@ use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
 use crate::host::files;
-use crate::interop::{self, Encoding, Entry, TableWriter};
+use crate::interop::{self, Encoding, Entry, MlflowFiles, TableWriter};
 use crate::record::{AttemptId, Row, Sealed, Target};
 use crate::report::{count, table_of};
 use crate::store::{Reader, Store, StoreError};
@@ -218,17 +218,24 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     let write = || {
         let (draft, root) = begin().map_err(Fault::Io)?;
         each(store, ids, &mut |entry| {
-            let (folders, files) = match form {
-                Form::Mlflow => interop::mlflow_files(&entry, &root),
-                Form::Mllog => (Vec::new(), vec![interop::mllog_lines(&entry)]),
-                _ => (Vec::new(), vec![interop::tensorboard_file(&entry)]),
+            let put = |(path, bytes): &interop::File| draft.put(path, bytes);
+            let written = match form {
+                Form::Mlflow => put_run(&draft, &interop::mlflow_files(&entry, &root)),
+                Form::Mllog => put(&interop::mllog_lines(&entry)),
+                _ => put(&interop::tensorboard_file(&entry)),
             };
-            folders.iter().try_for_each(|path| draft.make_folder(path)).map_err(Fault::Io)?;
-            files.iter().try_for_each(|(path, bytes)| draft.put(path, bytes)).map_err(Fault::Io)
+            written.map_err(Fault::Io)
         })?;
         draft.finish().map_err(Fault::Io)
     };
     write().map_err(|fault| failed(folder, fault))
+}
+
+/// Writes a run of MLflow's.
+fn put_run(draft: &Draft, run: &MlflowFiles) -> io::Result<()> {
+    run.folders.iter().try_for_each(|path| draft.make_folder(path))?;
+    draft.put_shared(&run.experiment.0, &run.experiment.1)?;
+    run.files.iter().try_for_each(|(path, bytes)| draft.put(path, bytes))
 }
 
 pub(super) fn failed(path: &Path, fault: Fault) -> Failure {

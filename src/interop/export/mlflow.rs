@@ -9,21 +9,28 @@ use std::path::{Path, PathBuf};
 /// MLflow takes no longer values of parameters and tags.
 const LONGEST_VALUE: usize = 6000;
 
+/// What a file store has of an attempt.
+#[derive(Clone, Debug)]
+pub struct MlflowFiles {
+    /// Those without which MLflow takes no folder for a run, though they be empty.
+    pub folders: Vec<PathBuf>,
+    /// What describes the experiment, which its runs have in common.
+    pub experiment: File,
+    /// All that is of the attempt alone.
+    pub files: Vec<File>,
+}
+
 /// The files of an attempt below the store's folder `root`, which is named in them, and so must be absolute.
 ///
 /// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`; series are `series/NAME` over steps and
 /// `system/NAME` over time, which MLflow shows as system metrics. Parameters are all fields and settings.
-///
-/// The folders are those without which MLflow takes no folder for a run, though they be empty.
-pub fn mlflow_files(entry: &Entry, root: &Path) -> (Vec<PathBuf>, Vec<File>) {
-    let experiment = experiment_id(entry.experiment());
+pub fn mlflow_files(entry: &Entry, root: &Path) -> MlflowFiles {
+    let id = experiment_id(entry.experiment());
     let run = entry.id.0.prefix(32);
-    let folder = PathBuf::from(&experiment).join(&run);
+    let folder = PathBuf::from(&id).join(&run);
     let folders = ["metrics", "params", "artifacts"].map(|name| folder.join(name)).to_vec();
-    let mut files = vec![
-        (PathBuf::from(&experiment).join("meta.yaml"), experiment_meta(entry, &experiment, root).into_bytes()),
-        (folder.join("meta.yaml"), run_meta(entry, &experiment, &run, root).into_bytes()),
-    ];
+    let experiment = (PathBuf::from(&id).join("meta.yaml"), experiment_meta(entry, &id, root).into_bytes());
+    let mut files = vec![(folder.join("meta.yaml"), run_meta(entry, &id, &run, root).into_bytes())];
     files.extend(metrics(entry).into_iter().map(|(name, text)| (folder.join("metrics").join(name), text.into_bytes())));
     let fields = entry.fields();
     let params = distinct(fields.keys().cloned(), &[], formed);
@@ -34,7 +41,7 @@ pub fn mlflow_files(entry: &Entry, root: &Path) -> (Vec<PathBuf>, Vec<File>) {
     for (name, value) in tags(entry) {
         files.push((folder.join("tags").join(name), shortened(&value).into_bytes()));
     }
-    (folders, files)
+    MlflowFiles { folders, experiment, files }
 }
 
 /// Eighteen digits, as MLflow makes them; the same for a name wherever it is exported.

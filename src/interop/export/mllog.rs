@@ -2,7 +2,7 @@
 //!
 //! That the lines can be read does not make a run one that MLPerf's rules allow.
 
-use super::{Entry, File, path_name};
+use super::{Entry, File, ID_DIGITS, path_name};
 use crate::record::{Axis, Outcome, Phase, Series, Table, Value};
 use crate::wire::to_json_line;
 
@@ -31,7 +31,7 @@ pub fn mllog_lines(entry: &Entry) -> File {
         point(&mut lines, entry.attempt().wall_ns, "ledger_tainted", taints.join("; ").into(), Table::new());
     }
     let text: String = lines.iter().map(|line| line.text(entry)).collect();
-    let name = format!("{}-{}.txt", entry.sealed.run.model(), entry.id.0.prefix(8));
+    let name = format!("{}-{}.txt", entry.sealed.run.model(), entry.id.0.prefix(ID_DIGITS));
     (path_name(&name).into(), text.into_bytes())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
 
-use super::{Encoding, Entry, File, TableWriter, percent, points};
+use super::{Encoding, Entry, File, ID_DIGITS, TableWriter, percent, points};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value, count};
 use crate::wire::{PackError, encode_pack, to_json_text};
@@ -114,7 +114,7 @@ impl ResearchObject {
     fn attempt(&mut self, sourced: &Sourced) -> Result<(), PackError> {
         let entry = &sourced.entry;
         let attempt = entry.attempt();
-        let short = entry.id.0.prefix(16);
+        let short = entry.id.0.prefix(ID_DIGITS);
         let id = format!("#attempt-{short}");
         let taints = attempt.all_taints().join("; ");
         let tainted = if taints.is_empty() { taints } else { format!("; tainted: {taints}") };

@@ -4,7 +4,7 @@
 //! `tensorflow/core/util/event.proto`. Scalars are 32-bit there, so that numbers lose digits on the way.
 
 use super::protobuf::Message;
-use super::{Entry, File, StepTimes, path_name};
+use super::{Entry, File, ID_DIGITS, StepTimes, path_name};
 use crate::record::{Axis, Series};
 
 /// The event file of an attempt: every series, every metric at the last step, and all fields as text, in a folder that is named by model and id.
@@ -40,7 +40,7 @@ pub fn tensorboard_file(entry: &Entry) -> File {
             record(&mut file, event(ended_s, last_step, &scalar(&format!("metric/{name}"), value)));
         }
     }
-    let id = entry.id.0.prefix(8);
+    let id = entry.id.0.prefix(ID_DIGITS);
     let name = format!("events.out.tfevents.{}.ledger.{id}", attempt.started_unix_ms.div_euclid(1000));
     let folder = path_name(entry.experiment());
     (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.sealed.run.model()))).join(name), file)

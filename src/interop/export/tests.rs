@@ -158,7 +158,7 @@ fn names_that_meet_stay_apart_in_other_tools() {
         assert!(info.contains(&label), "{label}: {info}");
     }
     assert!(info.contains(",a_b=\"field a b\""), "{info}");
-    let (_, files) = mlflow_files(&entry, Path::new("/tmp"));
+    let MlflowFiles { files, .. } = mlflow_files(&entry, Path::new("/tmp"));
     let paths: BTreeSet<&PathBuf> = files.iter().map(|(path, _)| path).collect();
     assert_eq!(paths.len(), files.len());
     let of = |end: String| {
@@ -324,7 +324,7 @@ fn the_batch_of_all_ranks_is_the_global_one() {
 #[test]
 fn a_file_store_has_a_folder_a_run() {
     let [entry, other] = both();
-    let (folders, files) = mlflow_files(&entry, Path::new("/tmp/a b"));
+    let MlflowFiles { folders, experiment: described, files } = mlflow_files(&entry, Path::new("/tmp/a b"));
     assert_eq!(
         folders.iter().filter_map(|path| path.file_name()).collect::<Vec<_>>(),
         ["metrics", "params", "artifacts"]
@@ -342,15 +342,16 @@ fn a_file_store_has_a_folder_a_run() {
     assert!(!files.keys().any(|path| path.ends_with("metrics/accuracy")), "what is missing is no zero");
     let experiment = files.keys().next().unwrap().components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
     assert!(experiment.len() == 18 && experiment.parse::<u64>().is_ok());
-    let meta = of(&format!("{experiment}/meta.yaml"));
+    assert_eq!(described.0, Path::new(&experiment).join("meta.yaml"));
+    let meta = String::from_utf8(described.1).unwrap();
     assert!(
         meta.contains("artifact_location: 'file:///tmp/a%20b/") && meta.contains("name: 'it''s, \"mine\"'\n"),
         "{meta}"
     );
     let meta = of(&format!("{}/meta.yaml", entry.id.0.prefix(32)));
     assert!(meta.contains("status: 3\n") && meta.contains("end_time: 1541665139510\n"), "{meta}");
-    let (_, failed) = mlflow_files(&other, Path::new("/tmp"));
-    let reason = failed.iter().find(|(path, _)| path.ends_with("tags/ledger.reason")).unwrap();
+    let failed = mlflow_files(&other, Path::new("/tmp"));
+    let reason = failed.files.iter().find(|(path, _)| path.ends_with("tags/ledger.reason")).unwrap();
     assert_eq!(reason.1, b"out of\nmemory");
 }
 
@@ -382,6 +383,21 @@ fn event_files_are_records_with_checksums() {
     assert_eq!(energy[energy.len() - 4..], 599_874.5f32.to_le_bytes());
     assert_eq!(energy[..10], [&[9][..], &1_541_665_139.51f64.to_le_bytes(), &[0x10]].concat()[..], "at the end");
     assert_eq!(energy[10], 2, "at the last step");
+}
+
+#[test]
+fn attempts_whose_ids_begin_alike_have_files_of_their_own() {
+    let [mut one, mut other] = both();
+    for (at, entry) in [&mut one, &mut other].into_iter().enumerate() {
+        entry.id.0.0[..4].fill(7);
+        entry.id.0.0[4] = u8::try_from(at).unwrap();
+    }
+    assert_eq!(one.id.0.prefix(8), other.id.0.prefix(8));
+    for path in [|entry: &Entry| mllog_lines(entry).0, |entry: &Entry| tensorboard_file(entry).0] {
+        assert_ne!(path(&one), path(&other));
+    }
+    // TensorBoard calls a run as its folder is called.
+    assert_ne!(tensorboard_file(&one).0.parent(), tensorboard_file(&other).0.parent());
 }
 
 #[test]
@@ -479,7 +495,7 @@ fn every_form_says_that_an_attempt_is_tainted() {
     assert!(csv.contains(why), "{csv}");
     let prometheus = prometheus_text(std::slice::from_ref(&entry));
     assert!(prometheus.contains("outcome=\"finished\",tainted=\"true\""), "{prometheus}");
-    let (_, files) = mlflow_files(&entry, Path::new("/tmp"));
+    let MlflowFiles { files, .. } = mlflow_files(&entry, Path::new("/tmp"));
     let tag = files.iter().find(|(path, _)| path.ends_with("tags/ledger.tainted")).map(|(_, bytes)| bytes.as_slice());
     assert_eq!(tag, Some(why.as_bytes()));
     let lines = text(mllog_lines(&entry).1);
