@@ -20,7 +20,7 @@ pub use mlflow::{MlflowFiles, mlflow_files};
 pub use mllog::mllog_lines;
 pub use prometheus::prometheus_text;
 pub use rocrate::{CrateOf, ResearchObject, Sourced};
-pub use tables::{long, phases, points, wide};
+pub use tables::{long, no_phases, no_points, phases, points, wide};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};
 

@@ -13,7 +13,7 @@ mod table;
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
     CrateOf, Encoding, Entry, File, Frame, MlflowFiles, ResearchObject, Sourced, TableWriter, long, mlflow_files,
-    mllog_lines, phases, points, prometheus_text, tensorboard_file, wide,
+    mllog_lines, no_phases, no_points, phases, points, prometheus_text, tensorboard_file, wide,
 };
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, read_results};

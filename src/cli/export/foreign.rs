@@ -170,13 +170,19 @@ fn write_table(
     match rows.unwrap_or(Rows::Runs) {
         Rows::Runs => writer.append(interop::wide(&heads(store, ids)?)).map_err(Fault::Io)?,
         Rows::Values => writer.append(interop::long(&heads(store, ids)?)).map_err(Fault::Io)?,
-        Rows::Points => each(store, ids, &mut |entry| {
-            let frames = entry.sealed.series.iter().map(|series| interop::points(&entry, series));
-            frames.into_iter().try_for_each(|frame| writer.append(frame)).map_err(Fault::Io)
-        })?,
-        Rows::Phases => each(store, ids, &mut |entry| {
-            writer.append(interop::phases(&entry, &entry.sealed.phases)).map_err(Fault::Io)
-        })?,
+        Rows::Points => {
+            writer.append(interop::no_points()).map_err(Fault::Io)?;
+            each(store, ids, &mut |entry| {
+                let frames = entry.sealed.series.iter().map(|series| interop::points(&entry, series));
+                frames.into_iter().try_for_each(|frame| writer.append(frame)).map_err(Fault::Io)
+            })?;
+        }
+        Rows::Phases => {
+            writer.append(interop::no_phases()).map_err(Fault::Io)?;
+            each(store, ids, &mut |entry| {
+                writer.append(interop::phases(&entry, &entry.sealed.phases)).map_err(Fault::Io)
+            })?;
+        }
     }
     writer.finish().map_err(Fault::Io)
 }

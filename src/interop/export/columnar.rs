@@ -33,8 +33,10 @@ impl<W: Write + Send> Parquet<W> {
             let writer = SerializedFileWriter::new(out, Arc::new(schema(&frame).map_err(refused)?), properties());
             self.writer = Some(writer.map_err(refused)?);
         }
-        self.rows += frame.rows;
-        self.pending.push(frame);
+        if frame.rows > 0 {
+            self.rows += frame.rows;
+            self.pending.push(frame);
+        }
         if self.rows >= GROUP_ROWS { self.flush() } else { Ok(()) }
     }
 

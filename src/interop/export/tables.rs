@@ -156,21 +156,27 @@ pub fn long(entries: &[Entry]) -> Frame {
             attempt.facts.iter().filter(kept).map(|(name, value)| (name.clone(), value.clone())).collect();
         Value::Table(facts).flatten().iter().for_each(|(name, value)| add("fact", name, Said::value(value)));
     }
-    const HEADS: [(&str, Kind); 11] = [
-        ("attempt", Kind::Text),
-        ("run", Kind::Text),
-        ("model", Kind::Text),
-        ("seed", Kind::Text),
-        ("kind", Kind::Text),
-        ("name", Kind::Text),
-        ("value", Kind::Real),
-        ("text", Kind::Text),
-        ("unit", Kind::Text),
-        ("uncertainty", Kind::Real),
-        ("reason", Kind::Text),
-    ];
     let rows = cells[0].len();
-    let columns = HEADS.into_iter().zip(cells).map(|((name, kind), cells)| Column::new(name, kind, cells));
+    framed(VALUES, cells, rows)
+}
+
+/// The columns of the table of values.
+const VALUES: [(&str, Kind); 11] = [
+    ("attempt", Kind::Text),
+    ("run", Kind::Text),
+    ("model", Kind::Text),
+    ("seed", Kind::Text),
+    ("kind", Kind::Text),
+    ("name", Kind::Text),
+    ("value", Kind::Real),
+    ("text", Kind::Text),
+    ("unit", Kind::Text),
+    ("uncertainty", Kind::Real),
+    ("reason", Kind::Text),
+];
+
+fn framed<const N: usize>(heads: [(&str, Kind); N], cells: [Cells; N], rows: usize) -> Frame {
+    let columns = heads.into_iter().zip(cells).map(|((name, kind), cells)| Column::new(name, kind, cells));
     Frame { columns: columns.collect(), rows }
 }
 
@@ -207,41 +213,73 @@ pub fn points(entry: &Entry, series: &Series) -> Frame {
         Axis::Step => Some(times.at(*position)).filter(|_| !times.0.is_empty()),
     };
     let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
-    let mut columns = ids(entry);
-    columns.extend([
-        Column::new("series", Kind::Text, vec![Some(series.name.as_str().into())]),
-        Column::new("unit", Kind::Text, vec![Some(series.unit.as_str().into())]),
-        Column::new("step", Kind::Int, series.positions.iter().map(steps).collect()),
-        Column::new("time_ns", Kind::Int, series.positions.iter().map(|at| seconds(at).and_then(int)).collect()),
-        Column::new("value", Kind::Real, series.values.iter().map(|value| Some((*value).into())).collect()),
-    ]);
-    Frame { columns, rows }
+    let [attempt, run, model] = ids(entry);
+    let cells = [
+        attempt,
+        run,
+        model,
+        vec![Some(series.name.as_str().into())],
+        vec![Some(series.unit.as_str().into())],
+        series.positions.iter().map(steps).collect(),
+        series.positions.iter().map(|at| seconds(at).and_then(int)).collect(),
+        series.values.iter().map(|value| Some((*value).into())).collect(),
+    ];
+    framed(POINTS, cells, rows)
+}
+
+const POINTS: [(&str, Kind); 8] = [
+    ("attempt", Kind::Text),
+    ("run", Kind::Text),
+    ("model", Kind::Text),
+    ("series", Kind::Text),
+    ("unit", Kind::Text),
+    ("step", Kind::Int),
+    ("time_ns", Kind::Int),
+    ("value", Kind::Real),
+];
+
+/// The columns of points without a row: attempts may have none, and a table has columns all the same.
+pub fn no_points() -> Frame {
+    framed(POINTS, Default::default(), 0)
 }
 
 /// One row a phase.
 pub fn phases(entry: &Entry, phases: &[Phase]) -> Frame {
-    let all = |name: &str, kind, cell: &dyn Fn(&Phase) -> Option<Value>| {
-        Column::new(name, kind, phases.iter().map(cell).collect())
-    };
-    let mut columns = ids(entry);
-    columns.extend([
-        all("phase", Kind::Text, &|phase| Some(phase.name.as_str().into())),
-        all("index", Kind::Int, &|phase| int(phase.index)),
-        all("rank", Kind::Int, &|phase| int(phase.rank.into())),
-        all("start_ns", Kind::Int, &|phase| int(phase.start_ns)),
-        all("stop_ns", Kind::Int, &|phase| phase.stop_ns.and_then(int)),
-    ]);
-    Frame { columns, rows: phases.len() }
+    let all = |cell: &dyn Fn(&Phase) -> Option<Value>| phases.iter().map(cell).collect();
+    let [attempt, run, model] = ids(entry);
+    let cells = [
+        attempt,
+        run,
+        model,
+        all(&|phase| Some(phase.name.as_str().into())),
+        all(&|phase| int(phase.index)),
+        all(&|phase| int(phase.rank.into())),
+        all(&|phase| int(phase.start_ns)),
+        all(&|phase| phase.stop_ns.and_then(int)),
+    ];
+    framed(PHASES, cells, phases.len())
 }
 
-/// The columns by which points and phases are joined with the other tables.
-fn ids(entry: &Entry) -> Vec<Column> {
-    let all = |name: &str, value: Value| Column::new(name, Kind::Text, vec![Some(value)]);
-    vec![
-        all("attempt", entry.id.to_string().into()),
-        all("run", entry.sealed.run.id.to_string().into()),
-        all("model", entry.sealed.run.model().into()),
-    ]
+const PHASES: [(&str, Kind); 8] = [
+    ("attempt", Kind::Text),
+    ("run", Kind::Text),
+    ("model", Kind::Text),
+    ("phase", Kind::Text),
+    ("index", Kind::Int),
+    ("rank", Kind::Int),
+    ("start_ns", Kind::Int),
+    ("stop_ns", Kind::Int),
+];
+
+/// As [`no_points`], of phases.
+pub fn no_phases() -> Frame {
+    framed(PHASES, Default::default(), 0)
+}
+
+/// The cells by which points and phases are joined with the other tables.
+fn ids(entry: &Entry) -> [Cells; 3] {
+    let run = &entry.sealed.run;
+    [entry.id.to_string(), run.id.to_string(), run.model().to_owned()].map(|text| vec![Some(text.into())])
 }
 
 /// A whole number of a table; none of one that does not fit.

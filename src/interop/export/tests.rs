@@ -220,6 +220,21 @@ fn a_row_a_point_and_a_row_a_phase() {
     ");
 }
 
+#[test]
+fn a_table_without_rows_has_its_columns() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    for (empty, head) in [
+        (no_points(), "attempt,run,model,series,unit,step,time_ns,value\n"),
+        (no_phases(), "attempt,run,model,phase,index,rank,start_ns,stop_ns\n"),
+    ] {
+        assert_eq!(text(written(Encoding::Csv, [empty.clone()])), head);
+        assert!(written(Encoding::JsonLines, [empty.clone()]).is_empty());
+        let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, [empty]))).unwrap();
+        let metadata = reader.metadata().file_metadata();
+        assert_eq!((metadata.schema_descr().num_columns(), metadata.num_rows()), (8, 0));
+    }
+}
+
 fn on_disk(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, bytes).unwrap();
@@ -248,7 +263,8 @@ fn parquet_holds_what_the_frame_holds() {
 fn parquet_of_many_pieces_is_one_table() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let [entry, other] = both();
-    let pieces = [&entry, &other].map(|entry| points(entry, &entry.sealed.series[1]));
+    let of = |entry: &Entry| points(entry, &entry.sealed.series[1]);
+    let pieces = [no_points(), of(&entry), of(&other)];
     let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, pieces))).unwrap();
     assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 4));
 }
