@@ -45,13 +45,14 @@ impl Column {
         Self { name: name.into(), kind, cells }
     }
 
-    /// A column of the narrowest type that all cells have.
+    /// A column of the narrowest type that all cells have, and that loses no digit of any.
     pub fn inferred(name: impl Into<String>, cells: Vec<Option<Value>>) -> Self {
         let kind = cells.iter().flatten().map(kind_of).reduce(|a, b| match (a, b) {
             (one, two) if one == two => one,
             (Kind::Int | Kind::Real, Kind::Int | Kind::Real) => Kind::Real,
             _ => Kind::Text,
         });
+        let kind = kind.filter(|kind| *kind != Kind::Real || !cells.iter().flatten().any(is_rounded));
         Self::new(name, kind.unwrap_or(Kind::Text), cells)
     }
 
@@ -70,6 +71,12 @@ impl Column {
             (_, value) => value.to_string().into(),
         })
     }
+}
+
+/// Whether a whole number is none of those that a real number can be: from 2^53 on, some are.
+pub(super) fn is_rounded(value: &Value) -> bool {
+    let is_long = |number: u64| u64::BITS - number.leading_zeros() > f64::MANTISSA_DIGITS + number.trailing_zeros();
+    value.as_int().is_some_and(|number| is_long(number.unsigned_abs()))
 }
 
 fn kind_of(value: &Value) -> Kind {
@@ -93,6 +100,17 @@ mod tests {
         assert_eq!(kind(&[1i64.into(), "a".into()]), Kind::Text);
         assert_eq!(kind(&[true.into()]), Kind::Bool);
         assert_eq!(kind(&[]), Kind::Text);
+        for (number, expected) in [
+            (1 << 53, Kind::Real),
+            ((1 << 53) + 1, Kind::Text),
+            (-(1 << 53) - 1, Kind::Text),
+            (i64::MIN, Kind::Real),
+            (i64::MAX, Kind::Text),
+            (0, Kind::Real),
+        ] {
+            assert_eq!(kind(&[0.5.into(), number.into()]), expected, "{number}");
+            assert_eq!(kind(&[number.into()]), Kind::Int, "{number}");
+        }
         let one = Column::new("c", Kind::Real, vec![Some(1i64.into())]);
         assert_eq!((one.text(0), one.text(7)), (Some("1.0".into()), Some("1.0".into())));
         let two = Column::new("c", Kind::Moment, vec![Some(1_541_665_135_510i64.into()), None]);

@@ -23,7 +23,7 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
         for (name, metric) in &entry.attempt().metrics {
             let Some(value) = metric.value else { continue };
             let (plain, at) = parted(name);
-            let (suffix, factor) = suffix(&metric.unit);
+            let (suffix, based) = suffix(&metric.unit);
             let Some(family) = names.get(&source(plain, suffix)) else { continue };
             let mut labels = ids(entry);
             labels.extend(at.map(|at| ("at".to_owned(), at.to_owned())));
@@ -33,7 +33,7 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
             };
             let family = families.entry(family.clone()).or_default();
             family.help = known_metric(name).map_or_else(own, |known| known.meaning.to_owned());
-            family.samples.push(sample(&labels, value * factor));
+            family.samples.push(sample(&labels, based(value)));
         }
         let mut labels = ids(entry);
         labels.push(("outcome".to_owned(), entry.attempt().outcome.name().to_owned()));
@@ -95,19 +95,20 @@ fn ids(entry: &Entry) -> Vec<(String, String)> {
     ]
 }
 
-/// What is behind a name by the unit, and the factor to the base unit.
-fn suffix(unit: &str) -> (&'static str, f64) {
+/// What is behind a name by the unit, and how a value comes to the base unit.
+fn suffix(unit: &str) -> (&'static str, fn(f64) -> f64) {
     match unit {
-        "s" => ("_seconds", 1.0),
-        "J" => ("_joules", 1.0),
-        "W" => ("_watts", 1.0),
-        "B" => ("_bytes", 1.0),
-        "J·s" => ("_joule_seconds", 1.0),
-        "%" => ("_ratio", 0.01),
-        "degC" | "°C" => ("_celsius", 1.0),
-        "samples/s" => ("_samples_per_second", 1.0),
-        "TFLOP/s" => ("_flops", 1e12),
-        _ => ("", 1.0),
+        "s" => ("_seconds", |value| value),
+        "J" => ("_joules", |value| value),
+        "W" => ("_watts", |value| value),
+        "B" => ("_bytes", |value| value),
+        "J·s" => ("_joule_seconds", |value| value),
+        // A hundredth is no real number: times it, 35% would not be 0.35.
+        "%" => ("_ratio", |value| value / 100.0),
+        "degC" | "°C" => ("_celsius", |value| value),
+        "samples/s" => ("_samples_per_second", |value| value),
+        "TFLOP/s" => ("_flops", |value| value * 1e12),
+        _ => ("", |value| value),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attempts as tables: one row an attempt, one row a value, one row a point, one row a phase.
 
-use super::frame::{Column, Frame, Kind};
+use super::frame::{Column, Frame, Kind, is_rounded};
 use super::{Entry, StepTimes};
 use crate::record::{Axis, Phase, Series, Table, Value};
 use std::borrow::Cow;
@@ -196,10 +196,10 @@ struct Said {
 
 impl Said {
     fn value(value: &Value) -> Self {
-        let text = Column::inferred("", vec![Some(value.clone())]).text(0).map(Into::into);
+        let column = Column::inferred("", vec![Some(value.clone())]);
         match value.as_float() {
-            Some(number) => Self { number: Some(number), ..Self::default() },
-            None => Self { text, ..Self::default() },
+            Some(number) if !is_rounded(value) => Self { number: Some(number), ..Self::default() },
+            _ => Self { text: column.text(0).map(Into::into), ..Self::default() },
         }
     }
 }

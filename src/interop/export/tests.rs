@@ -1,3 +1,4 @@
+use super::frame::Kind;
 use super::*;
 use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table, Tail};
 use std::path::Path;
@@ -233,6 +234,41 @@ fn a_table_without_rows_has_its_columns() {
         let metadata = reader.metadata().file_metadata();
         assert_eq!((metadata.schema_descr().num_columns(), metadata.num_rows()), (8, 0));
     }
+}
+
+/// 2^53 + 1 is the first whole number that no real number is.
+#[test]
+fn whole_numbers_keep_their_digits() {
+    const ODD: i64 = (1 << 53) + 1;
+    let mut entries = both();
+    for (entry, value) in entries.iter_mut().zip([ODD.into(), Value::from(0.5)]) {
+        let mut parts = entry.sealed.run.parts.clone();
+        let mut config = entry.sealed.run.config().clone();
+        config.insert("params.n".to_owned(), value);
+        parts.config = config.into();
+        entry.sealed.run = Run::new(parts);
+        entry.sealed.attempt.facts.insert("even".to_owned(), (ODD - 1).into());
+    }
+    let values = text(written(Encoding::Csv, [long(&entries)]));
+    for row in
+        ["field,params.n,,9007199254740993,,,\n", "field,params.n,0.5,,,,\n", "fact,even,9007199254740992.0,,,,\n"]
+    {
+        assert!(values.contains(row), "{row}: {values}");
+    }
+    let runs = wide(&entries);
+    let column = runs.columns.iter().find(|column| column.name == "params.n").unwrap();
+    assert_eq!(
+        (column.kind, column.text(0), column.text(1)),
+        (Kind::Text, Some("9007199254740993".into()), Some("0.5".into()))
+    );
+}
+
+#[test]
+fn a_percentage_is_a_share_to_the_last_digit() {
+    let mut entry = entry(Outcome::Finished, 1);
+    entry.sealed.attempt.metrics.insert("share".to_owned(), Metric::new(35.0, "%"));
+    let text = prometheus_text(std::slice::from_ref(&entry));
+    assert!(text.lines().any(|line| line.starts_with("ledger_share_ratio{") && line.ends_with("} 0.35")), "{text}");
 }
 
 fn on_disk(bytes: &[u8]) -> std::fs::File {
