@@ -217,12 +217,12 @@ def tests_of(program):
     return [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
 
 
-def run_test(program, name, how, log, more):
+def run_test(program, name, how, log, more, limit=400):
     """Runs a test with these variables more, and tells what it says of differences and speeds."""
     environment = {**os.environ, **more, "LEDGER_PARITY": "cuda", "CUDA_PATH": os.environ.get("CUDA_PATH", "/usr/local/cuda")}
     command = [str(program), "--include-ignored", "--exact", "--nocapture", name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=environment)
         code, said = done.returncode, done.stdout + done.stderr
     except subprocess.TimeoutExpired as late:
         code, said = 124, ((late.stdout or b"") + (late.stderr or b"")).decode(errors="replace")
