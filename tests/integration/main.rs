@@ -24,6 +24,7 @@ mod questions;
 mod reports;
 mod reruns;
 mod sandbox;
+mod scripts;
 mod slurm;
 mod slurm_ends;
 mod slurm_local;

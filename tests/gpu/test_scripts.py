@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Tests of the scripts for several GPUs on a machine that has none, with a program in place of `ledger` that trains nothing."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import ddp
+import plan
+
+HERE = Path(__file__).resolve().parent
+# FAKE says of an experiment how its attempts end: their parts, or null where it is refused from its second attempt on.
+LEDGER = """#!PYTHON
+import json, os, sys, time
+from pathlib import Path
+
+book, words = Path(os.environ["LEDGER_DIR"]), sys.argv[1:]
+book.mkdir(exist_ok=True)
+kept = [json.loads(path.read_text()) for path in sorted(book.glob("*.json"), reverse=True)]
+if words[0] == "run":
+    name = Path(words[1]).stem
+    told = json.loads(os.environ["FAKE"]).get(name, {})
+    if told is None and any(attempt["experiment"] == name for attempt in kept):
+        sys.exit("refused")
+    if (told or {}).get("hangs"):
+        time.sleep(60)
+    number = time.time_ns()
+    attempt = {"attempt": str(number), "experiment": name, "started_unix_ms": time.time() * 1e3, "outcome": "finished", "metrics": {"throughput": {"value": 100.0}}}
+    attempt.update(digests={"weights": "same"}, facts={"cards": os.environ.get("CUDA_VISIBLE_DEVICES"), "kernel_cache.key": "1b22"}, **{**(told or {})})
+    # Whole at once: others read meanwhile.
+    (book / f"{number}.draft").write_text(json.dumps(attempt))
+    (book / f"{number}.draft").rename(book / f"{number}.json")
+    sys.exit(0 if attempt["outcome"] == "finished" else 4)
+elif words[0] == "ls":
+    print(json.dumps({"attempts": kept}))
+elif words[0] == "show":
+    print(json.dumps({"attempts": [attempt for attempt in kept if attempt["attempt"] == words[1]]}))
+elif words[0] == "telemetry":
+    print("loss,,,1,2.5\\nloss,,,2,1.5")
+elif words[:2] == ["cache", "export"]:
+    if os.environ.get("FULL") or len(words) < 5:
+        sys.exit("which of them?")
+    Path(words[4]).write_text(words[2])
+"""
+
+
+class Sandbox(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.out = self.folder / "out"
+        program = self.folder / "fake"
+        program.write_text(LEDGER.replace("PYTHON", sys.executable))
+        program.chmod(0o755)
+
+    def parallel(self, *words, fake=(), **env):
+        """What the script says, and its exit code."""
+        plain = {name: value for name, value in os.environ.items() if name not in ("COUNTS", "LIMIT", "DEADLINE", "LEDGER_DIR", "DEVICE", "CUDA_VISIBLE_DEVICES")}
+        env = {**plain, "KEEP": str(self.folder / "work"), "FAKE": json.dumps(dict(fake)), "PYTHONDONTWRITEBYTECODE": "1", **env}
+        command = [sys.executable, HERE / "parallel.py", self.out, "ledger", self.folder / "fake", *words]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=env)
+        return done.stdout + done.stderr, done.returncode
+
+    def attempts(self):
+        return [json.loads(path.read_text()) for path in sorted((self.folder / "work/book").glob("*.json"))]
+
+    def rows(self, file):
+        return [line.split(" | ") for line in (self.out / file).read_text().splitlines()[1:]]
+
+
+class Cards(Sandbox):
+    def test_those_that_are_lent_are_used(self):
+        lent = plan.visible("4,5,6,7", range(8))
+        self.assertEqual(plan.cards_of(lent, 2, 1), ["6", "7"])
+        self.assertEqual(plan.visible("0,2,1,3", range(8)), ["0", "2", "1", "3"], "in the order that was given")
+        self.assertEqual(plan.visible(None, ["0", "1"]), ["0", "1"])
+        self.assertEqual([plan.visible(none, ["0"]) for none in ("", "-1", "-1,0")], [[], [], []])
+
+    def test_each_run_has_processors(self):
+        self.assertEqual([plan.processors_of(list(range(64)), 4, 1, lane)[0] for lane in range(4)], [0, 16, 32, 48])
+        self.assertEqual(plan.processors_of([8, 9, 10, 11], 4, 2, 1), [10, 11], "of those that there are")
+        self.assertEqual(plan.processors_of([0, 1], 4, 1, 0), [0, 1])
+
+    def test_runs_side_by_side_stay_on_them(self):
+        said, code = self.parallel("grid", "bert:8:bf16:20,gpt2:4:bf16:20", CUDA_VISIBLE_DEVICES="4,5,7,6")
+        self.assertEqual(code, 0, said)
+        cards = [attempt["facts"]["cards"] for attempt in self.attempts()]
+        self.assertEqual(cards[:2], ["4,5,7,6"] * 2, "of most GPUs first")
+        self.assertLessEqual(set(cards[2:4]), {"4,5", "7,6"})
+        self.assertLessEqual(set(cards[4:]), {"4", "5", "7", "6"})
+        self.assertEqual([row[:2] for row in self.rows("grid.txt")], [[cell, gpus] for cell in ("bert:8:bf16", "gpt2:4:bf16") for gpus in "124"])
+        self.assertEqual([row[4] for row in self.rows("grid.txt")], ["100", "50", "25"] * 2)
+        self.assertEqual(len(self.rows("grid-runs.txt")), 6)
+
+
+class Decisions(unittest.TestCase):
+    def test_what_cannot_be_compared_is_no_zero(self):
+        self.assertEqual([plan.apart([], [1.0]), plan.apart(None, [1.0]), plan.apart([1.0], [])], ["–"] * 3)
+        self.assertEqual([plan.apart([1.0, 1.0], [1.0, math.nan]), plan.apart([1.0, math.inf], [1.0, 1.0]), plan.apart([0.0], [1.0])], ["nan"] * 3)
+        self.assertEqual(plan.apart([2.0, 1.0], [2.0, 1.5]), "2.50e-01")
+        self.assertIn("OF 1 ALONE", plan.apart([2.0, 1.0], [2.0]))
+
+    def test_most_gpus_come_first(self):
+        self.assertEqual(plan.schedule([1, 2, 4], ["a", "b"]), [(4, "a"), (4, "b"), (2, "a"), (2, "b"), (1, "a"), (1, "b")])
+
+    def test_only_what_finished_is_a_row(self):
+        self.assertIsNone(plan.why_no_row({"outcome": "finished"}, 100.0))
+        self.assertIn("rank 1", plan.why_no_row({"outcome": "failed", "reason": "rank 1 failed"}, 100.0))
+        self.assertTrue(plan.why_no_row({"outcome": "finished"}, None) and plan.why_no_row(None, None))
+
+    def test_an_attempt_is_no_repetition_of_itself(self):
+        first = {"id": "a", "outcome": "finished", "digests": {"weights": "1"}}
+        self.assertEqual([plan.once_more(first, again) for again in (None, first, {**first, "id": "b", "outcome": "failed"})], ["NOT EXECUTED"] * 3)
+        self.assertEqual(plan.once_more(first, {**first, "id": "b"}), "weights the same")
+        self.assertEqual(plan.once_more(first, {**first, "id": "b", "digests": {"weights": "2"}}), "weights OTHER")
+        self.assertEqual(plan.once_more({**first, "digests": {}}, {**first, "id": "b", "digests": {}}), "weights UNKNOWN")
+
+    def test_every_rank_fails_once(self):
+        ranks = lambda count: {int(place.split()[0]) for places in plan.faults(count).values() for place in places if place}
+        self.assertEqual((ranks(2), ranks(4)), ({0, 1}, {0, 1, 2, 3}))
+        self.assertEqual(list(plan.faults(2).items())[0][1][0], "1 panic eval 1", "what no table has comes first")
+
+
+class Unattended(Sandbox):
+    def test_what_failed_is_said_and_the_rest_is_done(self):
+        failed = {"outcome": "failed", "reason": "rank 1 failed"}
+        said, code = self.parallel("grid", "bert:8:bf16:20,gpt2:4:bf16:20", "weak", "nonsense", "export", fake={"grid-bert-8-bf16-2": failed}, CUDA_VISIBLE_DEVICES="0,1")
+        self.assertEqual(code, 1)
+        self.assertEqual([row[:2] for row in self.rows("grid.txt")], [["bert:8:bf16", "1"], ["gpt2:4:bf16", "1"], ["gpt2:4:bf16", "2"]])
+        self.assertIn("grid-bert-8-bf16-2: no row, for it is failed: rank 1 failed", said)
+        self.assertIn("weak broke down", said)
+        self.assertTrue((self.out / "h200.kernels.xz").exists())
+        self.assertLessEqual({path.name for path in self.out.iterdir()}, {"log.txt", "grid.txt", "grid-runs.txt", "h200.kernels.xz"}, "few files")
+
+    def test_a_refused_repetition_is_not_the_same(self):
+        said, code = self.parallel("equal", "bert:8:bf16", fake={"equal-bert-8-bf16-2": None}, CUDA_VISIBLE_DEVICES="0,1", COUNTS="1,2")
+        self.assertEqual((code, said.count("once more: weights the same"), said.count("once more: NOT EXECUTED")), (1, 1, 1), said)
+        said, code = self.parallel("equal", "gpt2:8:bf16", CUDA_VISIBLE_DEVICES="0,1", COUNTS="2")
+        self.assertIn("off those of one GPU by – at the first step, – at most", said)
+
+    def test_stages_are_held_against_one(self):
+        said, code = self.parallel("pipe", "bert:8:bf16:20", "small", "gpt2:8:bf16", CUDA_VISIBLE_DEVICES="0,1")
+        self.assertEqual(code, 0, said)
+        heads, *rows = ((line.split(" | ") for line in (self.out / "pipe.txt").read_text().splitlines()))
+        self.assertEqual([[row[heads.index(name)] for name in ("gpus", "of GPipe's speed-up %", "loss off by")] for row in rows], [["1", "100", "0.00e+00"], ["2", "56.25", "0.00e+00"]])
+        self.assertIn("gpt2:8:bf16 on 2 of 12 GiB: exit code 0", said)
+
+    def test_what_hangs_is_ended(self):
+        said, code = self.parallel("weak", "bert:8:bf16:20,gpt2:8:bf16:20", fake={"weak-bert-8-bf16-1": {"hangs": True}}, CUDA_VISIBLE_DEVICES="0", COUNTS="1", LIMIT="5")
+        self.assertEqual((code, [row[0] for row in self.rows("weak.txt")]), (1, ["gpt2:8:bf16"]), said)
+        self.assertIn("weak-bert-8-bf16-1: exit code 124 after 5 s", said)
+
+    def test_more_gpus_than_there_are_give_no_empty_table(self):
+        said, code = self.parallel("grid", "bert:8:bf16:20", CUDA_VISIBLE_DEVICES="0,1", COUNTS="4")
+        self.assertEqual(code, 1)
+        self.assertIn("4 GPUs are asked for, and there are 2", said)
+
+    def test_a_refused_run_has_not_the_attempt_of_before(self):
+        for rows in (1, 1):
+            self.parallel("weak", "bert:8:bf16:20", fake={"weak-bert-8-bf16-1": None}, CUDA_VISIBLE_DEVICES="0", COUNTS="1")
+            self.assertEqual(len(self.rows("weak.txt")), rows)
+
+    def test_nothing_begins_when_time_is_up(self):
+        said, code = self.parallel("grid", "bert:8:bf16:20", "weak", "bert:8:bf16:20", CUDA_VISIBLE_DEVICES="0,1", DEADLINE="4")
+        self.assertEqual((code, self.attempts()), (1, []))
+        self.assertEqual(said.count(": no time is left"), 8, said)
+
+    def test_the_kernels_of_the_last_attempt_are_exported(self):
+        self.parallel("weak", "bert:8:bf16:20", "export", CUDA_VISIBLE_DEVICES="0", COUNTS="1")
+        packed = self.out / "h200.kernels.xz"
+        unpack = lambda: subprocess.run(["xz", "-dc", str(packed)], capture_output=True, check=True).stdout
+        self.assertEqual(unpack(), b"1b22")
+        said, code = self.parallel("export", CUDA_VISIBLE_DEVICES="0", FULL="1")
+        self.assertEqual((code, unpack()), (1, b"1b22"), said)
+        self.assertIn("kernels 1b22 are not exported", said)
+
+    def test_a_part_goes_on_from_the_kernels_of_the_part_before(self):
+        for place in ("out", "folder"):
+            (self.folder / place).mkdir()
+        tried = lambda: subprocess.run(["bash", str(HERE / "several.sh"), str(self.folder / "folder"), str(self.out), "all"], capture_output=True, text=True, check=True, env={**os.environ, "TRY": "1"}).stdout
+        self.assertNotIn(" kernels ", tried())
+        (self.folder / "folder/h200.kernels.xz").touch()
+        self.assertIn(f" kernels {self.folder}/folder/h200.kernels.xz ", tried())
+        (self.out / "h200.kernels.xz").touch()
+        lines = tried().splitlines()
+        for part in ("stages", "images", "words"):
+            self.assertIn(f" kernels {self.out}/h200.kernels.xz ", next(line for line in lines if f" {part}: " in line))
+
+
+def worker(rank, world, port, given, at):
+    """In place of PyTorch: what is asked for, with the other ranks in wait."""
+    for place, what in enumerate(given):
+        at.value = place
+        if rank == 1 and what == "raises":
+            sys.exit(3)
+        if what in ("raises", "hangs"):
+            time.sleep(60)
+
+
+class Ranks(unittest.TestCase):
+    def test_a_cell_that_fails_is_left_out_alone(self):
+        os.environ["LIMIT"] = "5"
+        self.addCleanup(os.environ.pop, "LIMIT")
+        self.assertEqual(ddp.through(worker, 2, ["well", "well"]), [])
+        undone = ddp.through(worker, 2, ["well", "raises", "well", "hangs", "well"])
+        self.assertEqual(len(undone), 2)
+        self.assertIn("raises on 2 GPUs: failed, rank 1 with exit code 3", undone[0])
+        self.assertIn("hangs on 2 GPUs: takes longer than 5 s", undone[1])
+        over = ddp.through(worker, 2, ["hangs", "well"], left=lambda: 0.0)
+        self.assertEqual(over, ["PyTorch, hangs and 1 behind it on 2 GPUs: no time is left"])
+
+
+class Loader(Sandbox):
+    def test_nccl_is_not_found_where_it_is(self):
+        library = next((line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libm.so" in line), None)
+        if library is None:
+            self.skipTest("this Python has no library to copy")
+        place = self.folder / "lib"
+        place.mkdir()
+        for name in ("libnccl.so.2", "libother.so"):
+            (place / name).write_bytes(Path(library).read_bytes())
+        search = plan.without_nccl(f"{place}:/nonexistent", self.folder / "no")
+        loads = lambda name, search: subprocess.run([sys.executable, "-c", f"import ctypes; ctypes.CDLL('{name}')"], capture_output=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": search}).returncode == 0
+        self.assertEqual([loads(name, str(place)) for name in ("libnccl.so.2", "libother.so")], [True, True])
+        self.assertEqual([loads(name, search) for name in ("libnccl.so.2", "libnccl.so", "libother.so")], [False, False, True])
+
+
+if __name__ == "__main__":
+    unittest.main()
