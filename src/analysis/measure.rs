@@ -180,7 +180,12 @@ impl Observed {
         time(put, "step_time", true, training.step_s());
         time(put, "step_time_p95", true, training.step_p95_s());
         time(put, "warmup_time", training.warmup() > 0, training.warmup_s());
-        time(put, "epoch_time", training.epochs() > 0, training.epoch_s());
+        let (whole, _) = training.whole_epochs(self.steps_of_a_pass());
+        if whole == 0 && training.epochs() > 0 {
+            put.found("epoch_time", Err(CUT_SHORT.to_owned()));
+        } else {
+            time(put, "epoch_time", training.epochs() > 0, training.epoch_s(whole));
+        }
         time(put, "train_time", true, training.train_s());
         put.some("data_time", median(&self.lengths("data")).filter(|ns| *ns > 0.0).map(|ns| ns / 1e9));
         // From here on the worker may have stated what others follow from.
@@ -258,6 +263,12 @@ impl Observed {
         marks
     }
 
+    /// How many steps a pass over the data has, where that is known.
+    fn steps_of_a_pass(&self) -> Option<u64> {
+        let of_a_pass = u64::try_from(self.samples_of_a_pass?).ok()?;
+        self.samples_per_step.filter(|batch| *batch > 0).map(|batch| of_a_pass.div_ceil(batch))
+    }
+
     /// When the phases of a name were, as the worker said.
     fn told(&self, name: &str) -> Result<Windows, String> {
         let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
@@ -285,8 +296,13 @@ impl Observed {
             energy.clone().and_then(|energy| Ok(energy.less(idle()?.times(train_s?))))
         });
         let each = |many: Result<f64, &str>| -> Result<Figure, String> { Ok(energy.clone()?.each(many?)) };
-        let epochs = Some(number(training.epochs())).filter(|epochs| *epochs > 0.0);
-        put.within("energy_per_epoch", each(epochs.ok_or("the worker told of no epoch")));
+        let (whole, share) = training.whole_epochs(self.steps_of_a_pass());
+        let epochs = match training.epochs() {
+            0 => Err("the worker told of no epoch"),
+            _ if whole == 0 => Err(CUT_SHORT),
+            _ => Ok(number(whole) / share),
+        };
+        put.within("energy_per_epoch", each(epochs));
         let samples = match self.samples_per_step.filter(|samples| *samples > 0) {
             None => Err("the worker did not say how many samples a step has"),
             Some(_) if training.steps() == 0 => Err(training.stepless()),
@@ -301,6 +317,8 @@ impl Observed {
         put.within("edp", energy.and_then(|energy| Ok(energy.times(train_s?))));
     }
 }
+
+const CUT_SHORT: &str = "its only epoch was cut short: `training.steps` is less than a pass over the data";
 
 /// A value, and half the width of its interval where that was estimated.
 #[derive(Clone, Copy, Debug)]

@@ -195,6 +195,16 @@ impl Training {
         self.epochs.len()
     }
 
+    /// How many of the epochs are whole passes, and which share of the steps lies in these. A run of so many steps ends within a pass; where nobody knows how many steps
+    /// one has, or epochs are no passes, all are whole.
+    pub(super) fn whole_epochs(&self, steps_of_a_pass: Option<u64>) -> (usize, f64) {
+        let all = (self.epochs.len(), 1.0);
+        let Some(each) = steps_of_a_pass.filter(|each| *each > 0) else { return all };
+        let whole = usize::try_from(self.steps / each).unwrap_or(usize::MAX);
+        let is_cut = !self.steps.is_multiple_of(each) && whole.checked_add(1) == Some(self.epochs.len());
+        if is_cut { (whole, number(whole) * real(each) / real(self.steps)) } else { all }
+    }
+
     /// The rule by which times and energies leave the warm-up out; none where there is no step.
     pub(super) fn rule(&self) -> Option<String> {
         (!self.laps.is_empty()).then(|| {
@@ -251,11 +261,12 @@ impl Training {
         Some(self.replaced(self.windows.length(), warm) + missing)
     }
 
-    /// The median time of an epoch with its warm-up replaced.
-    pub(super) fn epoch_s(&self) -> Option<f64> {
+    /// The median time of an epoch, of so many first ones, with its warm-up replaced.
+    pub(super) fn epoch_s(&self, whole: usize) -> Option<f64> {
         let times: Vec<f64> = self
             .epochs
             .iter()
+            .take(whole)
             .map(|epoch| {
                 let warm = self.laps[..self.warmup].iter().filter(|lap| lap.lies_in(epoch));
                 self.replaced(epoch.length(), warm)

@@ -557,6 +557,25 @@ fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
 }
 
 #[test]
+fn an_epoch_that_was_cut_short_is_in_no_mean_of_epochs() {
+    // Two epochs of ten steps of 32, of which a pass would have twelve and eight.
+    let of = |of_a_pass| Observed { samples_of_a_pass: of_a_pass, ..attempt(1) };
+    let whole = Completed::of(&of(None), &[], eight_cores());
+    let cut = Completed::of(&of(Some(12 * 32)), &[], eight_cores());
+    let ratio = cut.value("energy_per_epoch") / whole.value("energy_per_epoch");
+    assert!((ratio - 1.2).abs() < 1e-9, "{ratio}");
+    let only = Completed::of(&of(Some(100 * 32)), &[], eight_cores());
+    assert_eq!(only.value("energy_per_epoch"), whole.value("energy_per_epoch"), "two epochs are no part of one pass");
+    let mut one = of(Some(100 * 32));
+    one.phases.retain(|phase| phase.name != "epoch");
+    one.phases.insert(0, phase("epoch", 1, 5_000, 40_000));
+    let one = Completed::of(&one, &[], eight_cores());
+    for metric in ["energy_per_epoch", "epoch_time"] {
+        assert!(one.reason(metric).starts_with("its only epoch was cut short"), "{metric}");
+    }
+}
+
+#[test]
 fn processor_time_is_known_of_nine_tenths_of_the_training() {
     let util = |read_until: u64| {
         let mut series = Series::new(Source::Host.series(Quantity::WorkerCpuTime), "s", Axis::TimeNs);

@@ -42,16 +42,31 @@ fn the_warm_up_counts_as_measured_steps() {
         assert_eq!(training.step_s(), Some(2.0));
         assert_eq!(training.warmup_s(), Some(100.0));
         assert_eq!(training.train_s(), Some(40.0));
-        assert_eq!(training.epoch_s(), Some(20.0), "both epochs are of ten steps");
+        assert_eq!(training.epoch_s(usize::MAX), Some(20.0), "both epochs are of ten steps");
         assert_eq!(training.measured, Windows::new([(100 * S, 116 * S), (121 * S, 141 * S)]));
         assert_eq!(training.unseen(), None);
     }
 }
 
 #[test]
+fn an_epoch_that_is_no_whole_pass_is_none() {
+    // 8 steps and 2 more.
+    let times: Vec<(u64, Option<u64>)> = (1..=10).map(|i| (10 * i, Some(10))).collect();
+    let cut = training(steps(&times), vec![phase("epoch", 0, 80), phase("epoch", 80, 100)]);
+    assert_eq!(cut.whole_epochs(Some(8)), (1, 0.8));
+    assert_eq!((cut.epoch_s(1), cut.epoch_s(2)), (Some(80.0), Some(50.0)));
+    for each in [None, Some(0), Some(5), Some(10), Some(3)] {
+        assert_eq!(cut.whole_epochs(each), (2, 1.0), "{each:?}");
+    }
+    let only = training(steps(&times), vec![phase("epoch", 0, 100)]);
+    assert_eq!(only.whole_epochs(Some(12)), (0, 0.0));
+    assert_eq!((only.whole_epochs(Some(10)), only.whole_epochs(Some(1))), ((1, 1.0), (1, 1.0)));
+}
+
+#[test]
 fn without_epochs_training_goes_from_the_first_step_to_the_last() {
     let told = training(steps(&[(10, Some(4)), (12, Some(2)), (14, Some(2))]), vec![]);
-    assert_eq!((told.train_s(), told.epoch_s(), told.warmup_s()), (Some(8.0), None, None));
+    assert_eq!((told.train_s(), told.epoch_s(usize::MAX), told.warmup_s()), (Some(8.0), None, None));
     let silent = training(steps(&[(10, None), (12, None), (14, None)]), vec![]);
     assert_eq!((silent.train_s(), silent.step_s()), (Some(6.0), Some(2.0)), "the first step counts as the others");
     let many: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (10 + 2 * i, None)).collect();
@@ -116,7 +131,7 @@ fn steps_outside_of_the_epochs_are_no_part_of_the_training() {
     times.extend((1..=90).map(|i| (300 + i, Some(1))));
     let compiled = training(steps(&times), vec![phase("epoch", 300, 390)]);
     assert_eq!((compiled.warmup(), compiled.warmup_s()), (10, Some(300.0)));
-    assert_eq!((compiled.train_s(), compiled.epoch_s(), compiled.steps()), (Some(90.0), Some(90.0), 90));
+    assert_eq!((compiled.train_s(), compiled.epoch_s(usize::MAX), compiled.steps()), (Some(90.0), Some(90.0), 90));
     // Somebody stops it in the third epoch.
     let open = Phase { stop_ns: None, ..phase("epoch", 40, 40) };
     let epochs = vec![phase("epoch", 0, 20), phase("epoch", 20, 40), open];
@@ -146,7 +161,7 @@ fn a_warm_up_step_of_unknown_length_stays_as_it_was() {
     assert_eq!((whole.warmup(), whole.step_s(), whole.train_s()), (6, Some(1.0), Some(100.0)));
     let epochs: Vec<Phase> = (0..20).map(|epoch| phase("epoch", 5 * epoch, 5 * epoch + 5)).collect();
     let apart = training(twos.clone(), epochs);
-    assert_eq!((apart.train_s(), apart.epoch_s()), (Some(100.0), Some(5.0)));
+    assert_eq!((apart.train_s(), apart.epoch_s(usize::MAX)), (Some(100.0), Some(5.0)));
     // Without epochs the time begins at the end of the first logged step, which counts as one.
     let bare = training(twos, vec![]);
     assert_eq!((bare.train_s(), bare.steps()), (Some(99.0), 99));
@@ -168,7 +183,7 @@ fn steps_that_were_read_together_have_no_times() {
     {
         let together = training(steps, epochs);
         assert_eq!((together.step_s(), together.step_p95_s(), together.warmup_s()), (None, None, None));
-        assert_eq!((together.train_s(), together.epoch_s()), (None, None));
+        assert_eq!((together.train_s(), together.epoch_s(usize::MAX)), (None, None));
         assert!(together.read_together().is_some_and(|reason| reason.contains("t_ns")));
         assert_eq!(together.unseen(), together.read_together());
     }
@@ -184,9 +199,9 @@ fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
     assert_eq!(by_twos.rule().as_deref(), Some(rule));
     // The second epoch's lines came with the first one's last steps.
     let late = training(read_by(50, 100), vec![phase("epoch", 0, 100), phase("epoch", 100, 200)]);
-    assert_eq!((late.train_s(), late.epoch_s()), (None, None));
+    assert_eq!((late.train_s(), late.epoch_s(usize::MAX)), (None, None));
     let in_epoch = training(read_by(50, 100), vec![phase("epoch", 0, 200)]);
-    assert_eq!((in_epoch.step_s(), in_epoch.train_s(), in_epoch.epoch_s()), (None, Some(200.0), Some(200.0)));
+    assert_eq!((in_epoch.step_s(), in_epoch.train_s(), in_epoch.epoch_s(usize::MAX)), (None, Some(200.0), Some(200.0)));
     assert_eq!(in_epoch.steps(), 100);
 }
 
@@ -209,7 +224,7 @@ fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
         };
         let late = training(steps.clone(), vec![epoch(0, 29_999), epoch(30_000, 59_999)]);
         for kept in [training(steps.clone(), vec![]), late] {
-            assert_eq!((kept.step_s(), kept.train_s(), kept.epoch_s()), (None, None, None));
+            assert_eq!((kept.step_s(), kept.train_s(), kept.epoch_s(usize::MAX)), (None, None, None));
             assert_eq!(kept.unseen(), kept.read_together());
         }
     }
