@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Arm's implementer and part numbers of server processors, which have no product name in `/proc/cpuinfo`.
 /// From `lscpu`'s tables (util-linux, `sys-utils/lscpu-arm.c`).
@@ -88,6 +88,13 @@ pub fn cgroup_quota_cores() -> Option<f64> {
     quota_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
+/// Where a controller of the older hierarchies is mounted: by itself or by a link under its name, or under that of all that are mounted with it, whose order may differ
+/// from the one in which the kernel lists them.
+pub(super) fn older(root: &Path, controllers: &str, controller: &str) -> PathBuf {
+    let own = root.join(controller);
+    if own.is_dir() { own } else { root.join(controllers) }
+}
+
 /// Both hierarchies are asked, and in each every group from this process's up to the root: the tightest one counts.
 fn quota_under(root: &Path, groups: &str) -> Option<f64> {
     let mut tightest: Option<f64> = None;
@@ -97,7 +104,7 @@ fn quota_under(root: &Path, groups: &str) -> Option<f64> {
         let hierarchy = if controllers.is_empty() {
             root.to_owned()
         } else if controllers.split(',').any(|controller| controller == "cpu") {
-            root.join(controllers)
+            older(root, controllers, "cpu")
         } else {
             continue;
         };
@@ -192,6 +199,9 @@ mod tests {
         assert_eq!(quota_under(root.path(), groups), Some(1.5));
         write("cpu,cpuacct/slurm/job/cpu.cfs_quota_us", "50000\n");
         assert_eq!(quota_under(root.path(), groups), Some(0.5));
+        // The kernel may list them in another order than the one that the folder has; then there is a link.
+        std::os::unix::fs::symlink("cpu,cpuacct", root.path().join("cpu")).unwrap();
+        assert_eq!(quota_under(root.path(), "4:cpuacct,cpu:/slurm/job\n"), Some(0.5));
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl HostMeter {
     /// Whether a process is the worker or one that it started.
     pub fn is_of_worker(&mut self, pid: u32) -> bool {
         self.refresh_tree(monotonic_ns());
+        if !self.tree.contains(&pid) {
+            // It may have been started since.
+            self.tree_ns = None;
+            self.refresh_tree(monotonic_ns());
+        }
         self.tree.contains(&pid)
     }
 
@@ -289,6 +294,16 @@ mod tests {
         assert_eq!(before.percent_since(before), None);
         assert_eq!(before.percent_since(after), None);
         assert_eq!(Busy::parse("intr 1 2 3"), None);
+    }
+
+    #[test]
+    fn a_process_that_the_worker_has_just_started_is_its_own() {
+        let mut meter = HostMeter::at(Path::new("/nowhere"));
+        meter.watch(std::process::id());
+        assert!(meter.is_of_worker(std::process::id()) && !meter.is_of_worker(1));
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        assert!(meter.is_of_worker(child.id()));
+        child.kill().and_then(|()| child.wait()).unwrap();
     }
 
     #[test]

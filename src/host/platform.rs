@@ -149,7 +149,7 @@ pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
         let (hierarchy, file) = if controllers.is_empty() {
             (root.to_owned(), "memory.max")
         } else if controllers.split(',').any(|controller| controller == "memory") {
-            (root.join(controllers), "memory.limit_in_bytes")
+            (super::cpu::older(root, controllers, "memory"), "memory.limit_in_bytes")
         } else {
             continue;
         };
