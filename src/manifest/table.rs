@@ -269,7 +269,7 @@ const HERE: &[Field] = &[
     F::hashed("training.exploration_last", Kind::Real(Interval::Below(1.0)), "share of random actions that stays")
         .real(0.05)
         .when("model.name", &["dqn"]),
-    F::hashed("training.exploration_steps", POSITIVE, "steps in the environment until then, from all actions random")
+    F::hashed("training.exploration_steps", POSITIVE, "steps in the environment, from `training.learning_starts` on, until only that share is left; before, all actions are random")
         .int(100_000)
         .when("model.name", &["dqn"]),
     F::hashed("training.replay_capacity", Kind::Int { min: 2, max: 10_000_000 }, "frames that are remembered")
