@@ -145,7 +145,7 @@ impl<'a> Meter<'a> {
     }
 
     fn secondary_every(&self) -> u64 {
-        every(self.secondary.ns(), self.period_ns)
+        every(self.secondary.ns(), self.cards.len(), self.period_ns)
     }
 }
 

@@ -10,12 +10,14 @@ const SHARE: u64 = 50;
 const LONGEST_NS: u64 = 1_000_000_000;
 
 /// At one look in how many the quantities outside of the batched call are read: the least number with which they take 2% of
-/// the time at most, given the mean cost of reading them and the looks' period; but once a second at least.
-pub(super) fn every(mean_cost_ns: u64, period_ns: u64) -> u64 {
+/// the time at most, given the mean cost of reading them on a card, how many cards are read one after the other, and the looks'
+/// period; but once a second at least.
+pub(super) fn every(mean_cost_ns: u64, cards: usize, period_ns: u64) -> u64 {
     if period_ns == 0 {
         return 1;
     }
-    let wanted = mean_cost_ns.saturating_mul(SHARE).div_ceil(period_ns);
+    let cost_ns = mean_cost_ns.saturating_mul(u64::try_from(cards).unwrap_or(u64::MAX));
+    let wanted = cost_ns.saturating_mul(SHARE).div_ceil(period_ns);
     wanted.min(LONGEST_NS / period_ns).max(1)
 }
 
@@ -90,25 +92,35 @@ mod tests {
 
     #[test]
     fn what_is_cheap_is_read_at_each_look() {
-        assert_eq!(every(0, 100_000_000), 1);
-        assert_eq!(every(2_000_000, 100_000_000), 1, "2% exactly");
-        assert_eq!(every(2_000_001, 100_000_000), 2);
-        assert_eq!(every(u64::MAX, 0), 1, "without a period there is no share of it");
+        assert_eq!(every(0, 1, 100_000_000), 1);
+        assert_eq!(every(2_000_000, 1, 100_000_000), 1, "2% exactly");
+        assert_eq!(every(2_000_001, 1, 100_000_000), 2);
+        assert_eq!(every(u64::MAX, 1, 0), 1, "without a period there is no share of it");
+    }
+
+    #[test]
+    fn the_share_is_that_of_all_cards() {
+        assert_eq!(every(600_000, 1, 100_000_000), 1);
+        assert_eq!(every(600_000, 4, 100_000_000), 2);
     }
 
     #[test]
     fn once_a_second_at_least() {
-        assert_eq!(every(u64::MAX, 100_000_000), 10);
-        assert_eq!(every(u64::MAX, 300_000_000), 3);
-        assert_eq!(every(u64::MAX, 1_000_000_000), 1);
-        assert_eq!(every(u64::MAX, 60_000_000_000), 1);
+        assert_eq!(every(u64::MAX, 4, 100_000_000), 10);
+        assert_eq!(every(u64::MAX, 1, 300_000_000), 3);
+        assert_eq!(every(u64::MAX, 1, 1_000_000_000), 1);
+        assert_eq!(every(u64::MAX, 1, 60_000_000_000), 1);
     }
 
     proptest! {
         #[test]
-        fn it_is_the_least_number_that_holds_the_share(cost in 0..50_000_000_u64, period in 1_000_000..2_000_000_000_u64) {
-            let k = every(cost, period);
-            let holds = |k: u64| cost * 50 <= k * period;
+        fn it_is_the_least_number_that_holds_the_share(
+            cost in 0..50_000_000_u64,
+            cards in 1..=4_u8,
+            period in 1_000_000..2_000_000_000_u64,
+        ) {
+            let k = every(cost, cards.into(), period);
+            let holds = |k: u64| u64::from(cards) * cost * 50 <= k * period;
             prop_assert!(k == 1 || (k * period <= 1_000_000_000 && !holds(k - 1)));
             prop_assert!(holds(k) || (k + 1) * period > 1_000_000_000);
         }
