@@ -148,14 +148,16 @@ struct Looking<'a> {
     period_ns: u64,
     host_every: u64,
     ranks: u32,
+    /// The machine's number of each rank's GPU.
+    numbers: Vec<u32>,
     meter: Option<Meter<'a>>,
     host: HostMeter,
     has_worker: bool,
     is_single: bool,
     /// Processes on a GPU before the worker was there, and later those that are not the worker's.
     foreign: BTreeSet<(u32, u32)>,
-    /// Of each GPU, how many processes that are not visible were there beside the worker's for certain.
-    hidden: BTreeMap<u32, usize>,
+    /// How many processes that are not visible were at once on the GPUs beside the worker's for certain.
+    hidden: usize,
     /// GPUs of which was said that somebody else may compute there.
     suspected: BTreeSet<u32>,
     lost: BTreeSet<u32>,
@@ -199,12 +201,13 @@ impl<'a> Looking<'a> {
             period_ns,
             host_every: u64::from(watched.hz.div_ceil(HOST_MAX_HZ).max(1)),
             ranks,
+            numbers: watched.gpus.iter().map(|gpu| gpu.index).collect(),
             meter,
             host: HostMeter::default(),
             has_worker: false,
             is_single: watched.is_single,
             foreign: BTreeSet::new(),
-            hidden: BTreeMap::new(),
+            hidden: 0,
             suspected: BTreeSet::new(),
             lost: BTreeSet::new(),
             listed: BTreeSet::new(),
@@ -315,7 +318,8 @@ impl<'a> Looking<'a> {
                     let lost: Vec<Value> = self.lost.iter().map(|rank| Value::from(*rank)).collect();
                     entries.push(fact("telemetry.lost_gpus", Value::List(lost)));
                     entries.push(Entry::Warning(format!(
-                        "GPU {rank} was lost (it fell off the bus or was reset: see `dmesg` and `nvidia-smi`)"
+                        "{} was lost (it fell off the bus or was reset: see `dmesg` and `nvidia-smi`)",
+                        named(&self.numbers, rank)
                     )));
                 }
             }
@@ -340,35 +344,41 @@ impl<'a> Looking<'a> {
         if self.meter.is_none() {
             return entries;
         }
+        let mut several = BTreeMap::new();
         for rank in 0..self.ranks {
+            let gpu = named(&self.numbers, rank);
             // Of this look alone: the worker's own processes may come and go.
-            let mut hidden = 0;
+            let mut hidden = Vec::new();
             for process in self.list(rank, &mut entries) {
                 let known = (rank, process.pid);
                 // In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them.
                 let visible = process_is_visible(process.pid);
                 if self.has_worker && !visible {
-                    hidden += usize::from(!self.foreign.contains(&known));
+                    if !self.foreign.contains(&known) {
+                        hidden.push(process.pid);
+                    }
                 } else if (!self.has_worker || !self.host.is_of_worker(process.pid)) && self.foreign.insert(known) {
                     let memory = process.memory_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
                     entries.push(Entry::Warning(format!(
-                        "process {}{memory} uses GPU {rank} too: its power and its share of the time are in the readings",
+                        "process {}{memory} uses {gpu} too: its power and its share of the time are in the readings",
                         process.pid
                     )));
                 }
             }
             // Of a program they may all be the worker's: that is worth a word, and no taint.
-            if hidden > 1 && self.suspected.insert(rank) {
+            if hidden.len() > 1 && self.suspected.insert(rank) {
                 let other =
                     if self.is_single { "one of them alone is the worker's" } else { "one of them may be foreign" };
                 entries.push(Entry::Warning(format!(
-                    "{hidden} processes that are not visible from here use GPU {rank} at once: {other}"
+                    "{} processes that are not visible from here use {gpu} at once: {other}",
+                    hidden.len()
                 )));
             }
-            if self.is_single && hidden > 1 {
-                raise(&mut self.hidden, rank, hidden - 1);
+            if self.is_single && hidden.len() > 1 {
+                raise(&mut several, &hidden);
             }
         }
+        self.hidden = self.hidden.max(several.values().sum::<usize>().saturating_sub(1));
         self.processes_ns = monotonic_ns();
         entries.extend(self.others());
         entries
@@ -392,9 +402,10 @@ impl<'a> Looking<'a> {
         }
     }
 
-    /// How many were seen. Where a GPU never told of any, none seen is not none.
+    /// How many were seen, each once on however many GPUs. Where a GPU never told of any, none seen is not none.
     fn others(&self) -> Option<Entry> {
-        let seen = self.foreign.len() + self.hidden.values().sum::<usize>();
+        let visible: BTreeSet<u32> = self.foreign.iter().map(|(_, pid)| *pid).collect();
+        let seen = visible.len() + self.hidden;
         let is_known = seen > 0 || (0..self.ranks).all(|rank| self.listed.contains(&rank));
         is_known.then(|| fact("telemetry.foreign_processes", count(seen)))
     }
@@ -406,27 +417,30 @@ impl<'a> Looking<'a> {
             return entries;
         }
         let begin = Instant::now();
-        let mut found: Vec<(u32, usize)> = Vec::new();
+        let mut found: Vec<(u32, Vec<u32>)> = Vec::new();
         loop {
             found.clear();
             for rank in 0..self.ranks {
                 let there = self.list(rank, &mut entries);
-                let new = |pid: u32| !self.foreign.contains(&(rank, pid)) && !process_is_visible(pid);
-                let many = there.iter().filter(|process| new(process.pid)).count();
-                found.extend((many > 0).then_some((rank, many)));
+                let new = |pid: &u32| !self.foreign.contains(&(rank, *pid)) && !process_is_visible(*pid);
+                let there: Vec<u32> = there.iter().map(|process| process.pid).filter(new).collect();
+                found.extend((!there.is_empty()).then_some((rank, there)));
             }
             if found.is_empty() || begin.elapsed() > CLEARED {
                 break;
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        for (rank, many) in found {
-            raise(&mut self.hidden, rank, many);
+        let mut several = BTreeMap::new();
+        for (rank, there) in &found {
+            raise(&mut several, there);
             entries.push(Entry::Warning(format!(
-                "after the worker has ended GPU {rank} is in use by {} not visible from here: not the worker's",
-                crate::record::count(many, "process")
+                "after the worker has ended {} is in use by {} not visible from here: not the worker's",
+                named(&self.numbers, *rank),
+                crate::record::count(there.len(), "process")
             )));
         }
+        self.hidden = self.hidden.max(several.values().sum());
         entries.extend(self.others());
         entries
     }
@@ -476,115 +490,24 @@ fn count(len: usize) -> Value {
     i64::try_from(len).unwrap_or(i64::MAX).into()
 }
 
-/// Keeps the most that there were of each GPU.
-fn raise(most: &mut BTreeMap<u32, usize>, rank: u32, many: usize) {
-    let most = most.entry(rank).or_default();
-    *most = many.max(*most);
+/// Adds the processes of one more GPU: each is there once, on however many. Of those that NVML gives the same number, as it may where it hides
+/// them, there are as many as on one GPU at the most.
+fn raise(most: &mut BTreeMap<u32, usize>, pids: &[u32]) {
+    for pid in pids {
+        let many = pids.iter().filter(|other| *other == pid).count();
+        let most = most.entry(*pid).or_default();
+        *most = many.max(*most);
+    }
+}
+
+/// A GPU by its rank, and by the machine's number where that is another one: who looks there finds it by that.
+fn named(numbers: &[u32], rank: u32) -> String {
+    let number = usize::try_from(rank).ok().and_then(|rank| numbers.get(rank));
+    match number {
+        Some(number) if *number != rank => format!("GPU {rank} (number {number} of the machine)"),
+        _ => format!("GPU {rank}"),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    #[test]
-    fn the_beat_is_kept_and_what_was_missed_is_counted() {
-        assert_eq!(next_due(1000, 1000, 100), (0, 1100));
-        assert_eq!(next_due(1000, 1099, 100), (0, 1100));
-        assert_eq!(next_due(1000, 1250, 100), (2, 1300));
-    }
-
-    struct Never;
-
-    impl Stop for Never {
-        fn asked(&self) -> u32 {
-            0
-        }
-
-        fn time_left(&self) -> Option<Duration> {
-            None
-        }
-    }
-
-    /// Asks to stop from the tenth time on that it is asked.
-    #[derive(Default)]
-    struct Soon(AtomicU32);
-
-    impl Stop for Soon {
-        fn asked(&self) -> u32 {
-            u32::from(self.0.fetch_add(1, Ordering::SeqCst) >= 10)
-        }
-
-        fn time_left(&self) -> Option<Duration> {
-            None
-        }
-    }
-
-    #[test]
-    fn a_library_that_hangs_is_told_of_once() {
-        let told = Cell::new(0);
-        let wait = |silent: Duration, ready: &Receiver<()>| {
-            await_first(ready, &Soon::default(), silent, &|| told.set(told.get() + 1));
-            told.replace(0)
-        };
-        let (sender, ready) = channel();
-        assert_eq!(wait(Duration::from_millis(60), &ready), 1);
-        assert_eq!(wait(Duration::MAX, &ready), 0, "it may take its time");
-        sender.send(()).unwrap();
-        assert_eq!(wait(Duration::ZERO, &ready), 0);
-    }
-
-    #[test]
-    fn the_host_is_seen_from_before_the_worker_to_its_end() {
-        let begun_ns = monotonic_ns();
-        let sampler = Sampler::start(Watched { hz: 100, ..Watched::default() }, &Never, &|| ()).unwrap();
-        let first = sampler.receive();
-        assert!(first.iter().any(|entry| matches!(entry, Entry::Sample(sample) if sample.source == Source::Host)));
-        sampler.watch(std::process::id());
-        let rest = sampler.finish(Duration::from_secs(60));
-        let worker = |entry: &Entry| match entry {
-            Entry::Sample(sample) => sample.readings.iter().any(|reading| reading.quantity == Quantity::WorkerCpuTime),
-            _ => false,
-        };
-        assert!(rest.iter().any(worker));
-        let named = |wanted: &str| {
-            rest.iter().find_map(|entry| match entry {
-                Entry::Fact { name, value } if name == wanted => value.as_int(),
-                _ => None,
-            })
-        };
-        let [due, taken, dropped] = ["telemetry.samples_due", "telemetry.samples_taken", "telemetry.samples_dropped"]
-            .map(|name| named(name).unwrap());
-        assert!(taken >= 2);
-        // By the clock, whatever the machine had else to do: one each period, and the first, the one at the claim and the last.
-        let periods = i64::try_from((monotonic_ns() - begun_ns) / 10_000_000).unwrap();
-        assert!(due <= periods + 3 && due == taken + dropped, "{due} of {periods}");
-    }
-
-    #[test]
-    fn nothing_is_looked_at_where_nobody_asks() {
-        assert!(Sampler::start(Watched::default(), &Never, &|| ()).is_none());
-    }
-
-    #[test]
-    fn a_library_that_is_missing_is_the_reason_for_missing_readings() {
-        let gpu = GpuInfo {
-            index: 0,
-            name: "NVIDIA H200".into(),
-            uuid: "GPU-1".into(),
-            memory_total_bytes: None,
-            mig: false,
-            pci_bus_id: "0".into(),
-        };
-        let library = Some(PathBuf::from("/nonexistent/libnvidia-ml.so.1"));
-        let sampler =
-            Sampler::start(Watched { hz: 10, gpus: vec![gpu], library, ..Watched::default() }, &Never, &|| ()).unwrap();
-        let all = [sampler.receive(), sampler.finish(Duration::from_secs(60))].concat();
-        let reason = all.iter().find_map(|entry| match entry {
-            Entry::Unread { source: Source::Gpu(0), quantity: Quantity::Energy, reason } => Some(reason.clone()),
-            _ => None,
-        });
-        assert!(reason.is_some_and(|reason| reason.starts_with("cannot load `/nonexistent/libnvidia-ml.so.1`")));
-    }
-}
+mod tests;

@@ -218,6 +218,44 @@ fn a_foreign_process_on_the_gpu_is_named() {
     assert_eq!(attempt["facts"]["telemetry.foreign_processes"], 1);
 }
 
+/// A machine of eight cards; of the fifth and the sixth there is more to say.
+fn eight(fifth: &str, sixth: &str) -> Machine {
+    let more = |card: usize| match card {
+        4 => fifth,
+        5 => sixth,
+        _ => "",
+    };
+    let cards: String = (0..8).map(|card| format!("gpu NVIDIA H200\nuuid GPU-{card}0\n{}\n", more(card))).collect();
+    Machine::new(Fake::new(&format!("driver 580.159.04\ncuda 13000\n{cards}")))
+}
+
+#[test]
+fn who_is_to_look_at_a_gpu_is_told_its_number_on_the_machine() {
+    let machine = eight("process 1 1073741824", "lost_after 20");
+    machine.manifest(WORKER, "gpus = 2\nparallelism = \"data\"\n");
+    let told = warnings(&machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", "4,5")]));
+    assert!(told.contains("process 1, 1024 MiB uses GPU 0 (number 4 of the machine) too"), "{told}");
+    assert!(told.contains("GPU 1 (number 5 of the machine) was lost"), "{told}");
+}
+
+#[test]
+fn a_process_on_several_gpus_is_one() {
+    let foreign = |process: &str, list: &str| {
+        let machine = eight(process, process);
+        machine.manifest(WORKER, "gpus = 2\nparallelism = \"data\"\n");
+        let attempt = machine.attempt(0, &[("CUDA_VISIBLE_DEVICES", list)]);
+        let told = warnings(&attempt);
+        (attempt["facts"]["telemetry.foreign_processes"].clone(), told)
+    };
+    let (count, told) = foreign("process 1 1073741824", "4,5");
+    assert_eq!(count, 1, "{told}");
+    assert!(told.contains("GPU 0 (number 4 ") && told.contains("GPU 1 (number 5 "), "both are named: {told}");
+    // As in a container; the first list of processes, before the worker is there, has none of them.
+    let hidden = "process 4194301 5\nfail nvmlDeviceGetComputeRunningProcesses_v3 3 for 1 calls";
+    let (count, told) = foreign(hidden, "5,4");
+    assert_eq!(count, 1, "{told}");
+}
+
 #[test]
 fn hidden_processes_are_foreign_if_they_outlive_the_worker() {
     // As in a container, where NVML tells numbers of the host; they are there once the worker is.
