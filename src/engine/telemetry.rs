@@ -349,15 +349,15 @@ impl<'a> Looking<'a> {
             let gpu = named(&self.numbers, rank);
             // Of this look alone: the worker's own processes may come and go.
             let mut hidden = Vec::new();
-            for process in self.list(rank, &mut entries) {
+            let listed = self.list(rank, &mut entries);
+            let seen: Vec<Seen> = listed.iter().map(|process| self.seen(process.pid)).collect();
+            for (process, whose) in listed.iter().zip(whose(&seen)) {
                 let known = (rank, process.pid);
-                // In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them.
-                let visible = process_is_visible(process.pid);
-                if self.has_worker && !visible {
+                if whose == Whose::Unknown {
                     if !self.foreign.contains(&known) {
                         hidden.push(process.pid);
                     }
-                } else if (!self.has_worker || !self.host.is_of_worker(process.pid)) && self.foreign.insert(known) {
+                } else if whose == Whose::Foreign && self.foreign.insert(known) {
                     let memory = process.memory_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
                     entries.push(Entry::Warning(format!(
                         "process {}{memory} uses {gpu} too: its power and its share of the time are in the readings",
@@ -382,6 +382,16 @@ impl<'a> Looking<'a> {
         self.processes_ns = monotonic_ns();
         entries.extend(self.others());
         entries
+    }
+
+    /// What is seen of a process that NVML lists.
+    fn seen(&mut self, pid: u32) -> Seen {
+        match (self.has_worker, process_is_visible(pid)) {
+            (false, _) => Seen::Another,
+            (true, false) => Seen::Nothing,
+            (true, true) if self.host.is_of_worker(pid) => Seen::Workers,
+            (true, true) => Seen::Another,
+        }
     }
 
     /// The processes on a GPU, none where NVML does not tell: then the reason becomes an entry, once.
@@ -507,6 +517,35 @@ fn named(numbers: &[u32], rank: u32) -> String {
         Some(number) if *number != rank => format!("GPU {rank} (number {number} of the machine)"),
         _ => format!("GPU {rank}"),
     }
+}
+
+/// What is seen from here of a process on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Workers,
+    Another,
+    Nothing,
+}
+
+/// Whose a process on a GPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Workers,
+    Foreign,
+    Unknown,
+}
+
+/// Whose the processes on one GPU are. In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them. Where it tells one of
+/// the worker's, its numbers are those that are known here, and what is not seen is another user's, whose processes are hidden.
+fn whose(seen: &[Seen]) -> Vec<Whose> {
+    let is_told_by_our_numbers = seen.contains(&Seen::Workers);
+    let of = |seen: &Seen| match seen {
+        Seen::Workers => Whose::Workers,
+        Seen::Another => Whose::Foreign,
+        Seen::Nothing if is_told_by_our_numbers => Whose::Foreign,
+        Seen::Nothing => Whose::Unknown,
+    };
+    seen.iter().map(of).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,13 @@ fn the_beat_is_kept_and_what_was_missed_is_counted() {
 }
 
 #[test]
+fn a_process_that_another_user_hides_is_foreign_where_the_worker_is_listed() {
+    assert_eq!(whose(&[Seen::Nothing, Seen::Nothing]), [Whose::Unknown; 2], "as in a container");
+    assert_eq!(whose(&[Seen::Nothing, Seen::Workers]), [Whose::Foreign, Whose::Workers]);
+    assert_eq!(whose(&[Seen::Another, Seen::Nothing]), [Whose::Foreign, Whose::Unknown]);
+}
+
+#[test]
 fn a_process_counts_once_on_all_its_gpus() {
     let count = |gpus: &[&[u32]]| {
         let mut most = BTreeMap::new();
