@@ -14,12 +14,12 @@ use super::watch::{AFTER_TERM, Interruption, Watcher};
 use crate::cluster::{CellNote, CellState, ClusterError, Folder, Member, Note, Slurm, Spool, Spooler, TaskFile, left};
 use crate::engine::{self, Bound, Cause, EngineError, Machine, Planned, Seen, Stop, Sweep, Watch, bind_anchored};
 use crate::host::signals::Forewarning;
-use crate::host::{clock, secrets, slurm};
+use crate::host::{clock, git, secrets, slurm};
 use crate::manifest::Program;
 use crate::record::{Digest, EventKind, RunId, Table, Value};
 use crate::report::count;
 use crate::store::Store;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -158,6 +158,25 @@ struct Run<'a> {
     executed: usize,
 }
 
+/// What git says of the repository on this node, where that is not what it said at the submission: of files that the manifest does not name nobody looks at what they hold.
+fn repository_since(member: &Member) -> Table {
+    let program = member.expected.programs().get("program").and_then(Value::as_table);
+    let directory = member.expected.cell().text("program.directory");
+    let (Some(program), Some(directory)) = (program.filter(|program| program.contains_key("git_commit")), directory)
+    else {
+        return Table::new();
+    };
+    let now = git::facts(Path::new(directory));
+    let [commit, patch] = ["git.commit", "git.patch"].map(|fact| now.get(fact));
+    if commit == program.get("git_commit") && patch == program.get("git_patch") {
+        return Table::new();
+    }
+    let nothing = || Value::from("git does not tell it on the node");
+    let mut since = Table::from([("slurm.git.commit".to_owned(), commit.cloned().unwrap_or_else(nothing))]);
+    since.extend(patch.map(|patch| ("slurm.git.patch".to_owned(), patch.clone())));
+    since
+}
+
 impl Run<'_> {
     /// Executes what is left of the cells, and gives the code of the task.
     fn all(&mut self, store: &Store, script: &str) -> Result<u8, Failure> {
@@ -165,7 +184,8 @@ impl Run<'_> {
             None => None,
             Some(text) => Some(text.program().ok_or_else(|| Failure::new(exit::USAGE, "the command cannot be read"))?),
         };
-        let facts = self.facts(script);
+        let mut facts = self.facts(script);
+        facts.extend(self.task.members.first().map(repository_since).unwrap_or_default());
         let stop: Arc<dyn Stop> = Arc::<Stopping>::clone(self.stop);
         let machine = Machine::heeding(stop);
         // The repository goes on while tasks wait, and a node need not have git: its state is the one at the submission.

@@ -414,6 +414,15 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     let shown = slurm.json(&["show", "latest"], 0);
     let program = &shown["parts"]["program"]["value"];
     assert!(program["git_commit"].is_string() && program["git_patch"].is_string(), "{program}");
+    // What was seen of it on the nodes is recorded.
+    assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not tell it on the node");
+    let first = slurm.json(&["show", "latest~3"], 0);
+    let facts = &first["attempts"][0]["facts"];
+    assert_eq!(facts["slurm.git.commit"], facts["git.commit"]);
+    assert!(
+        facts["slurm.git.patch"].is_string() && first["parts"]["program"]["value"]["git_patch"].is_null(),
+        "{facts}"
+    );
 
     slurm.put("hold", "");
     slurm.json(&["submit", "m.toml", "--repeat", "1"], 0);
