@@ -146,7 +146,7 @@ fn range_len(list: &str) -> Option<usize> {
     Some(len)
 }
 
-fn numbered(directory: &Path, prefix: &str) -> Vec<std::path::PathBuf> {
+fn numbered(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let is_numbered = |name: &str| {
         name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
     };
