@@ -117,7 +117,9 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
         return Ok(Some(Recovered::Unreadable(aside, fault)));
     };
     let lost = match owner::liveness(owner)? {
-        // Who lives holds what it writes: this one was given up when it could not be sealed, nor perhaps its end be written.
+        // Its lock cannot be seen where this is a copy of the folder, or another mount of it.
+        owner::Liveness::Alive if !has_ended(&contents.entries) && !journal::is_given_up(path) => return Ok(None),
+        // Given up when it could not be sealed, nor perhaps its end be written.
         owner::Liveness::Alive => format!("its supervisor (pid {}) could not write how it ended", owner.pid),
         owner::Liveness::Elsewhere => {
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
@@ -131,6 +133,10 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
     let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
     journal::discard(path)?;
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
+}
+
+fn has_ended(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::Ended { .. }))
 }
 
 /// The kernel has ended the worker with its supervisor, but not what the worker had started.
@@ -264,6 +270,18 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_a_journal_that_is_being_written_is_no_end_of_it() {
+        let ((_dir, store), (_copied, copy)) = (store(), store());
+        let writer = begun(&store, owner::this_owner().unwrap());
+        for extension in ["journal", "reserve"] {
+            let from = writer.path().with_extension(extension);
+            std::fs::copy(&from, copy.journals().join(from.file_name().unwrap())).unwrap();
+        }
+        assert_eq!(recover(&copy).unwrap(), []);
+        assert_eq!(journal::list(&copy.journals()).unwrap().len(), 1);
+    }
+
+    #[test]
     fn of_a_journal_that_is_being_written_the_first_entry_alone_is_read() {
         let (_dir, store) = store();
         let writer = begun(&store, owner::this_owner().unwrap());
@@ -306,7 +324,7 @@ mod tests {
         // Another command seals the first one; the third can be sealed, but what lies beside it cannot be removed.
         recover_left(&store, journals[0].file_name().unwrap()).unwrap();
         let beside = journals[2].with_extension("reserve");
-        std::fs::remove_file(&beside).unwrap();
+        // It went with the writer.
         std::fs::create_dir(&beside).unwrap();
         let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")) };
         let (facts, jobs, canary) = (Table::new(), 1, false);

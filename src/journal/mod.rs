@@ -63,6 +63,8 @@ impl Drop for Writer {
     /// Closing the file would not end the lock where a process that was forked meanwhile has it open too, until its own program begins.
     fn drop(&mut self) {
         let _ = self.file.unlock();
+        // Whoever cannot see the lock, in a copy or through another mount, sees by this that the attempt was given up.
+        let _ = std::fs::remove_file(self.path.with_extension(RESERVE_EXTENSION));
     }
 }
 
@@ -225,6 +227,11 @@ fn next_frame(bytes: &[u8]) -> Option<(Entry, &[u8])> {
     let (body, rest) = rest.split_at_checked(len)?;
     (crc32c::crc32c(body) == crc).then_some(())?;
     Some((decode_entry(body).ok()?, rest))
+}
+
+/// Whether its owner, who may live, has given it up: what it keeps beside it as long as it writes is not there.
+pub fn is_given_up(path: &Path) -> bool {
+    !path.with_extension(RESERVE_EXTENSION).exists()
 }
 
 /// Whether a living process on this host writes that journal, or has sealed and removed it just now.
