@@ -366,14 +366,14 @@ impl Folding {
 
     /// Gives what other ranks said of the whole attempt its names.
     fn hear_others(&mut self) {
-        let (metrics, unfit) = (&self.metrics, &self.unfit);
-        let heard = self.others.metrics(|name| metrics.contains_key(name) || unfit.contains_key(name));
+        let (metrics, unfit, dropped) = (&self.metrics, &self.unfit, &mut self.dropped);
+        let heard = self.others.metrics(|name| metrics.contains_key(name) || unfit.contains_key(name), dropped);
         heard.into_iter().for_each(|heard| self.metric(&heard.name, heard.value));
         let digests = &self.digests;
-        let heard = self.others.digests(|name| digests.contains_key(name));
+        let heard = self.others.digests(|name| digests.contains_key(name), &mut self.dropped);
         heard.into_iter().for_each(|heard| self.digest(&heard.name, heard.value));
         let facts = &self.facts;
-        let heard = self.others.facts(|name| facts.contains_key(&format!("worker.{name}")));
+        let heard = self.others.facts(|name| facts.contains_key(&format!("worker.{name}")), &mut self.dropped);
         heard.into_iter().for_each(|heard| self.fact(&heard.name, &heard.value));
     }
 

@@ -42,6 +42,7 @@ pub(super) enum Surplus {
     LongNames,
     Series,
     SameSeries,
+    SameName,
     Points,
     Steps,
     Phases,
@@ -72,6 +73,9 @@ impl Surplus {
                     "{count} series of ranks {has} names of other ranks' series, and {was} dropped (the first: {first})"
                 )
             }
+            Self::SameName => format!(
+                "{count} of what ranks told {has} the name of something else that was told, and {was} dropped (the first: {first})"
+            ),
             Self::Points => format!(
                 "the worker's series have more than {MAX_POINTS} points; {count} further {ones} {was} dropped (the first: {first})"
             ),

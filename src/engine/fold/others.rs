@@ -5,7 +5,7 @@
 
 use crate::engine::kept::{Dropped, MAX_FACT_BYTES, MAX_NAMES, Surplus, quoted, weight};
 use crate::record::{Digest, Metric, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What they told last, by name and rank.
 type Told<T> = BTreeMap<String, BTreeMap<u32, T>>;
@@ -51,16 +51,16 @@ impl Others {
         });
     }
 
-    pub(super) fn metrics(&mut self, is_told: impl Fn(&str) -> bool) -> Vec<Named<Metric>> {
-        named(std::mem::take(&mut self.metrics), is_told)
+    pub(super) fn metrics(&mut self, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped) -> Vec<Named<Metric>> {
+        named(std::mem::take(&mut self.metrics), is_told, dropped)
     }
 
-    pub(super) fn digests(&mut self, is_told: impl Fn(&str) -> bool) -> Vec<Named<Digest>> {
-        named(std::mem::take(&mut self.digests), is_told)
+    pub(super) fn digests(&mut self, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped) -> Vec<Named<Digest>> {
+        named(std::mem::take(&mut self.digests), is_told, dropped)
     }
 
-    pub(super) fn facts(&mut self, is_told: impl Fn(&str) -> bool) -> Vec<Named<Value>> {
-        named(std::mem::take(&mut self.facts), is_told)
+    pub(super) fn facts(&mut self, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped) -> Vec<Named<Value>> {
+        named(std::mem::take(&mut self.facts), is_told, dropped)
     }
 }
 
@@ -75,14 +75,25 @@ fn keep<T>(told: &mut Told<T>, count: &mut usize, (name, rank): (&str, u32), val
     }
 }
 
-/// `is_told` says what rank 0 told.
-fn named<T>(told: Told<T>, is_told: impl Fn(&str) -> bool) -> Vec<Named<T>> {
+/// `is_told` says what rank 0 told. What would have another one's name is dropped.
+fn named<T>(told: Told<T>, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped) -> Vec<Named<T>> {
+    let names: BTreeSet<String> = told.keys().cloned().collect();
     let mut all = Vec::new();
     for (name, ranks) in told {
         let mut speaks = !is_told(&name);
         for (rank, value) in ranks {
-            let name = if std::mem::take(&mut speaks) { name.clone() } else { format!("{name}.{rank}") };
-            all.push(Named { name, value });
+            if std::mem::take(&mut speaks) {
+                all.push(Named { name: name.clone(), value });
+                continue;
+            }
+            let full = format!("{name}.{rank}");
+            if names.contains(&full) || is_told(&full) {
+                dropped.count(Surplus::SameName, || {
+                    format!("{} of rank {rank}, beside what was told as {}", quoted(&name), quoted(&full))
+                });
+            } else {
+                all.push(Named { name: full, value });
+            }
         }
     }
     all

@@ -100,6 +100,18 @@ fn the_lowest_rank_that_tells_something_speaks_for_the_run() {
 }
 
 #[test]
+fn no_rank_takes_the_name_of_what_another_one_told() {
+    let metric =
+        |rank, name: &str, value| event(rank, EventKind::Metric { name: name.to_owned(), value, unit: String::new() });
+    let said = [metric(0, "top", 0.9), metric(0, "top.1", 0.5), metric(1, "top", 0.1), metric(2, "x.1", 3.0)];
+    let sealed = sealed_of(said.into_iter().chain([metric(0, "x", 1.0), metric(1, "x", 2.0)]));
+    let found = ["top", "top.1", "x", "x.1"].map(|name| sealed.attempt.metrics[name].value);
+    assert_eq!(found, [0.9, 0.5, 1.0, 3.0].map(Some));
+    let text = "2 of what ranks told have the name of something else that was told, and were dropped (the first: `top` of rank 1, beside what was told as `top.1`)";
+    assert_eq!(sealed.attempt.warnings, [text]);
+}
+
+#[test]
 fn stops_of_phases_that_never_started_are_one_warning() {
     let one = sealed_of(std::iter::once(phase(0, "p", 3, PhaseEdge::Stop)));
     assert_eq!(one.attempt.warnings, ["phase `p` 3 was stopped but never started"]);
