@@ -160,6 +160,8 @@ struct Looking<'a> {
     hidden: usize,
     /// GPUs of which was said that somebody else may compute there.
     suspected: BTreeSet<u32>,
+    /// Since when processes on a GPU were listed beside the worker's and not seen: the driver may list one of the worker's for a while after its end.
+    unseen: BTreeMap<(u32, u32), u64>,
     lost: BTreeSet<u32>,
     /// GPUs whose processes were told at least once.
     listed: BTreeSet<u32>,
@@ -209,6 +211,7 @@ impl<'a> Looking<'a> {
             foreign: BTreeSet::new(),
             hidden: 0,
             suspected: BTreeSet::new(),
+            unseen: BTreeMap::new(),
             lost: BTreeSet::new(),
             listed: BTreeSet::new(),
             unlisted: BTreeMap::new(),
@@ -351,7 +354,10 @@ impl<'a> Looking<'a> {
             let mut hidden = Vec::new();
             let listed = self.list(rank, &mut entries);
             let seen: Vec<Seen> = listed.iter().map(|process| self.seen(process.pid)).collect();
-            for (process, whose) in listed.iter().zip(whose(&seen)) {
+            let now_ns = monotonic_ns();
+            let pids = listed.iter().map(|process| process.pid);
+            let lingers = lingering(&mut self.unseen, rank, pids.zip(&seen), now_ns);
+            for (process, whose) in listed.iter().zip(whose(&seen, &lingers)) {
                 let known = (rank, process.pid);
                 if whose == Whose::Unknown {
                     if !self.foreign.contains(&known) {
@@ -536,16 +542,36 @@ enum Whose {
 }
 
 /// Whose the processes on one GPU are. In a container NVML tells the numbers of the host, of which none means anything here: the worker is one of them. Where it tells one of
-/// the worker's, its numbers are those that are known here, and what is not seen is another user's, whose processes are hidden.
-fn whose(seen: &[Seen]) -> Vec<Whose> {
+/// the worker's, its numbers are those that are known here, and what is not seen for longer than the driver takes to clear away is another user's, whose processes are hidden.
+fn whose(seen: &[Seen], lingers: &[bool]) -> Vec<Whose> {
     let is_told_by_our_numbers = seen.contains(&Seen::Workers);
-    let of = |seen: &Seen| match seen {
+    let of = |(seen, lingers): (&Seen, &bool)| match seen {
         Seen::Workers => Whose::Workers,
         Seen::Another => Whose::Foreign,
-        Seen::Nothing if is_told_by_our_numbers => Whose::Foreign,
+        Seen::Nothing if is_told_by_our_numbers && *lingers => Whose::Foreign,
         Seen::Nothing => Whose::Unknown,
     };
-    seen.iter().map(of).collect()
+    seen.iter().zip(lingers).map(of).collect()
+}
+
+/// Which processes on a GPU were listed and not seen at every look for longer than [`CLEARED`].
+fn lingering<'a>(
+    unseen: &mut BTreeMap<(u32, u32), u64>,
+    rank: u32,
+    listed: impl Iterator<Item = (u32, &'a Seen)>,
+    now_ns: u64,
+) -> Vec<bool> {
+    let mut now = BTreeMap::new();
+    let of = |(pid, seen): (u32, &Seen)| {
+        let since = unseen.get(&(rank, pid)).copied().unwrap_or(now_ns);
+        let is_unseen = *seen == Seen::Nothing;
+        is_unseen.then(|| now.insert((rank, pid), since));
+        is_unseen && Duration::from_nanos(now_ns.saturating_sub(since)) > CLEARED
+    };
+    let lingers = listed.map(of).collect();
+    unseen.retain(|(other, _), _| *other != rank);
+    unseen.extend(now);
+    lingers
 }
 
 #[cfg(test)]

@@ -11,9 +11,24 @@ fn the_beat_is_kept_and_what_was_missed_is_counted() {
 
 #[test]
 fn a_process_that_another_user_hides_is_foreign_where_the_worker_is_listed() {
-    assert_eq!(whose(&[Seen::Nothing, Seen::Nothing]), [Whose::Unknown; 2], "as in a container");
-    assert_eq!(whose(&[Seen::Nothing, Seen::Workers]), [Whose::Foreign, Whose::Workers]);
-    assert_eq!(whose(&[Seen::Another, Seen::Nothing]), [Whose::Foreign, Whose::Unknown]);
+    assert_eq!(whose(&[Seen::Nothing; 2], &[true; 2]), [Whose::Unknown; 2], "as in a container");
+    assert_eq!(whose(&[Seen::Nothing, Seen::Workers], &[true, false]), [Whose::Foreign, Whose::Workers]);
+    assert_eq!(whose(&[Seen::Another, Seen::Nothing], &[false, true]), [Whose::Foreign, Whose::Unknown]);
+    let ended = whose(&[Seen::Nothing, Seen::Workers], &[false; 2]);
+    assert_eq!(ended, [Whose::Unknown, Whose::Workers], "it may have been the worker's a moment ago");
+}
+
+#[test]
+fn a_process_lingers_that_no_look_sees_for_long() {
+    let mut unseen = BTreeMap::new();
+    let mut look = |rank, listed: &[(u32, Seen)], second: u64| {
+        lingering(&mut unseen, rank, listed.iter().map(|(pid, seen)| (*pid, seen)), second * 1_000_000_000)
+    };
+    assert_eq!(look(0, &[(7, Seen::Nothing), (8, Seen::Workers)], 10), [false, false]);
+    assert_eq!(look(1, &[(7, Seen::Nothing)], 12), [false], "on another GPU since now");
+    assert_eq!(look(0, &[(7, Seen::Nothing), (8, Seen::Nothing)], 20), [true, false]);
+    assert_eq!(look(0, &[(8, Seen::Nothing)], 21), [false]);
+    assert_eq!(look(0, &[(7, Seen::Nothing), (8, Seen::Nothing)], 30), [false, true], "it was gone meanwhile");
 }
 
 #[test]
