@@ -16,7 +16,7 @@ use super::trainer::trainer;
 use super::unbound;
 use crate::cluster::{
     ClusterError, Draft, Drafted, Folder, Limits, Member, Placed, ProgramText, Request, Slurm, Spool, Standing,
-    Submitted, Turn, cover, draft, finished, place, stand, under_way,
+    Submitted, Turn, cover, draft, place, stand, under_way, waiting,
 };
 use crate::engine::{Cause, Expected, KeptCalibration, Machine, anchor};
 use crate::host::clock;
@@ -93,7 +93,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let mut left_to_others = under_way(busy.iter().map(|(_, standing)| standing));
     if args.dry_run {
         // Who submits brings home first what is over.
-        left_to_others.extend(finished(busy.iter().map(|(_, standing)| standing)));
+        left_to_others.extend(waiting(busy.iter().map(|(folder, standing)| (folder, standing)))?);
     }
     let cells = cells(args, &manifest, &request, &limits)?;
     let chosen = choose(args, context, &spool, &cells, &left_to_others)?;

@@ -33,7 +33,7 @@ pub use slurm::{Answer, Fate, Job, Limits, Seen, Slurm, TaskId};
 pub use spool::Spool;
 pub use state::{Stand, Standing, State, stand};
 pub use submission::{Array, Listed, Member, ProgramText, Submission, TaskFile};
-pub use submit::{Covered, Draft, Drafted, Placed, cover, draft, finished, place, under_way};
+pub use submit::{Covered, Draft, Drafted, Placed, cover, draft, place, under_way, waiting};
 pub use task::{Left, Spooler, left};
 pub use turn::Turn;
 

@@ -1,5 +1,6 @@
 //! Making a submission: which cells are missing, how they become arrays, and handing those to Slurm.
 
+use super::folder::DIGITS;
 use super::handover::{hand_over, handovers};
 use super::spool::surroundings;
 use super::{
@@ -70,9 +71,20 @@ pub fn under_way<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTree
     in_states(standings, State::is_under_way)
 }
 
-/// The cells that an earlier submission has executed, by name and kind.
-pub fn finished<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTreeSet<(Digest, String)> {
-    in_states(standings, |state| state == State::Finished)
+/// The cells that an earlier submission has executed and of which something has not come home, by name and kind.
+///
+/// # Errors
+/// If the attempts that wait in its folder cannot be listed.
+pub fn waiting<'a>(
+    standings: impl IntoIterator<Item = (&'a Folder, &'a Standing)>,
+) -> Result<BTreeSet<(Digest, String)>, ClusterError> {
+    let mut all = BTreeSet::new();
+    for (folder, standing) in standings {
+        let there: BTreeSet<String> = folder.packs()?.iter().filter_map(|pack| Folder::key_of(pack)).collect();
+        let finished = in_states([standing], |state| state == State::Finished);
+        all.extend(finished.into_iter().filter(|(cell, _)| there.contains(&cell.prefix(DIGITS))));
+    }
+    Ok(all)
 }
 
 fn in_states<'a>(
