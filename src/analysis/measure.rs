@@ -318,7 +318,7 @@ impl Observed {
     }
 }
 
-const CUT_SHORT: &str = "its only epoch was cut short: `training.steps` is less than a pass over the data";
+const CUT_SHORT: &str = "its only epoch was cut short: it ended before a whole pass over the data";
 
 /// A value, and half the width of its interval where that was estimated.
 #[derive(Clone, Copy, Debug)]
