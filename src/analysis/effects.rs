@@ -9,6 +9,7 @@ use super::distribution::{above, reach_of_many};
 use super::regression::fit;
 use super::statistic::number;
 use crate::record::{self, Value};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// An axis of the experiment.
@@ -32,7 +33,9 @@ impl Factor {
         let mut levels: Vec<Value> = levels.into_values().collect();
         levels.sort_by(|a, b| match (a.as_float(), b.as_float()) {
             (Some(a), Some(b)) => a.total_cmp(&b),
-            _ => a.to_string().cmp(&b.to_string()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => a.to_string().cmp(&b.to_string()),
         });
         let at = |value: &Value| levels.iter().position(|level| level.digest() == value.digest()).unwrap_or(0);
         let of = values.iter().map(at).collect();
@@ -104,6 +107,8 @@ pub struct MainEffect {
     /// The difference of their adjusted means, the second less the first; none where the axis cannot be told from the others, because its values
     /// occur only together with some of theirs.
     pub difference: Option<f64>,
+    /// The adjusted mean of the first of the two: over all observations as they are spread over the other axes. What the difference is a share of.
+    pub base: f64,
     /// Half the width of its 95% interval.
     pub half_width: Option<f64>,
 }
@@ -286,6 +291,7 @@ fn main_effect(
         ((extreme(1.0), extreme(-1.0)), factor.levels.len() * (factor.levels.len() - 1) / 2)
     };
     let wanted = contrast(between.0, between.1);
+    let offset = factor.of.iter().map(|level| adjusted[*level]).sum::<f64>() / number(factor.of.len());
     let reach = reach_of_many(number(spare), chosen_from);
     MainEffect {
         factor: at,
@@ -293,6 +299,7 @@ fn main_effect(
         means,
         between,
         difference: is_estimable.then(|| found.contrast(&wanted)),
+        base: record::mean(model.y) + adjusted[between.0] - offset,
         half_width: scale
             .zip(reach)
             .filter(|_| is_estimable)

@@ -46,8 +46,9 @@ impl Effected {
     fn main_sentence(&self, effect: &MainEffect, names: &[String]) -> String {
         let factor = &self.factors[effect.factor];
         let (from, to) = (&factor.levels[effect.between.0], &factor.levels[effect.between.1]);
-        let before = effect.means[effect.between.0];
-        let share = |value: f64| if before == 0.0 { String::new() } else { percent_to(value / before.abs(), 1) };
+        let before = effect.base;
+        // Nothing is a share of zero.
+        let share = |value: f64| if before == 0.0 { self.amount(value) } else { percent_to(value / before.abs(), 1) };
         let (name, metric) = (&names[effect.factor], &self.metric);
         let Some(difference) = effect.difference else {
             return format!(
@@ -55,13 +56,13 @@ impl Effected {
             );
         };
         let interval = effect.half_width.map_or_else(String::new, |half| {
-            let (low, high) = (difference - half, difference + half);
-            if before == 0.0 {
-                format!(", 95% interval {} to {}", significant(low), significant(high))
-            } else {
-                format!(", 95% interval {} to {}", share(low), share(high))
-            }
+            format!(", 95% interval {} to {}", share(difference - half), share(difference + half))
         });
+        let beside = match (before == 0.0, interval.strip_prefix(", ")) {
+            (true, None) => String::new(),
+            (true, Some(interval)) => format!(" ({interval})"),
+            (false, _) => format!(" ({}{interval})", share(difference)),
+        };
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
         match effect.share.is_significant() {
             Some(false) => format!(
@@ -84,9 +85,8 @@ impl Effected {
                     None => "not tested: nothing is left to tell chance by".to_owned(),
                 };
                 format!(
-                    "{name}: from {from} to {to} {verb} {metric} by {} ({}{interval}){better}; it explains {explained}, {p}",
+                    "{name}: from {from} to {to} {verb} {metric} by {}{beside}{better}; it explains {explained}, {p}",
                     self.amount(difference.abs()),
-                    share(difference),
                 )
             }
         }
@@ -204,6 +204,7 @@ pub fn effects_value(found: &Effected) -> Table {
             ("sentence", found.main_sentence(effect, &names).into()),
         ]));
         table.extend(effect.difference.map(|difference| ("difference".to_owned(), difference.into())));
+        table.extend(effect.difference.map(|_| ("base".to_owned(), effect.base.into())));
         table.extend(effect.half_width.map(|half| ("half_width".to_owned(), half.into())));
         Value::Table(table)
     });

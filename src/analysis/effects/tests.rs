@@ -141,3 +141,36 @@ fn of_equal_values_nothing_is_explained_and_nothing_left() {
     let factor = Factor::new("x", &values).unwrap();
     assert_eq!(effects(&[factor], &[0.1; 11]), None);
 }
+
+#[test]
+fn numbers_and_texts_of_one_axis_have_an_order() {
+    let mixed: Vec<Value> = (1..150i64).flat_map(|i| [Value::Int(2 * i), format!("{i}x").as_str().into()]).collect();
+    let factor = Factor::new("k", &mixed).unwrap();
+    assert!(factor.levels.is_sorted_by_key(|level| level.as_float().is_none()));
+    assert_eq!(factor.levels[..2], [Value::Int(2), Value::Int(4)]);
+}
+
+#[test]
+fn a_difference_is_a_share_of_the_mean_that_is_adjusted_as_it_is() {
+    // 100 with one GPU, 1000 with eight, 50 more with b: most of eight with a, most of one with b.
+    let cells = [("a", 1i64, 1), ("a", 8, 9), ("b", 1, 9), ("b", 8, 1)];
+    let rows: Vec<(&str, i64)> = cells.iter().flat_map(|(o, gpus, n)| vec![(*o, *gpus); *n]).collect();
+    let y: Vec<f64> = rows
+        .iter()
+        .map(|(o, gpus)| f64::from(u8::from(*o == "b")) * 50.0 + if *gpus == 1 { 100.0 } else { 1000.0 })
+        .collect();
+    let of = |value: &dyn Fn(&(&str, i64)) -> Value| rows.iter().map(value).collect::<Vec<_>>();
+    let factors = [
+        Factor::new("optimizer", &of(&|row| row.0.into())).unwrap(),
+        Factor::new("gpus", &of(&|row| row.1.into())).unwrap(),
+    ];
+    let found = effects(&factors, &y).unwrap();
+    let base = |at: usize| {
+        found.main.iter().find(|effect| effect.factor == at).map(|effect| (effect.base, effect.difference.unwrap()))
+    };
+    let (optimizer, gpus) = (base(0).unwrap(), base(1).unwrap());
+    near(optimizer.0, 550.0);
+    near(optimizer.1, 50.0);
+    near(gpus.0, 125.0);
+    near(gpus.1, 900.0);
+}
