@@ -29,7 +29,7 @@ impl Scale {
     pub(super) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match self {
             Self::Linear(low, high) => numbered(even(*low, *high, about)),
-            Self::At(_, _, values) => numbered(values.clone()),
+            Self::At(_, _, values) => values.iter().map(|value| (*value, exact(*value))).collect(),
             Self::Log(low, high) => {
                 decades(*low, *high, about).into_iter().flat_map(|tick| numbered(vec![tick])).collect()
             }
@@ -48,7 +48,7 @@ fn numbered(values: Vec<f64>) -> Vec<(f64, String)> {
             return "0".to_owned();
         }
         if !(1e-4..1e6).contains(&largest) {
-            let digits = if step.is_finite() { (largest / step).log10().ceil().clamp(0.0, 8.0) } else { 3.0 };
+            let digits = if step.is_finite() { ((largest / step).log10().ceil() + 1.0).clamp(0.0, 8.0) } else { 3.0 };
             let text = format!("{value:.*e}", whole(digits));
             return trimmed_power(&text);
         }
@@ -57,6 +57,13 @@ fn numbered(values: Vec<f64>) -> Vec<(f64, String)> {
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
     };
     values.iter().map(|value| (*value, text(*value).replace('-', "−"))).collect()
+}
+
+/// A level is what was run, and is never rounded.
+fn exact(value: f64) -> String {
+    let is_plain = value == 0.0 || (1e-4..1e7).contains(&value.abs());
+    let text = if is_plain { format!("{value}") } else { format!("{value:e}") };
+    text.replace('-', "−")
 }
 
 /// `1.500e6` as `1.5e6`.
@@ -143,6 +150,9 @@ mod tests {
     fn ticks_are_round_and_told_apart() {
         assert_eq!(texts(&Scale::Linear(0.0, 106.0), 5), ["0", "25", "50", "75", "100"]);
         assert_eq!(texts(&Scale::Linear(-0.3, 0.31), 4), ["−0.2", "0", "0.2"]);
+        assert_eq!(texts(&Scale::Linear(0.0, 1.378e7), 6), ["0", "2.5e6", "5e6", "7.5e6", "1e7", "1.25e7"]);
+        assert_eq!(texts(&Scale::At(0.9e6, 1.3e6, vec![1e6, 1.25e6]), 5), ["1000000", "1250000"]);
+        assert_eq!(texts(&Scale::At(90.0, 320.0, vec![100.0, 250.0, 312.5]), 5), ["100", "250", "312.5"]);
         assert_eq!(texts(&Scale::Linear(1.0001, 1.0005), 4), ["1.0001", "1.0002", "1.0003", "1.0004", "1.0005"]);
         assert_eq!(texts(&Scale::Linear(0.0, 4.2e9), 4), ["0", "2e9", "4e9"]);
         assert_eq!(texts(&Scale::Log(1.0, 1000.0), 5), ["1", "10", "100", "1000"]);

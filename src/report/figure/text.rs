@@ -53,9 +53,14 @@ pub(crate) fn fitted(text: &str, ems: f64) -> String {
     if width(text) <= ems {
         return plain(text, usize::MAX);
     }
-    let mut longest = text.chars().count();
-    while longest > 1 && width(&plain(text, longest)) > ems {
-        longest -= 1;
+    // One more than are shown, whose place the ellipsis has.
+    let (mut used, mut longest) = (width("…"), 1);
+    for c in clean(text) {
+        used += width(c.encode_utf8(&mut [0; 4]));
+        if used > ems {
+            break;
+        }
+        longest += 1;
     }
     plain(text, longest)
 }
@@ -73,4 +78,17 @@ pub(crate) fn broken(text: &str, ems: f64) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_as_long_as_its_room_however_long_it_is() {
+        // Taking it apart letter by letter took hours.
+        let cut = fitted(&"x".repeat(1_000_000), 30.0);
+        assert!(cut.ends_with('…') && width(&cut) <= 30.0 && width(&cut) > 29.0, "{cut}");
+        assert_eq!((fitted("short", 30.0).as_str(), fitted("shorter", 0.1).as_str()), ("short", "…"));
+    }
 }
