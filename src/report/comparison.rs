@@ -27,9 +27,15 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
     for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
         let rows = lines.iter().filter(|line| all || line.differs()).map(|line| {
+            let short: Vec<String> = line.values.iter().map(|value| shown(value.as_ref())).collect();
+            let is_alike = |a: usize, b: usize| short[a] == short[b] && line.values[a] != line.values[b];
+            let is_hidden = (0..short.len()).any(|a| (0..a).any(|b| is_alike(a, b)));
             let cell = |(at, value): (usize, &Option<Value>)| {
                 let mark = if line.best.contains(&at) { " *" } else { "" };
-                format!("{}{mark}", shown(value.as_ref()))
+                match value {
+                    Some(value) if is_hidden => format!("{value}{mark}"),
+                    _ => format!("{}{mark}", short[at]),
+                }
             };
             let mut row = vec![line.name.clone()];
             row.extend(line.values.iter().enumerate().map(cell));
@@ -93,4 +99,26 @@ pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: boo
         ("metrics", lines(&sides.metrics)),
         ("recorded", lines(&sides.recorded)),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_differ_are_not_shown_alike() {
+        let line = |values: [f64; 2]| SideLine {
+            name: "training.learning_rate".to_owned(),
+            unit: String::new(),
+            values: values.map(|value| Some(value.into())).to_vec(),
+            best: Vec::new(),
+        };
+        let text = |values: [f64; 2]| {
+            let sides =
+                SideBySide { identity: vec![line(values)], taints: vec![Vec::new(); 2], ..SideBySide::default() };
+            compare_text(&sides, &["a".to_owned(), "b".to_owned()], false)
+        };
+        assert!(text([0.1, 0.100_001]).contains("0.1  0.100001"), "{}", text([0.1, 0.100_001]));
+        assert!(text([0.1, 0.123_456]).contains("0.1  0.1235"), "as short as they may be");
+    }
 }
