@@ -64,6 +64,33 @@ impl Direction {
     }
 }
 
+/// What decides a metric, and with it what an independent repetition is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricKind {
+    /// Decided by the trained weights: accuracy, loss, return. An independent repetition has another seed.
+    Outcome,
+    /// Decided by the machine: time, energy, power, memory, utilisation. An independent repetition is another execution.
+    Measured,
+}
+
+impl MetricKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Outcome, Self::Measured];
+
+    /// The name used in events, maps, manifests and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Outcome => "outcome",
+            Self::Measured => "measured",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
 /// What is known of a metric by its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricInfo {

@@ -31,7 +31,7 @@ pub use event::{Event, EventKind, PhaseEdge};
 pub use field::{Kind, Names, Visit, each_fact, each_field, field};
 pub use listing::{DEEPEST, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 pub use log::{Change, LogEntry, Origin, Repeated, Row, Target, tag_fault};
-pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, known_metric, mean};
+pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, MetricKind, known_metric, mean};
 pub use room::room_hint;
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};

@@ -2,7 +2,7 @@
 //!
 //! What is left out is never lost: answers say how many attempts they leave out and for what reason.
 
-use super::{Attempt, Metric, MetricInfo, Outcome, Unit, Value, known_metric};
+use super::{Attempt, Metric, MetricInfo, MetricKind, Outcome, Unit, Value, known_metric};
 
 /// Why an attempt is left out of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +82,11 @@ fn is_of_effort(unit: &str) -> bool {
 }
 
 impl MetricInfo {
+    /// What decides it.
+    pub fn kind(&self) -> MetricKind {
+        if self.is_measured() || self.unit == "B" { MetricKind::Measured } else { MetricKind::Outcome }
+    }
+
     /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.
     pub fn is_measured(&self) -> bool {
         is_of_effort(self.unit) || self.unit == "%" || SHARES_OF_TIME.contains(&self.name)
@@ -89,6 +94,24 @@ impl MetricInfo {
 }
 
 impl Attempt {
+    /// Facts with this prefix and a metric's name state that metric's kind: `outcome` or `measured`. A worker's own have `worker.` in front.
+    pub const METRIC_KIND: &str = "metric_kind.";
+
+    /// The kind of a metric: as stated by the worker, the manifest or the map of an import; else by the table of known metrics; else
+    /// `Measured` where its unit is one of time, energy, power, bytes, rates or other quantities of a machine, and `Outcome` for all others.
+    pub fn metric_kind(&self, name: &str) -> MetricKind {
+        let stated = |prefix: &str| {
+            let fact = self.facts.get(&format!("{prefix}{}{name}", Self::METRIC_KIND))?;
+            fact.as_str().and_then(MetricKind::named)
+        };
+        let of_unit = |unit: &str| {
+            if Unit::named(unit).is_some_and(Unit::is_of_machine) { MetricKind::Measured } else { MetricKind::Outcome }
+        };
+        let known = || known_metric(name).map(MetricInfo::kind);
+        let by_unit = || self.metrics.get(name).map_or(MetricKind::Outcome, |metric| of_unit(&metric.unit));
+        stated("").or_else(|| stated("worker.")).or_else(known).unwrap_or_else(by_unit)
+    }
+
     /// Why what was measured of times, power and energy is not to be believed; what was learned is. None where nothing speaks against it.
     pub fn disturbances(&self) -> Vec<&str> {
         texts(self.facts.get(Self::DISTURBED))
@@ -227,6 +250,23 @@ mod tests {
 
     fn why<T>(found: Result<T, LeftOut>) -> Option<(Why, String)> {
         found.err().map(|left| (left.why, left.reason))
+    }
+
+    #[test]
+    fn a_metric_is_measured_or_an_outcome_as_stated_known_or_by_its_unit() {
+        let mut one = attempt(Outcome::Finished, Table::new());
+        for (name, unit) in [("latency", "ms"), ("top1", "%"), ("score", ""), ("cache", "MiB")] {
+            one.metrics.insert(name.to_owned(), Metric::new(1.0, unit));
+        }
+        let kinds = |one: &Attempt| {
+            ["energy", "accuracy", "mfu", "gpu_mem_peak", "skipped_steps", "latency", "top1", "score", "cache", "none"]
+                .map(|name| one.metric_kind(name).name())
+        };
+        let [m, o] = ["measured", "outcome"];
+        assert_eq!(kinds(&one), [m, o, m, m, o, m, o, o, m, o]);
+        one.facts.insert("worker.metric_kind.score".to_owned(), m.into());
+        one.facts.insert("metric_kind.latency".to_owned(), o.into());
+        assert_eq!(kinds(&one), [m, o, m, m, o, o, o, m, m, o]);
     }
 
     #[test]

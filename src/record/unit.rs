@@ -92,6 +92,11 @@ impl Unit {
         self.is_of_energy() || matches!(self.measures, Time | Flops | Rate)
     }
 
+    /// Whether it measures a quantity of a machine, and not a share.
+    pub fn is_of_machine(self) -> bool {
+        self.measures != Share
+    }
+
     /// A number of this unit as one of another that measures the same.
     pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {
