@@ -2,9 +2,10 @@
 //!
 //! Knows two sealed attempts and the repetitions of each. What was computed, and what was asked for, is compared in `difference`.
 
-use super::best::{Contender, test_of};
-use super::comparison::{SIGNIFICANCE, Test, holm};
+use super::best::{Contender, scale_named, scale_of};
+use super::comparison::{SIGNIFICANCE, holm};
 use super::join::{PhaseRow, join};
+use super::pairwise::{Comparison, compare};
 use super::telemetry::{Curve, Kind, quantity};
 use crate::record::{Axis, Sealed, Series};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Significance {
     /// How many repetitions each has.
     pub n: (usize, usize),
-    /// The test of the means; none where neither scatters, so that chance cannot be judged.
-    pub test: Option<Test>,
+    /// How far they are apart, and whether chance explains it.
+    pub comparison: Comparison,
     /// The probability, corrected for the number of metrics that were tested.
     pub corrected: Option<f64>,
 }
@@ -27,23 +28,27 @@ impl Significance {
     }
 }
 
-/// Tests the means of each metric over the repetitions of two configurations, all questions corrected together. A metric of which either has
-/// fewer than two values, or one that is not finite, is not tested.
+/// Compares the means of each metric over the repetitions of two configurations; all tests are corrected together by Holm's method. A metric of which either
+/// has no value, or one that is not finite, or of which both have one value, is left out.
 ///
-/// What sensors are off by widens a difference unless the same ones measured all repetitions of both.
-pub fn significance(repetitions: &BTreeMap<String, (Contender, Contender)>) -> BTreeMap<String, Significance> {
-    let tested = repetitions.iter().filter_map(|(name, (a, b))| {
-        let (n, test) = test_of(a, b)?;
-        Some((name, n, test))
-    });
-    let tests: Vec<(&String, (usize, usize), Option<Test>)> = tested.collect();
-    let probabilities: Vec<f64> = tests.iter().filter_map(|(.., test)| Some((*test)?.p)).collect();
-    let mut corrected = holm(&probabilities).into_iter();
-    let mut found = BTreeMap::new();
-    for (name, n, test) in tests {
-        let corrected = test.and_then(|_| corrected.next());
-        found.insert(name.clone(), Significance { n, test, corrected });
-    }
+/// What sensors are off by widens a difference unless the same ones measured all repetitions of both. `unit` says the unit of a metric.
+pub fn significance(
+    repetitions: &BTreeMap<String, (Contender, Contender)>,
+    unit: &dyn Fn(&str) -> String,
+) -> BTreeMap<String, Significance> {
+    let compared = |(name, (a, b)): (&String, &(Contender, Contender))| {
+        let values = || a.measured.iter().chain(&b.measured).map(|one| one.value);
+        if a.measured.len().max(b.measured.len()) < 2 || !values().all(f64::is_finite) {
+            return None;
+        }
+        let scale = scale_named(name, &unit(name)).unwrap_or_else(|| scale_of(values().all(|value| value > 0.0)));
+        let comparison = compare(a, b, scale)?;
+        Some((name.clone(), Significance { n: (a.measured.len(), b.measured.len()), comparison, corrected: None }))
+    };
+    let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
+    let tested = |one: &Significance| Some(one.comparison.test.ok()?.0);
+    let mut corrected = holm(&found.values().filter_map(tested).collect::<Vec<f64>>()).into_iter();
+    found.values_mut().filter(|one| one.comparison.test.is_ok()).for_each(|one| one.corrected = corrected.next());
     found
 }
 
@@ -124,7 +129,8 @@ mod tests {
     use super::super::best::Measured;
     use super::super::trials::tests::trial;
     use super::*;
-    use crate::record::Phase;
+    use crate::analysis::pairwise::Untested;
+    use crate::record::{MetricKind, Phase, Replicate};
 
     fn sealed(power: &[f64], epochs: u64) -> Sealed {
         let mut series = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
@@ -162,8 +168,11 @@ mod tests {
             value: *value,
             half_width: (!sensor.is_empty()).then(|| value / 10.0),
             sensors: if sensor.is_empty() { BTreeSet::new() } else { [(*sensor).to_owned()].into() },
+            replicate: Replicate { seed: 1, execution: 0, machine: 0 },
+            round: None,
         });
-        Contender { run: one.run.clone(), agreed: Vec::new(), measured: measured.collect() }
+        let measured = measured.collect();
+        Contender { run: one.run.clone(), agreed: Vec::new(), kind: MetricKind::Measured, measured }
     }
 
     #[test]
@@ -171,7 +180,7 @@ mod tests {
         let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
         let p = |a: &[&str], b: &[&str]| {
             let all = BTreeMap::from([("energy".to_owned(), (contender(&x, a), contender(&y, b)))]);
-            significance(&all)["energy"].test.unwrap().p
+            significance(&all, &|_| "J".to_owned())["energy"].comparison.test.unwrap().0
         };
         let unaware = p(&[""], &[""]);
         assert_eq!(p(&["A"], &["A"]), unaware);
@@ -182,26 +191,30 @@ mod tests {
 
     #[test]
     fn metrics_are_tested_together_and_only_with_repetitions() {
-        // SciPy 1.17.1, ttest_ind(b, a, equal_var=False).pvalue: 0.0325276968503995 and 0.584113305918301 (as in `comparison`).
+        // NumPy and SciPy 1.17.1, as in `pairwise`.
+        let p = 0.028252314666164752;
         let repetitions = BTreeMap::from([
             ("energy".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![13.4, 14.1, 13.0])),
-            ("loss".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![12.3, 12.5])),
+            ("loss".to_owned(), (vec![12.1, 12.9, 11.4, 12.6, 12.2], vec![12.3, 12.5, 12.2])),
             ("time".to_owned(), (vec![1.0, 2.0], vec![3.0])),
+            ("alone".to_owned(), (vec![1.0], vec![3.0])),
             ("diverged".to_owned(), (vec![1.0, f64::NAN], vec![3.0, 4.0])),
             // Processor time counts ticks of 10 ms.
-            ("cpu_time".to_owned(), (vec![0.13, 0.13], vec![0.14, 0.14])),
+            ("cpu_time".to_owned(), (vec![0.13, 0.13, 0.13], vec![0.14, 0.14, 0.14])),
         ]);
         let repetitions: BTreeMap<String, (Contender, Contender)> = repetitions
             .into_iter()
             .map(|(name, (a, b)): (String, (Vec<f64>, Vec<f64>))| (name, (contender(&a, &[""]), contender(&b, &[""]))))
             .collect();
-        let found = significance(&repetitions);
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["cpu_time", "energy", "loss"]);
-        assert_eq!((found["cpu_time"].test, found["cpu_time"].is_significant()), (None, None));
-        assert!((found["energy"].corrected.unwrap() - 0.065055393700799).abs() < 1e-9);
+        let found = significance(&repetitions, &|_| String::new());
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["cpu_time", "energy", "loss", "time"]);
+        let untested = |name: &str| (found[name].comparison.test.err(), found[name].is_significant());
+        assert_eq!(untested("cpu_time"), (Some(Untested::NoScatter), None));
+        assert_eq!(untested("time"), (Some(Untested::TooFew), None));
+        assert!((found["energy"].corrected.unwrap() - 2.0 * p).abs() < 1e-9);
         assert_eq!(found["energy"].is_significant(), Some(false));
         assert_eq!(found["energy"].n, (5, 3));
         let alone = BTreeMap::from([("energy".to_owned(), repetitions["energy"].clone())]);
-        assert_eq!(significance(&alone)["energy"].is_significant(), Some(true));
+        assert_eq!(significance(&alone, &|_| String::new())["energy"].is_significant(), Some(true));
     }
 }

@@ -4,7 +4,6 @@
 //! better half goes on with twice as much. Here "much" is the number of attempts, which is the sequential halving of Karnin, Koren and
 //! Somekh (ICML 2013). Knows means and a bound on time. Must not know what is executed.
 
-use super::comparison::Summary;
 use crate::record::Direction;
 
 /// So many times as many attempts has each round as the one before, and so many times fewer configurations.
@@ -15,16 +14,10 @@ pub const FINALISTS: usize = 2;
 /// What is known of a configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// Its values of the metric that count.
-    pub values: Vec<f64>,
+    /// The mean of the metric over its independent units; none where no value counts.
+    pub mean: Option<f64>,
     /// The mean of its time.
     pub time: Option<f64>,
-}
-
-impl Standing {
-    fn mean(&self) -> Option<f64> {
-        Summary::of(&self.values).map(|summary| summary.mean).filter(|mean| mean.is_finite())
-    }
 }
 
 /// Why a configuration does not go on.
@@ -58,7 +51,7 @@ pub fn halve(
     let mut within: Vec<(usize, f64)> = Vec::new();
     for (at, standing) in standings.iter().enumerate() {
         let excess = bound.map(|bound| standing.time.map(|time| (time - bound.reference) / bound.reference));
-        match (standing.mean(), excess, bound) {
+        match (standing.mean.filter(|mean| mean.is_finite()), excess, bound) {
             (None, _, _) | (_, Some(None), _) => out.push((at, Out::Unmeasured)),
             (_, Some(Some(excess)), Some(bound)) if excess > bound.slower_at_most => {
                 out.push((at, Out::Slower(excess)));
@@ -76,10 +69,9 @@ pub fn halve(
     (within.into_iter().map(|(at, _)| at).collect(), out)
 }
 
-/// How many attempts each configuration has in a round, from 0, where the last one asks for so many at least.
-pub fn attempts_in(round: u32, is_last: bool, at_least: usize) -> usize {
-    let attempts = HALVING.saturating_pow(round);
-    if is_last { attempts.max(at_least) } else { attempts }
+/// How many independent repetitions each configuration has in a round, from 0.
+pub fn attempts_in(round: u32) -> usize {
+    HALVING.saturating_pow(round)
 }
 
 #[cfg(test)]
@@ -87,19 +79,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn standing(values: &[f64], time: f64) -> Standing {
-        Standing { values: values.to_vec(), time: Some(time) }
+    fn standing(mean: Option<f64>, time: f64) -> Standing {
+        Standing { mean, time: Some(time) }
     }
 
     #[test]
     fn the_better_half_goes_on_if_it_is_fast_enough() {
         let all = [
-            standing(&[30.0, 34.0], 10.0),
-            standing(&[20.0], 10.6),
-            standing(&[25.0], 10.5),
-            standing(&[], 9.0),
-            standing(&[28.0], 9.0),
-            standing(&[29.0], 9.0),
+            standing(Some(32.0), 10.0),
+            standing(Some(20.0), 10.6),
+            standing(Some(25.0), 10.5),
+            standing(None, 9.0),
+            standing(Some(28.0), 9.0),
+            standing(Some(29.0), 9.0),
         ];
         let bound = Some(TimeBound { reference: 10.0, slower_at_most: 0.05 });
         let (on, out) = halve(&all, bound, Direction::Minimize, 2);
@@ -109,16 +101,15 @@ mod tests {
         assert_eq!(out[1..], [(3, Out::Unmeasured), (5, Out::Behind(2)), (0, Out::Behind(3))]);
         assert_eq!(halve(&all, None, Direction::Minimize, 2).0, [1, 2], "without a bound");
         assert_eq!(halve(&all, bound, Direction::Maximize, 9).0, [0, 5, 4, 2]);
-        let timeless = [Standing { values: vec![1.0], time: None }];
+        let timeless = [Standing { mean: Some(1.0), time: None }];
         assert_eq!(halve(&timeless, bound, Direction::Minimize, 1).1, [(0, Out::Unmeasured)]);
         assert_eq!(halve(&timeless, None, Direction::Minimize, 1).0, [0]);
     }
 
     #[test]
     fn each_round_has_twice_the_attempts() {
-        let attempts: Vec<usize> = (0..4).map(|round| attempts_in(round, false, 3)).collect();
+        let attempts: Vec<usize> = (0..4).map(attempts_in).collect();
         assert_eq!(attempts, [1, 2, 4, 8]);
-        assert_eq!((attempts_in(1, true, 3), attempts_in(3, true, 3)), (3, 8));
     }
 
     proptest! {
@@ -129,7 +120,7 @@ mod tests {
             bounded: bool,
         ) {
             let all: Vec<Standing> =
-                values.iter().map(|(value, time)| standing(&[f64::from(*value)], f64::from(*time))).collect();
+                values.iter().map(|(value, time)| standing(Some(f64::from(*value)), f64::from(*time))).collect();
             let bound = bounded.then_some(TimeBound { reference: 10.0, slower_at_most: 0.0 });
             let (on, out) = halve(&all, bound, Direction::Minimize, keep);
             let mut seen: Vec<usize> = on.iter().copied().chain(out.iter().map(|(at, _)| *at)).collect();

@@ -2,8 +2,28 @@
 //!
 //! Knows numbers and which way each is better. Must not know what they measure.
 
+use super::best::Place;
+use super::resample::probabilities;
 use crate::record::Direction;
 use std::cmp::Ordering;
+
+/// Of more configurations nobody waits for the probabilities.
+const MOST: usize = 500;
+
+/// For each configuration the probability that it is on the front when everything is measured again. `places` has for each its means in all metrics. None
+/// where one of them has a single unit, or there are more than 500.
+pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Option<Vec<f64>> {
+    if places.len() > MOST || places.iter().flat_map(|all| all.iter()).any(|one| one.estimate.standard_error.is_none())
+    {
+        return None;
+    }
+    let sampled: Vec<Vec<_>> =
+        places.iter().map(|all| all.iter().map(|one| (&one.contender, &one.estimate)).collect()).collect();
+    probabilities(&sampled, &mut |draw, named| {
+        let front = dominators(draw, directions).into_iter().enumerate().filter(|(_, by)| by.is_none());
+        named.extend(front.map(|(at, _)| at));
+    })
+}
 
 /// For each point the place of one on the front that dominates it; none for the points of the front.
 ///

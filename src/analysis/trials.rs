@@ -3,7 +3,10 @@
 //! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
 
 use super::best::{Contender, Measured, newest_run};
-use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId, Value, Why, field};
+use crate::record::{
+    Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Replicate, Run, RunId, Value, Why, field,
+    unit_mean,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt and its run.
@@ -29,6 +32,10 @@ pub trait Asked {
     fn group(&self) -> GroupId;
     /// The value of a full name; see [`field`].
     fn field(&self, name: &str) -> Option<Value>;
+    /// What it is a repetition of.
+    fn replicate(&self) -> Replicate;
+    /// What decides a metric of it.
+    fn metric_kind(&self, metric: &str) -> MetricKind;
     /// The value of a metric, if it counts, though it may be of a kind that is `admitted`.
     ///
     /// # Errors
@@ -51,6 +58,14 @@ impl Asked for Trial {
 
     fn field(&self, name: &str) -> Option<Value> {
         self.field(name)
+    }
+
+    fn replicate(&self) -> Replicate {
+        Replicate::of(&self.run, &self.attempt)
+    }
+
+    fn metric_kind(&self, metric: &str) -> MetricKind {
+        self.attempt.metric_kind(metric)
     }
 
     fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
@@ -98,17 +113,25 @@ impl Trial {
     }
 
     fn as_measured(&self, metric: &str, value: f64) -> Measured {
-        Measured::of(self.id, &self.attempt, metric, value)
+        Measured::of(self.id, &self.run, &self.attempt, metric, value)
     }
 }
 
 impl Measured {
     /// A metric of an attempt, with what is known of its uncertainty.
-    pub fn of(id: AttemptId, attempt: &Attempt, metric: &str, value: f64) -> Self {
+    pub fn of(id: AttemptId, run: &Run, attempt: &Attempt, metric: &str, value: f64) -> Self {
         let half_width = attempt.metrics.get(metric).and_then(|metric| metric.uncertainty);
         let sensors = attempt.sensors().into_iter().map(str::to_owned).collect();
-        let (run, started_unix_ms) = (attempt.run, attempt.started_unix_ms);
-        Self { attempt: id, run, started_unix_ms, value, half_width, sensors }
+        Self {
+            attempt: id,
+            run: attempt.run,
+            started_unix_ms: attempt.started_unix_ms,
+            value,
+            half_width,
+            sensors,
+            replicate: Replicate::of(run, attempt),
+            round: attempt.round(),
+        }
     }
 }
 
@@ -140,12 +163,18 @@ impl<T: Asked> Configuration<'_, T> {
         self.trials.iter().copied().min_by_key(|trial| trial.run_id())
     }
 
+    /// What decides a metric: it is measured where any attempt says so.
+    pub fn metric_kind(&self, metric: &str) -> MetricKind {
+        let kinds = self.trials.iter().map(|trial| trial.metric_kind(metric));
+        kinds.max().unwrap_or(MetricKind::Outcome)
+    }
+
     /// The values of a metric of those attempts in which it counts. One that is not finite leaves none: a mean with it means nothing.
-    pub fn values(&self, metric: &str, admitted: &BTreeSet<Why>) -> Vec<f64> {
+    pub fn values(&self, metric: &str, admitted: &BTreeSet<Why>) -> Vec<(Replicate, f64)> {
         let mut values = Vec::new();
         for trial in &self.trials {
             match trial.measured(metric, admitted) {
-                Ok(value) => values.push(value),
+                Ok(value) => values.push((trial.replicate(), value)),
                 Err(left) if left.why == Why::NotFinite => return Vec::new(),
                 Err(_) => {}
             }
@@ -153,10 +182,10 @@ impl<T: Asked> Configuration<'_, T> {
         values
     }
 
-    /// The mean of a metric; see [`values`](Self::values).
+    /// The mean of a metric over its independent units; see [`values`](Self::values).
     pub fn mean(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<f64> {
         let values = self.values(metric, admitted);
-        super::comparison::Summary::of(&values).map(|summary| summary.mean)
+        (!values.is_empty()).then(|| unit_mean(self.metric_kind(metric), &values))
     }
 }
 
@@ -175,7 +204,7 @@ impl Configuration<'_> {
         let measured: Vec<Measured> = self.trials.iter().filter_map(value).collect();
         let newest = newest_run(&measured)?;
         let run = self.trials.iter().find(|trial| trial.run.id == newest)?.run.clone();
-        Some(Contender { run, agreed: self.agreed.clone(), measured })
+        Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric), measured })
     }
 }
 
@@ -262,7 +291,8 @@ pub(super) mod tests {
         let mut means: Vec<_> =
             by_x.iter().map(|one| (one.agreed[0].1.clone().unwrap().as_int(), one.mean("loss", &none))).collect();
         means.sort_by(|a, b| a.partial_cmp(b).unwrap());
-        assert_eq!(means, [(Some(1), Some(5.0)), (Some(2), None)]);
+        // Attempts of one seed are averaged first.
+        assert_eq!(means, [(Some(1), Some(4.75)), (Some(2), None)]);
         let (counted, left_out) = count_left_out(&trials, "loss", &none);
         assert_eq!((counted, left_out.len()), (4, 1));
     }

@@ -7,8 +7,8 @@ use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::selection::{Selection, all_tainted, direction_of, nothing};
-use crate::analysis::{self, Contender, Grade, Measured, Place, newest_run, place, saving};
-use crate::record::{Attempt, AttemptId, Direction, GroupId, Origin, Run, Target, known_metric};
+use crate::analysis::{Contender, Grade, Measured, Ordering, Place, newest_run, place, saving};
+use crate::record::{Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Run, Target, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +166,10 @@ impl Args {
         usize::try_from(self.top).unwrap_or(usize::MAX)
     }
 
+    fn ordering(&self, direction: Direction, unit: &str) -> Ordering {
+        Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
+    }
+
     fn ranking(&self, direction: Direction, unit: String, places: Vec<Place>) -> Ranking {
         Ranking {
             model: self.model.clone(),
@@ -264,7 +268,7 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
                 contender
             }));
         }
-        let places = place(contenders, direction, args.limit(), args.tolerance);
+        let places = place(contenders, args.ordering(direction, &unit));
         let mut ranking = args.ranking(direction, unit, places);
         ranking.ids = ids(reader, &ranking.places)?;
         let tally = reader.tally(&args.model, &args.metric)?;
@@ -286,14 +290,16 @@ fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking,
 
 /// A configuration as the index has it, and the metric's unit; none where nothing of it can be read.
 fn indexed(reader: &Reader<'_>, group: GroupId, metric: &str) -> Result<Option<(Contender, String)>, StoreError> {
-    let (mut measured, mut unit) = (Vec::new(), String::new());
+    let (mut measured, mut unit, mut kind) = (Vec::new(), String::new(), MetricKind::Outcome);
     for (id, value) in reader.values(group, metric)? {
         let Some(attempt) = reader.readable(id)? else { continue };
+        let Some(run) = reader.run(attempt.run)? else { continue };
+        kind = kind.max(attempt.metric_kind(metric));
         unit = attempt.metrics.get(metric).map_or(unit, |metric| metric.unit.clone());
-        measured.push(Measured::of(id, &attempt, metric, value));
+        measured.push(Measured::of(id, &run, &attempt, metric, value));
     }
     let run = newest_run(&measured).map(|run| reader.run(run)).transpose()?.flatten();
-    Ok(run.map(|run| (Contender { run, agreed: Vec::new(), measured }, unit)))
+    Ok(run.map(|run| (Contender { run, agreed: Vec::new(), kind, measured }, unit)))
 }
 
 fn ids(reader: &Reader<'_>, places: &[Place]) -> Result<Vec<String>, StoreError> {
@@ -308,15 +314,12 @@ fn indexed_baseline(
 ) -> Result<Result<Option<Baseline>, Failure>, StoreError> {
     let Some(first) = places.first() else { return Ok(Ok(None)) };
     let group = first.contender.run.parts.group_id();
-    let mean = |group: GroupId, metric: &str| -> Result<Option<f64>, StoreError> {
-        let values: Vec<f64> = reader.values(group, metric)?.into_iter().map(|(_, value)| value).collect();
-        Ok(analysis::Summary::of(&values).map(|summary| summary.mean).filter(|mean| mean.is_finite()))
-    };
+    let mean = |group: GroupId, metric: &str| reader.mean(group, metric);
     let beside = |run: Run, what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
         let other = run.parts.group_id();
         let Some(metric) = mean(other, &args.metric)? else { return Ok(None) };
         let time = common_time(|time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
-        Ok(Some(baseline((run, what), (first.summary.mean, metric), time, other == group)))
+        Ok(Some(baseline((run, what), (first.estimate.mean, metric), time, other == group)))
     };
     if let Some(stated) = stated {
         let why = match beside(stated.run.clone(), &stated.what)? {

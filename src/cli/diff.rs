@@ -34,7 +34,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?;
     let ((_, a), (_, b)) = (found.0?, found.1?);
     let difference = analysis::diff(&a, &b);
-    let significance = analysis::significance(&repetitions);
+    let unit = |name: &str| {
+        a.attempt.metrics.get(name).map_or_else(String::new, |metric| analysis::standard(name, metric).unit)
+    };
+    let significance = analysis::significance(&repetitions, &unit);
     context.answer(
         || report::diff_text(&difference, &significance, &args.a, &args.b),
         || report::diff_value(&difference, &significance),
@@ -64,9 +67,10 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
                     continue;
                 };
                 attempt.metrics.insert(name.clone(), metric);
-                measured.push(Measured::of(id, &attempt, name, value));
+                let Some(run) = reader.run(attempt.run)? else { continue };
+                measured.push(Measured::of(id, &run, &attempt, name, value));
             }
-            Ok(Contender { run: run.clone(), agreed: Vec::new(), measured })
+            Ok(Contender { run: run.clone(), agreed: Vec::new(), kind: a.attempt.metric_kind(name), measured })
         };
         found.insert(name.clone(), (contender(&a.run)?, contender(&b.run)?));
     }

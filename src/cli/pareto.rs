@@ -4,7 +4,9 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
 use super::selection::{Selected, Selection, all_tainted, metric_of, nothing};
-use crate::analysis::{self, Configuration, configurations, count_left_out, dominators, place};
+use crate::analysis::{
+    self, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
+};
 use crate::record::{Direction, LeftOut, Table};
 use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
 use std::collections::BTreeMap;
@@ -140,6 +142,11 @@ pub(super) fn front(
     for (point, by) in points.iter_mut().zip(dominators(&means, &directions)) {
         point.dominated_by = by;
     }
+    let places: Vec<&[Place]> = points.iter().map(|point| point.places.as_slice()).collect();
+    let probabilities = front_probabilities(&places, &directions);
+    for (point, probability) in points.iter_mut().zip(probabilities.into_iter().flatten()) {
+        point.probability = Some(probability);
+    }
     let runs: Vec<_> = points.iter().map(|point| &point.run).collect();
     let by: Vec<String> =
         found.first().map(|one| one.agreed.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default();
@@ -157,15 +164,16 @@ pub(super) fn front(
 
 /// A configuration that has all metrics.
 fn point(one: &Configuration<'_>, coordinates: &[Coordinate], selected: &Selected) -> Option<FrontPoint> {
-    let (mut means, mut runs) = (Vec::new(), BTreeMap::new());
+    let (mut places, mut runs) = (Vec::new(), BTreeMap::new());
     for coordinate in coordinates {
         let contender = one.contender(&coordinate.metric, &selected.admitted)?;
         runs.insert(&coordinate.metric, contender.run.clone());
-        let placed = place(vec![contender], coordinate.direction, 1, None).pop()?;
-        means.push((placed.summary.mean, placed.half_width, placed.summary.n));
+        let ordering = Ordering::of(&coordinate.metric, &coordinate.unit, coordinate.direction);
+        places.push(place(vec![contender], ordering).pop()?);
     }
+    let means = places.iter().map(|one| (one.estimate.mean, one.half_width, one.estimate.attempts)).collect();
     let fields = one.agreed.iter().map(|(_, value)| value.clone()).collect();
     // By whichever metric the front is sorted, a point has one name.
     let run = runs.into_values().next()?;
-    Some(FrontPoint { id: String::new(), run, fields, means, dominated_by: None })
+    Some(FrontPoint { id: String::new(), run, fields, means, places, probability: None, dominated_by: None })
 }

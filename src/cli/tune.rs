@@ -12,18 +12,18 @@ use super::selection::{direction_of, trials_of};
 use super::trainer::trainer;
 use crate::engine::{Bound, CANARY, Cause, Machine, OBSERVE_ONLY, plan, rebind_with};
 use crate::manifest::vary;
-use crate::record::{AttemptId, Sealed, Table, Target, Value, known_metric};
+use crate::record::{AttemptId, Parts, Run, Sealed, Table, Target, Value, known_metric};
 use crate::report;
 use axes::Impossible;
-use search::{Arm, Search};
+use search::{Arm, CONFIRMS, Search};
 use std::collections::BTreeSet;
 
 /// Search for the configuration of a model that is best by a metric and hardly slower
 ///
 /// Begins with a run that the ledger holds, and tries what else its batch size and precision may be and, with --set-hardware, the power limit
 /// and the clock of its GPUs. Successive halving: every configuration is executed once, the better half twice, the better half of these four
-/// times and so on; those that are too slow go at once. The last ones are executed --attempts times or more, beside the base, and are told
-/// as `best` tells them.
+/// times and so on. Those that are too slow are left out at once. Outcomes (accuracy, loss) are repeated with other seeds, measured metrics (time,
+/// energy) by other attempts. At the end the winner and the base are executed again, and the answer comes from these fresh attempts alone.
 ///
 /// Every attempt is one of an ordinary run in the ledger: what is there already is not executed again, so that a search that was
 /// interrupted goes on where it stopped.
@@ -68,9 +68,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     candidates: u16,
 
-    /// Execute each configuration of the last round that often, or more
+    /// For a measured metric: fresh attempts of the winner and of the base
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     attempts: u16,
+
+    /// For an outcome: fresh seeds of the winner and of the base
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: u16,
 
     /// Print the runs of the first round, and execute nothing
     #[arg(long)]
@@ -80,7 +84,7 @@ pub(super) struct Args {
 /// The setting that marks an attempt of a search: the run from which it began.
 const BASE: &str = "tune.base";
 /// What settings say of the attempt that they were recorded with, and of no other.
-const OF_ANOTHER: [&str; 2] = [CANARY, "manifest.digest"];
+const OF_ANOTHER: [&str; 3] = [CANARY, "manifest.digest", CONFIRMS];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let direction = direction_of(&args.metric, args.direction.as_deref())?;
@@ -103,10 +107,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.set_hardware {
         settings.remove(OBSERVE_ONLY);
     }
-    let bind = |changes: &Table| -> Result<Bound, String> {
+    let rebind = |changes: &Table, seed: u64, is_fresh: bool| -> Result<Bound, String> {
+        let mut settings = settings.clone();
+        if is_fresh {
+            settings.insert(CONFIRMS.to_owned(), sealed.run.id.to_string().into());
+        }
         let config = vary(&sealed.run, &settings, changes)?;
-        rebind_with(&sealed.run, config, &settings, trainer.as_ref(), &machine).map_err(|error| error.to_string())
+        let run = Run::new(Parts { seed, ..sealed.run.parts.clone() });
+        rebind_with(&run, config, &settings, trainer.as_ref(), &machine).map_err(|error| error.to_string())
     };
+    let bind = |changes: &Table| rebind(changes, sealed.run.parts.seed, false);
+    let kind = sealed.attempt.metric_kind(&args.metric);
     let base = bind(&Table::new()).map_err(|why| {
         let id = sealed.run.id.0.prefix(8);
         Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
@@ -155,8 +166,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let searched = axes::searched(&axes, &arms[0].bound);
     let objective = sealed.attempt.settings.get("objective.metric").and_then(Value::as_str).map(str::to_owned);
     let fields = axes.into_iter().map(|axis| axis.field).collect();
-    let search =
-        Search { args, context, direction, bounds, objective, searched, not_searched, axes: fields, is_watched };
+    let search = Search {
+        args,
+        context,
+        direction,
+        kind,
+        rebind: &rebind,
+        from: sealed.run.id,
+        bounds,
+        objective,
+        searched,
+        not_searched,
+        axes: fields,
+        is_watched,
+    };
     match search.run(arms, gone)? {
         Some(found) => {
             context.answer(|| report::tuning_text(&found), || report::tuning_value(&found))?;

@@ -7,7 +7,8 @@ use super::until::{Until, filled};
 use super::worker::Shim;
 use super::{DataFiles, EngineError, HoldError, Recovered, Seen, Stop, Watch};
 use crate::gpu::{Change, Settings};
-use crate::record::{Outcome, RunId, Table};
+use crate::host::clock;
+use crate::record::{Attempt, Outcome, RunId, Table};
 use crate::store::{Store, StoreError};
 use std::collections::{HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -129,6 +130,8 @@ struct Task {
 struct Rounds {
     order: Order,
     number: u64,
+    /// Names the sweep, so that rounds of two sweeps are told apart.
+    sweep: String,
     now: VecDeque<Task>,
     next: Vec<Task>,
     canary: Option<Bound>,
@@ -147,7 +150,8 @@ impl Rounds {
             Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
         });
         let (now, next, changed) = (VecDeque::new(), tasks.collect(), Vec::new());
-        Self { order, number: 0, now, next, canary, since_canary: order.canary_every, changed }
+        let sweep = format!("{}-{}", clock::unix_ms(), std::process::id());
+        Self { order, number: 0, sweep, now, next, canary, since_canary: order.canary_every, changed }
     }
 
     /// Takes out what reads these data; gives the runs, or none where that is no news.
@@ -191,7 +195,10 @@ impl Rounds {
             }
         }
         self.since_canary += usize::from(!is_over);
-        self.now.pop_front()
+        let mut task = self.now.pop_front()?;
+        let round = format!("{}:{}", self.sweep, self.number);
+        task.bound.facts.insert(Attempt::ROUND.to_owned(), round.into());
+        Some(task)
     }
 }
 

@@ -130,6 +130,15 @@ impl Attempt {
         self.facts.get(Self::RERUN_OF)?.as_str()?.parse().ok().map(AttemptId)
     }
 
+    /// The fact that names the round of a sweep in which the attempt was executed: `SWEEP:ROUND`.
+    pub const ROUND: &str = "sweep.round";
+
+    /// A number that attempts of one round of one sweep have in common; none where it was executed by itself.
+    pub fn round(&self) -> Option<u64> {
+        let round = Digest::of(self.facts.get(Self::ROUND)?.as_str()?.as_bytes());
+        Some(round.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
     /// The value of a metric, if it was measured.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).and_then(|metric| metric.value)

@@ -87,6 +87,12 @@ impl MetricInfo {
         if self.is_measured() || self.unit == "B" { MetricKind::Measured } else { MetricKind::Outcome }
     }
 
+    /// Whether it is a share of a whole, from 0 to 1.
+    pub fn is_share(&self) -> bool {
+        self.unit.is_empty()
+            && (self.name == "accuracy" || self.name.contains("_ap") || SHARES_OF_TIME.contains(&self.name))
+    }
+
     /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.
     pub fn is_measured(&self) -> bool {
         is_of_effort(self.unit) || self.unit == "%" || SHARES_OF_TIME.contains(&self.name)

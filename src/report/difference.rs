@@ -4,10 +4,11 @@ use super::comparison::tainted;
 use super::document::table_of;
 use super::number::{duration, percent, quantity, significant};
 use super::ranking::probability;
+use super::sample::{compared_text, compared_value};
 use super::table::columns;
 use super::units;
 use crate::analysis::{
-    Difference, FieldDifference, Kind, PartDifference, PhaseDifference, Significance, TelemetryDifference,
+    Difference, FieldDifference, Kind, PartDifference, PhaseDifference, Significance, TelemetryDifference, Untested,
 };
 use crate::record::{Table, Value};
 use std::collections::BTreeMap;
@@ -134,7 +135,9 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         ];
         if !significance.is_empty() {
             let tested = significance.get(&metric.name);
-            row.push(tested.and_then(|tested| tested.corrected).map_or_else(|| "-".to_owned(), probability));
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            row.push(or_none(tested.map(|tested| compared_text(&tested.comparison, &metric.unit))));
+            row.push(or_none(tested.and_then(|tested| tested.corrected).map(probability)));
             let said = tested.map_or("-", |tested| match tested.is_significant() {
                 Some(true) => "yes",
                 Some(false) => "no",
@@ -146,16 +149,30 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     });
     let (head_a, head_b) = (format!(">{a}"), format!(">{b}"));
     let mut heads = vec!["  METRIC", &head_a, &head_b, ">B-A", ">SHARE", "UNIT"];
-    heads.extend((!significance.is_empty()).then_some([">P", "DIFFERS"]).into_iter().flatten());
+    heads.extend((!significance.is_empty()).then_some(["MEANS", ">P", "DIFFERS"]).into_iter().flatten());
     let mut text = format!("metrics:\n{}", columns(&heads, rows));
-    let of_row = difference.metrics.iter().filter_map(|metric| significance.get(&metric.name));
-    if of_row.clone().any(|tested| tested.test.is_none()) {
-        text.push_str("  untested: neither scatters over its repetitions, so that chance cannot be judged\n");
+    let of_row = || difference.metrics.iter().filter_map(|metric| significance.get(&metric.name));
+    for (why, said) in [
+        (Untested::NoScatter, "neither varies over its repetitions"),
+        (
+            Untested::TooFew,
+            "with so few independent repetitions no p below 0.05 is possible (3 or more each are needed)",
+        ),
+    ] {
+        let names: Vec<&str> = difference
+            .metrics
+            .iter()
+            .filter(|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)))
+            .map(|metric| metric.name.as_str())
+            .collect();
+        if !names.is_empty() {
+            text.push_str(&format!("  untested ({said}): {}\n", names.join(", ")));
+        }
     }
-    let most = significance.values().map(|tested| tested.n).max();
+    let most = of_row().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
-            "  P and DIFFERS are of the means over repetitions, up to {x} and {y} of them (Welch's t-test, Holm's correction, 95%)\n"
+            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals (t-tests, Holm's correction)\n"
         ));
     }
     text
@@ -276,13 +293,8 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
 
 fn significance_value(tested: &Significance) -> Value {
     let mut table = table_of([("n_a", tested.n.0.into()), ("n_b", tested.n.1.into())]);
-    if let Some(test) = tested.test {
-        table.extend(table_of([
-            ("difference", test.difference.into()),
-            ("half_width", test.half_width.into()),
-            ("p", test.p.into()),
-        ]));
-    }
+    table.insert("comparison".to_owned(), compared_value(&tested.comparison));
+    table.extend(tested.comparison.test.ok().map(|(p, _)| ("p".to_owned(), p.into())));
     table.extend(tested.corrected.map(|p| ("p_corrected".to_owned(), p.into())));
     table.extend(tested.is_significant().map(|differs| ("differs".to_owned(), differs.into())));
     Value::Table(table)

@@ -3,9 +3,11 @@
 use super::document::table_of;
 use super::number::{count, mean_within};
 use super::ranking::{head_of, in_unit, left_out_text, left_out_value, short_names};
+use super::sample::{sample_text, sample_value};
 use super::table::columns;
+use crate::analysis::Place;
 use crate::record::{Direction, LeftOut, Run, Table, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A metric of the question.
 #[derive(Clone, Debug)]
@@ -29,6 +31,10 @@ pub struct FrontPoint {
     pub fields: Vec<Option<Value>>,
     /// For each metric the mean, half the width of its 95% interval where that is known, and the number of attempts.
     pub means: Vec<(f64, Option<f64>, usize)>,
+    /// The means in full, for each metric.
+    pub places: Vec<Place>,
+    /// The probability that it is on the front when everything is measured again; none where that cannot be said.
+    pub probability: Option<f64>,
     /// The position of one on the front that is at least as good in everything and better in something; none on the front.
     pub dominated_by: Option<usize>,
 }
@@ -55,7 +61,9 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let names = short_names(&front.fields);
     let mut heads = vec![">#", "RUN"];
     heads.extend(metric_heads.iter().map(String::as_str));
-    heads.push(">N");
+    heads.push(">ATTEMPTS");
+    let is_sure = front.points.iter().any(|point| point.probability.is_some());
+    heads.extend(is_sure.then_some(">P(FRONT)"));
     heads.extend(with_dominated.then_some("BEATEN BY"));
     heads.extend(names.iter().map(String::as_str));
     let numbered = front.points.iter().enumerate().filter(|(_, point)| with_dominated || point.dominated_by.is_none());
@@ -65,6 +73,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             mean_within(|mean| in_unit(mean, &coordinate.unit), *mean, *half_width)
         }));
         row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
+        row.extend(is_sure.then(|| point.probability.map_or_else(|| "-".to_owned(), |p| format!("{:.0}%", 100.0 * p))));
         row.extend(
             with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", by + 1))),
         );
@@ -76,12 +85,18 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let ways: Vec<String> =
         front.coordinates.iter().map(|one| format!("{} {}", one.direction.name(), one.metric)).collect();
     text.push_str(&format!(
-        "front: {} of {} ({}; by the means alone){}\n",
+        "Pareto front: {} of {} ({}; by the means){}\n",
         front.points.len() - dominated,
         count(front.points.len(), "configuration"),
         ways.join(", "),
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
+    for (at, one) in front.coordinates.iter().enumerate() {
+        let samples: BTreeSet<String> =
+            front.points.iter().filter_map(|point| point.places.get(at)).map(sample_text).collect();
+        let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
+        text.push_str(&format!("{}: mean of {samples}\n", one.metric));
+    }
     text.push_str(&left_out_text(&front.left_out, "metric"));
     text
 }
@@ -108,6 +123,10 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
             ("on_front", point.dominated_by.is_none().into()),
             ("config", point.run.parts.config.clone()),
         ]);
+        table.extend(point.probability.map(|p| ("p_front".to_owned(), p.into())));
+        let samples = point.places.iter().zip(&front.coordinates);
+        let samples = samples.map(|(place, one)| (one.metric.clone(), sample_value(place)));
+        table.insert("samples".to_owned(), Value::Table(samples.collect()));
         let by = point.dominated_by.and_then(|by| front.points.get(by));
         table.extend(by.map(|by| ("dominated_by".to_owned(), by.run.id.to_string().into())));
         Value::Table(table)

@@ -2,9 +2,10 @@
 
 use super::document::table_of;
 use super::number::{count, duration, mean_within, percent, significant};
+use super::sample::{compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, unit_word};
 use super::table::columns;
-use crate::analysis::{self, Likeness, Place, Saving};
-use crate::record::{Direction, LeftOut, Run, Table, Value, Why};
+use crate::analysis::{self, Place, SampleModel, Saving, TestMethod, Untested};
+use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the first configuration is held against.
@@ -102,42 +103,48 @@ pub(super) fn probability(p: f64) -> String {
 /// The best configurations, first one first, and what is sure of it.
 pub fn best_text(ranking: &Ranking) -> String {
     let Ranking { places, ids, metric, unit, .. } = ranking;
-    let (Some(first), Some(first_id)) = (places.first(), ids.first()) else { return String::new() };
+    let Some(first) = places.first() else { return String::new() };
     let mut fields = shown_fields(places);
     let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
     fields.extend(more);
     let names = short_names(&fields);
-    let value = |place: &Place| mean_within(|mean| in_unit(mean, unit), place.summary.mean, place.half_width);
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
-    let is_olympic = places.iter().any(|place| place.olympic_mean.is_some());
+    let is_sure = places.iter().any(|place| place.probability.is_some());
+    let is_trimmed = places.iter().any(|place| place.olympic_mean.is_some());
+    let samples: Vec<String> = places.iter().map(sample_text).collect();
+    let is_one_sample = samples.iter().all(|sample| *sample == samples[0]);
     let metric_head = format!(">{}", head_of(metric, unit));
-    let mut heads = vec![">#", "RUN", &metric_head, ">N"];
-    heads.extend(is_olympic.then_some(">OLYMPIC"));
-    heads.push(">AGAINST #1");
-    heads.extend(is_tested.then_some([">P", "DIFFERS"]).into_iter().flatten());
+    let mut heads = vec![">#", "RUN", metric_head.as_str()];
+    heads.extend((!is_one_sample).then_some("SAMPLE"));
+    heads.extend(is_trimmed.then_some(">TRIMMED"));
+    heads.extend((places.len() > 1).then_some("VS BEST"));
+    heads.extend(is_tested.then_some(">P"));
+    heads.extend(is_sure.then_some(">P(BEST)"));
     heads.extend(names.iter().map(String::as_str));
-    let rows = (1..).zip(places.iter().zip(ids)).map(|(rank, (place, id)): (u32, _)| {
-        let mut row = vec![rank.to_string(), id.clone(), value(place), place.summary.n.to_string()];
-        row.extend(is_olympic.then(|| place.olympic_mean.map_or_else(|| "-".to_owned(), |mean| in_unit(mean, unit))));
-        let relative = place.against.and_then(|against| against.relative).filter(|share| share.is_finite());
-        row.push(relative.map_or_else(|| "-".to_owned(), percent));
-        if is_tested {
-            let p = place.against.and_then(|against| against.corrected);
-            row.push(p.map_or_else(|| "-".to_owned(), probability));
-            row.push(place.against.map_or("-", |against| likeness(against.likeness)).to_owned());
-        }
-        row.extend(
-            fields.iter().map(|field| field_of(place, field).map_or_else(|| "-".to_owned(), |field| field.to_string())),
-        );
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let rows = (1..).zip(places.iter().zip(ids).zip(&samples)).map(|(rank, ((place, id), sample)): (u32, _)| {
+        let mut row = vec![rank.to_string(), id.clone(), estimate_text(place, unit)];
+        row.extend((!is_one_sample).then(|| sample.clone()));
+        row.extend(is_trimmed.then(|| or_none(place.olympic_mean.map(|mean| in_unit(mean, unit)))));
+        row.extend((places.len() > 1).then(|| match place.against {
+            None => "best".to_owned(),
+            Some(against) => or_none(against.comparison.map(|comparison| compared_text(&comparison, unit))),
+        }));
+        row.extend(is_tested.then(|| or_none(place.against.and_then(|against| against.corrected).map(probability))));
+        row.extend(is_sure.then(|| or_none(place.probability.map(|p| format!("{:.0}%", 100.0 * p)))));
+        row.extend(fields.iter().map(|field| or_none(field_of(place, field).map(|field| field.to_string()))));
         row
     });
-    let mut text = columns(&heads, rows);
-    text.push_str(&format!(
-        "best: {first_id} with {metric} {} ({}, mean over finished attempts; {} compared)\n",
-        mean_text(first.summary.mean, first.half_width, unit),
-        ranking.direction.name(),
-        count(usize::try_from(ranking.counted).unwrap_or(usize::MAX), "attempt"),
-    ));
+    let better = if ranking.direction == Direction::Maximize { "higher" } else { "lower" };
+    let of = if first.estimate.attempts == 1 && is_one_sample {
+        format!("{}, one each", count(usize::try_from(ranking.counted).unwrap_or(usize::MAX), "attempt"))
+    } else if is_one_sample {
+        format!("mean of {} each", samples[0])
+    } else {
+        "means".to_owned()
+    };
+    let model = &ranking.model;
+    let mut text = format!("{model} by {metric} ({better} is better), {of}\n{}", columns(&heads, rows));
     text.push_str(&sureness(ranking));
     text.push_str(&saving(ranking));
     text.push_str(&unequal_work(ranking));
@@ -148,15 +155,6 @@ pub fn best_text(ranking: &Ranking) -> String {
     text
 }
 
-/// Whether it differs, in a word.
-pub(super) fn likeness(likeness: Likeness) -> &'static str {
-    match likeness {
-        Likeness::Differs(_) => "yes",
-        Likeness::Alike(_) => "no",
-        Likeness::Untested | Likeness::Still => "untested",
-    }
-}
-
 /// What has to be said of the order and of what is not in it, a sentence each.
 pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
     let left_out = left_out_text(&ranking.left_out, &ranking.metric);
@@ -164,48 +162,79 @@ pub(super) fn best_lines(ranking: &Ranking) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Says which places cannot be told apart from the first one.
+/// The test that was made, as a phrase.
+fn method_text(method: TestMethod) -> String {
+    match method {
+        TestMethod::Welch => "Welch's t-test".to_owned(),
+        TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", block.name()),
+        TestMethod::Within(machines) => format!("t-test within the same {machines} machines"),
+        TestMethod::Permutation => "exact permutation test".to_owned(),
+    }
+}
+
+/// Says which places differ significantly from the first one, which do not, and which could not be tested and why; then what the intervals cover.
 fn sureness(ranking: &Ranking) -> String {
-    let which = |wanted: &dyn Fn(Likeness) -> bool| -> Vec<String> {
-        let against = ranking.places.iter().map(|place| place.against.map(|against| against.likeness));
-        (1u32..)
-            .zip(against)
-            .filter(|(_, likeness)| likeness.is_some_and(wanted))
-            .map(|(rank, _)| format!("#{rank}"))
-            .collect()
+    let Some(first) = ranking.places.first() else { return String::new() };
+    let others =
+        || (2u32..).zip(ranking.places.iter().skip(1)).filter_map(|(rank, place)| Some((rank, place.against?)));
+    let named = |wanted: &dyn Fn(&analysis::Against) -> bool| -> Vec<String> {
+        others().filter(|(_, against)| wanted(against)).map(|(rank, _)| format!("#{rank}")).collect()
     };
-    let alike = which(&|likeness| matches!(likeness, Likeness::Alike(_)));
-    let apart = which(&|likeness| matches!(likeness, Likeness::Differs(_)));
-    let untested = which(&|likeness| likeness == Likeness::Untested);
-    let still = which(&|likeness| likeness == Likeness::Still);
+    let untested =
+        |why: Untested| named(&|against| against.comparison.is_some_and(|comparison| comparison.test == Err(why)));
+    let mut methods: Vec<String> = Vec::new();
+    for (_, against) in others() {
+        let method =
+            against.comparison.and_then(|comparison| comparison.test.ok()).map(|(_, method)| method_text(method));
+        methods.extend(method.filter(|method| !methods.contains(method)));
+    }
+    if others().filter(|(_, against)| against.corrected.is_some()).count() > 1 {
+        methods.push("Holm's correction".to_owned());
+    }
+    let methods = methods.join(", ");
     let mut text = String::new();
-    let tests = "Welch's t-test, Holm's correction, 95%";
+    let (alike, apart) = (named(&|one| one.differs() == Some(false)), named(&|one| one.differs() == Some(true)));
     if !alike.is_empty() {
-        text.push_str(&format!("not told apart from #1: {} ({tests})\n", alike.join(" ")));
-    } else if !apart.is_empty() && untested.is_empty() && still.is_empty() {
-        text.push_str(&format!("#1 differs from all others that are shown ({tests})\n"));
-    } else if !apart.is_empty() {
-        text.push_str(&format!("#1 differs from {} ({tests})\n", apart.join(" ")));
+        text.push_str(&format!("no significant difference between #1 and {} ({methods})\n", alike.join(" ")));
     }
-    if ranking.places.len() > 1 && untested.len() + 1 == ranking.places.len() {
-        text.push_str("how sure the order is cannot be said: #1 or all others have one attempt alone (`ledger run --repeat N` adds some)\n");
-    } else if !untested.is_empty() {
-        text.push_str(&format!("untested, for want of a second attempt: {}\n", untested.join(" ")));
+    if !apart.is_empty() {
+        text.push_str(&format!("#1 differs significantly from {} ({methods})\n", apart.join(" ")));
     }
-    if !still.is_empty() {
-        let which = still.join(" ");
+    let (few, still) = (untested(Untested::TooFew), untested(Untested::NoScatter));
+    let units = unit_word(&first.estimate);
+    if !few.is_empty() {
         text.push_str(&format!(
-            "untested, since neither #1 nor the other scatters and chance cannot be judged: {which}\n"
+            "not tested: {}; with so few {units} no p below 0.05 is possible (3 or more each are needed: {})\n",
+            few.join(" "),
+            more_of(&first.estimate),
         ));
     }
+    if !still.is_empty() {
+        text.push_str(&format!("not tested: {}; neither these nor #1 vary between {units}\n", still.join(" ")));
+    }
+    let covers: Vec<&str> = ranking.places.iter().filter_map(|place| place.estimate.covers()).collect();
+    if let Some(covers) = covers.first() {
+        text.push_str(&format!("intervals cover {covers}\n"));
+    }
+    text.push_str(&needed_text(&ranking.places));
+    if first.estimate.model == SampleModel::Clusters || first.estimate.model == SampleModel::Mixed {
+        text.push_str(&format!("model of the intervals: {}\n", first.estimate.model.name()));
+    }
     if let Some(tolerance) = ranking.tolerance {
-        let is_within = |place: &Place| place.against.is_some_and(|against| against.is_within);
-        let within = (1u32..).zip(&ranking.places).filter(|(_, place)| is_within(place));
-        let within: Vec<String> = within.map(|(rank, _)| format!("#{rank}")).collect();
+        let within = named(&|against| against.is_within);
         let which = if within.is_empty() { "none".to_owned() } else { within.join(" ") };
         text.push_str(&format!("within {}% of #1: {which}\n", significant(tolerance * 100.0)));
     }
     text
+}
+
+/// How to get more independent units.
+fn more_of(estimate: &analysis::Estimate) -> &'static str {
+    match estimate.kind {
+        MetricKind::Outcome => "`seed = [1, 2, 3]` in the manifest",
+        MetricKind::Measured if estimate.machines > 1 => "run on more GPUs",
+        MetricKind::Measured => "`ledger run --repeat 3`",
+    }
 }
 
 fn saving(ranking: &Ranking) -> String {
@@ -300,12 +329,12 @@ pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
     Value::List(left_out.iter().map(item).collect())
 }
 
-fn place_value(place: &Place) -> Value {
-    let summary = &place.summary;
+fn place_value(place: &Place, first: Option<f64>) -> Value {
     let mut item = table_of([
         ("run", place.contender.run.id.to_string().into()),
-        ("mean", summary.mean.into()),
-        ("n", summary.n.into()),
+        ("mean", place.estimate.mean.into()),
+        ("n", place.estimate.attempts.into()),
+        ("sample", sample_value(place)),
         ("values", place.contender.values().into()),
         ("attempts", place.contender.measured.iter().map(|one| one.attempt.to_string()).collect::<Vec<_>>().into()),
         ("config", place.contender.run.parts.config.clone()),
@@ -317,18 +346,18 @@ fn place_value(place: &Place) -> Value {
     };
     put("uncertainty", place.sensor_half_width);
     put("half_width", place.half_width);
-    put("deviation", summary.deviation());
+    put("deviation", analysis::Summary::of(&place.estimate.units).and_then(|units| units.deviation()));
+    put("p_best", place.probability);
     put("olympic_mean", place.olympic_mean);
     if let Some(against) = place.against {
         put("relative", against.relative);
         put("p_corrected", against.corrected);
-        if let Likeness::Differs(test) | Likeness::Alike(test) = against.likeness {
-            put("difference", Some(test.difference));
-            put("difference_half_width", Some(test.half_width));
-            put("p", Some(test.p));
-            put("degrees", Some(test.degrees).filter(|degrees| degrees.is_finite()));
+        if let Some(comparison) = &against.comparison {
+            put("difference", Some(place.estimate.mean).zip(first).map(|(own, first)| own - first));
+            item.insert("comparison".to_owned(), compared_value(comparison));
         }
-        item.insert("differs".to_owned(), likeness(against.likeness).into());
+        let differs = against.differs().map_or("untested", |differs| if differs { "yes" } else { "no" });
+        item.insert("differs".to_owned(), differs.into());
         item.insert("is_within_tolerance".to_owned(), against.is_within.into());
     }
     if !place.contender.agreed.is_empty() {
@@ -340,6 +369,7 @@ fn place_value(place: &Place) -> Value {
 
 /// The answer as a document's members.
 pub fn best_value(ranking: &Ranking) -> Table {
+    let first = ranking.places.first().map(|first| first.estimate.mean);
     let mut members = table_of([
         ("model", ranking.model.as_str().into()),
         ("metric", ranking.metric.as_str().into()),
@@ -347,7 +377,7 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("direction", ranking.direction.name().into()),
         ("counted", ranking.counted.into()),
         ("left_out", left_out_value(&ranking.left_out)),
-        ("places", Value::List(ranking.places.iter().map(place_value).collect())),
+        ("places", Value::List(ranking.places.iter().map(|place| place_value(place, first)).collect())),
     ]);
     if let Some((metric, least, most)) = unequal(ranking) {
         let work = table_of([("metric", metric.into()), ("least", least.into()), ("most", most.into())]);

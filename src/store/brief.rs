@@ -5,7 +5,7 @@
 use super::StoreError;
 use super::census;
 use super::tables::{BRIEFS, Id, SHAPES};
-use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Run, RunId};
+use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Replicate, Run, RunId};
 use crate::wire::{Known, Place, Shape, Wanted, WireError, decode_shape, decode_values, encode_brief};
 use redb::{AccessGuard, ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,8 @@ impl Kept {
     pub(super) fn of(run: &Run, attempt: &Attempt) -> Result<Self, StoreError> {
         let (shape_bytes, values) = encode_brief(run, attempt)?;
         let shape = Digest::of(&shape_bytes).0;
-        let row = [shape.as_slice(), &run.id.0.0, &run.parts.group_id().0.0, &values].concat();
+        let replicate = Replicate::of(run, attempt).to_bytes();
+        let row = [shape.as_slice(), &run.id.0.0, &run.parts.group_id().0.0, &replicate, &values].concat();
         Ok(Self { shape, shape_bytes: shape_bytes.into(), row })
     }
 
@@ -74,6 +75,8 @@ pub struct Brief {
     pub run: RunId,
     /// Its run's group.
     pub group: GroupId,
+    /// What it is a repetition of.
+    pub replicate: Replicate,
     /// Why it does not count at all; none if it does.
     pub left_out: Option<LeftOut>,
     /// The values of the fields that were asked for, then of the metrics if these were.
@@ -138,13 +141,14 @@ impl Briefs {
     pub fn ask(&self, fields: &[String]) -> Result<Vec<Brief>, StoreError> {
         let wanted = self.wanted(|shape| fields.iter().map(|name| shape.place(name)).collect());
         let ask = |(at, row): (usize, &Row)| {
-            let (_, run, group, values) = split(row.bytes.value()).ok_or(FAULT)?;
+            let (_, run, group, replicate, values) = split(row.bytes.value()).ok_or(FAULT)?;
             let wanted = wanted.get(row.shape).ok_or(FAULT)?;
             Ok(Brief {
                 at,
                 id: AttemptId(Digest(row.attempt)),
                 run: RunId(Digest(run)),
                 group: GroupId(Digest(group)),
+                replicate,
                 left_out: row.left_out.clone(),
                 values: decode_values(values, wanted)?,
             })
@@ -178,10 +182,11 @@ impl Briefs {
 const FAULT: WireError =
     WireError::Shape { what: "an attempt's row", fault: "it is cut short, or its names are missing" };
 
-/// Shape, run, group and values.
-fn split(row: &[u8]) -> Option<(Id, Id, Id, &[u8])> {
+/// Shape, run, group, what it is a repetition of, and values.
+fn split(row: &[u8]) -> Option<(Id, Id, Id, Replicate, &[u8])> {
     let (shape, row) = row.split_first_chunk()?;
     let (run, row) = row.split_first_chunk()?;
-    let (group, values) = row.split_first_chunk()?;
-    Some((*shape, *run, *group, values))
+    let (group, row) = row.split_first_chunk()?;
+    let (replicate, values) = row.split_first_chunk()?;
+    Some((*shape, *run, *group, Replicate::from_bytes(replicate), values))
 }

@@ -12,7 +12,7 @@ use super::tables::{
     UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
-use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Run, Sealed};
+use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, MetricKind, Replicate, Run, Sealed};
 use crate::wire::{decode_attempt, decode_run, encode_attempt, encode_phases, encode_row, encode_run, encode_series};
 use redb::{ReadableTable, Table};
 use std::borrow::Cow;
@@ -101,7 +101,7 @@ pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> 
 }
 
 /// Group and attempt, all of it, and its metrics.
-type New<'a> = (Id, Id, &'a Checked<'a>, Vec<(&'a str, f64)>);
+type New<'a> = (Id, Id, &'a Checked<'a>, Vec<(&'a str, MetricKind, f64)>);
 
 impl Writer<'_> {
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
@@ -356,7 +356,7 @@ impl Writer<'_> {
         for same in new.chunk_by(of_one) {
             let Some((group, _, one, _)) = same.first().filter(|(group, ..)| known.contains(group)) else { continue };
             let touched: BTreeSet<&str> =
-                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, _)| *name).collect();
+                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, ..)| *name).collect();
             for (metric, (mean, _)) in group_means(&values, *group)? {
                 if mean.is_finite() && touched.contains(metric.as_str()) {
                     gone.push(place(one.run.model(), &metric, ordered(mean), *group));
@@ -367,8 +367,9 @@ impl Writer<'_> {
         for key in gone {
             ranking.remove(key.as_slice())?;
         }
-        for (group, id, _, metrics) in &new {
-            values.insert(member(*group, *id).as_slice(), pack(metrics).as_slice())?;
+        for (group, id, one, metrics) in &new {
+            let replicate = Replicate::of(&one.run, &one.attempt);
+            values.insert(member(*group, *id).as_slice(), pack(replicate, metrics).as_slice())?;
         }
         let mut places: Vec<(Vec<u8>, u32)> = Vec::new();
         for same in new.chunk_by(of_one) {
@@ -379,11 +380,11 @@ impl Writer<'_> {
                 }
             };
             if same.len() == 1 && !known.contains(group) {
-                metrics.iter().for_each(|(metric, value)| put(metric, 0.0 + value, 1));
+                metrics.iter().for_each(|(metric, _, value)| put(metric, 0.0 + value, 1));
                 continue;
             }
             let touched: BTreeSet<&str> =
-                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, _)| *name).collect();
+                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, ..)| *name).collect();
             for (metric, (mean, n)) in group_means(&values, *group)? {
                 if touched.contains(metric.as_str()) {
                     put(&metric, mean, n);

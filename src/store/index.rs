@@ -1,7 +1,7 @@
 //! What a listing shows of an attempt, derived from its record.
 
 use super::tables::Id;
-use crate::record::{Attempt, AttemptId, Row, Run, Table, Value};
+use crate::record::{Attempt, AttemptId, MetricKind, Replicate, Row, Run, Table, Value};
 
 /// Builds the listing row of an attempt.
 pub(super) fn row(id: AttemptId, run: &Run, attempt: &Attempt) -> Row {
@@ -65,25 +65,31 @@ pub(super) fn member(group: Id, attempt: Id) -> [u8; 64] {
     key
 }
 
-/// Metrics as one value: for each a length, its name, its bits.
-pub(super) fn pack(metrics: &[(&str, f64)]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(metrics.len() * 24);
-    for (name, value) in metrics {
+/// What an attempt is a repetition of and its metrics, as one value: for each metric a length, its name, its kind and its bits.
+pub(super) fn pack(replicate: Replicate, metrics: &[(&str, MetricKind, f64)]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(Replicate::BYTES + metrics.len() * 25);
+    bytes.extend(replicate.to_bytes());
+    for (name, kind, value) in metrics {
         put_text(&mut bytes, name);
+        bytes.push(u8::from(*kind == MetricKind::Measured));
         bytes.extend(value.to_bits().to_le_bytes());
     }
     bytes
 }
 
 /// Undoes [`pack`]; ends early where the bytes do.
-pub(super) fn unpack(bytes: &[u8]) -> impl Iterator<Item = (&str, f64)> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
+pub(super) fn unpack(bytes: &[u8]) -> (Replicate, impl Iterator<Item = (&str, MetricKind, f64)>) {
+    let empty: (&[u8; Replicate::BYTES], &[u8]) = (&[0; Replicate::BYTES], &[]);
+    let (replicate, mut rest) = bytes.split_first_chunk().unwrap_or(empty);
+    let metrics = std::iter::from_fn(move || {
         let (name, after) = split_text(rest)?;
+        let (kind, after) = after.split_first()?;
         let (bits, after) = after.split_first_chunk()?;
         rest = after;
-        Some((name, f64::from_bits(u64::from_le_bytes(*bits))))
-    })
+        let kind = if *kind == 0 { MetricKind::Outcome } else { MetricKind::Measured };
+        Some((name, kind, f64::from_bits(u64::from_le_bytes(*bits))))
+    });
+    (Replicate::from_bytes(replicate), metrics)
 }
 
 /// What all keys of a model's metric begin with in the ranking.
@@ -136,18 +142,22 @@ mod tests {
 
         #[test]
         fn packed_metrics_and_places_come_back_and_keys_are_in_the_order_of_means(
-            metrics in prop::collection::vec((".{0,6}", any::<f64>()), 0..5),
+            metrics in prop::collection::vec((".{0,6}", any::<bool>(), any::<f64>()), 0..5), seed: u64,
             (model, metric) in (".{0,6}", ".{0,6}"), means in any::<[u64; 2]>(),
         ) {
-            let metrics: Vec<(&str, f64)> = metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            let packed = pack(&metrics);
-            let bits = |all: Vec<(&str, f64)>| all.into_iter().map(|(name, value)| (name.to_owned(), value.to_bits())).collect::<Vec<_>>();
-            prop_assert_eq!(bits(unpack(&packed).collect()), bits(metrics.clone()));
+            let kind = |is_measured| MetricKind::ALL[usize::from(is_measured)];
+            let metrics: Vec<_> = metrics.iter().map(|(name, is_measured, value)| (name.as_str(), kind(*is_measured), *value)).collect();
+            let replicate = Replicate { seed, execution: 1, machine: 2 };
+            let packed = pack(replicate, &metrics);
+            let bits = |all: Vec<(&str, MetricKind, f64)>| all.into_iter().map(|(name, kind, value)| (name.to_owned(), kind, value.to_bits())).collect::<Vec<_>>();
+            let (found, unpacked) = unpack(&packed);
+            prop_assert_eq!(found, replicate);
+            prop_assert_eq!(bits(unpacked.collect()), bits(metrics.clone()));
             let keys = means.map(|mean| place(&model, &metric, mean, [7; 32]));
             prop_assert_eq!(placed(&keys[0]), Some((model.as_str(), metric.as_str(), means[0], [7; 32])));
             prop_assert_eq!(keys[0].cmp(&keys[1]), means[0].cmp(&means[1]));
             for cut in 0..packed.len() {
-                prop_assert!(unpack(&packed[..cut]).count() < metrics.len());
+                prop_assert!(unpack(&packed[..cut]).1.count() < metrics.len().max(1));
             }
         }
     }

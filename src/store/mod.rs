@@ -434,7 +434,8 @@ impl Store {
 /// - 3: `briefs` and `shapes` have what conditions ask; `measured` and `places`, whose keys are bytes, stand for `values` and `ranking`.
 /// - 4: a mean of equal values is that value; a seed beyond 2^63 - 1 is text; `units` says where attempts do not state one unit.
 /// - 5: what is measured is so in any unit of its kind, and two shares of time are.
-const INDEXES: u32 = 5;
+/// - 6: means are over independent units (seeds, machines); rows of attempts say of which.
+const INDEXES: u32 = 6;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;

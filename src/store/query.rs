@@ -228,6 +228,11 @@ impl<'a> Reader<'a> {
         rank::values(self.txn, group, metric)
     }
 
+    /// The mean of a metric over a group by which it is ranked; none where it has no place.
+    pub fn mean(&self, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
+        rank::mean(self.txn, group, metric)
+    }
+
     /// How many attempts of a model count in a metric, and how many do not and why.
     pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }

@@ -1,7 +1,7 @@
 //! The ordered metric indexes: `best` reads its answer from them without a scan.
 //!
 //! Attempts of runs that differ in their seed alone form a group. A group stands in the ranking of a metric by the mean over its
-//! visible attempts that count; one non-finite value takes the whole group out, since its mean means nothing.
+//! independent units of its visible attempts that count (see `record::unit_mean`); one non-finite value takes the whole group out, since its mean means nothing.
 
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
 use super::tables::{
@@ -9,7 +9,10 @@ use super::tables::{
     UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, brief, census, units};
-use crate::record::{self, Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Metric, Run, RunId, Target, Why};
+use crate::record::{
+    Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, Metric, MetricKind, Replicate, Run, RunId, Target, Why,
+    unit_mean,
+};
 use crate::wire::{WireError, decode_attempt, decode_run};
 use redb::{Key, ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +61,7 @@ fn is_hidden(txn: &WriteTransaction, id: Id) -> Result<bool, StoreError> {
 }
 
 /// The metrics of an attempt that a mean is made of; one that is not finite is among them.
-pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, f64)> {
+pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, MetricKind, f64)> {
     if attempt.counts().is_err() {
         return Vec::new();
     }
@@ -67,7 +70,8 @@ pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, f64)> {
         Err(LeftOut { why: Why::NotFinite, .. }) => metric.value,
         Err(_) => None,
     };
-    attempt.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), value(name, metric)?))).collect()
+    let ranked = attempt.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), value(name, metric)?)));
+    ranked.map(|(name, value)| (name, attempt.metric_kind(name), value)).collect()
 }
 
 fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: bool) -> Result<(), StoreError> {
@@ -83,18 +87,18 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     let mut ranking = txn.open_table(RANKING)?;
     let metrics = ranked_metrics(attempt);
     let before = group_means(&values, group)?;
-    for (metric, _) in &metrics {
+    for (metric, ..) in &metrics {
         if let Some((mean, _)) = before.get(*metric).filter(|(mean, _)| mean.is_finite()) {
             ranking.remove(place(model, metric, ordered(*mean), group).as_slice())?;
         }
     }
     if add {
-        values.insert(member(group, id).as_slice(), pack(&metrics).as_slice())?;
+        values.insert(member(group, id).as_slice(), pack(Replicate::of(run, attempt), &metrics).as_slice())?;
     } else {
         values.remove(member(group, id).as_slice())?;
     }
     let after = group_means(&values, group)?;
-    for (metric, _) in &metrics {
+    for (metric, ..) in &metrics {
         if let Some((mean, n)) = after.get(*metric).filter(|(mean, _)| mean.is_finite()) {
             ranking.insert(place(model, metric, ordered(*mean), group).as_slice(), *n)?;
         }
@@ -102,24 +106,50 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     Ok(())
 }
 
-/// Every metric's mean over a group, and of how many values it is. In the order of the attempts' ids: the bits of a mean are a key.
+/// Every metric's mean over a group, and of how many attempts it is. The bits of a mean are a key; they do not depend on the order of attempts.
 pub(super) fn group_means(
     values: &impl ReadableTable<&'static [u8], &'static [u8]>,
     group: Id,
 ) -> Result<BTreeMap<String, (f64, u32)>, StoreError> {
-    let mut found: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Repeated> = BTreeMap::new();
     let (low, high) = (member(group, [0; 32]), member(group, [0xff; 32]));
     for item in values.range(low.as_slice()..=high.as_slice())? {
         let (_, bytes) = item?;
-        for (name, value) in unpack(bytes.value()) {
-            match found.get_mut(name) {
-                Some(values) => values.push(value),
-                None => drop(found.insert(name.to_owned(), vec![value])),
+        let (replicate, metrics) = unpack(bytes.value());
+        for (name, kind, value) in metrics {
+            if !found.contains_key(name) {
+                found.insert(name.to_owned(), Repeated::default());
+            }
+            if let Some(repeated) = found.get_mut(name) {
+                repeated.push(replicate, kind, value);
             }
         }
     }
-    let count = |values: &[f64]| u32::try_from(values.len()).unwrap_or(u32::MAX);
-    Ok(found.into_iter().map(|(name, values)| (name, (record::mean(&values), count(&values)))).collect())
+    Ok(found.into_iter().map(|(name, repeated)| (name, (repeated.mean(), repeated.n()))).collect())
+}
+
+/// The values of a metric in one group.
+#[derive(Default)]
+pub(super) struct Repeated {
+    is_measured: bool,
+    values: Vec<(Replicate, f64)>,
+}
+
+impl Repeated {
+    /// A metric is measured where any of its attempts says so.
+    pub(super) fn push(&mut self, replicate: Replicate, kind: MetricKind, value: f64) {
+        self.is_measured |= kind == MetricKind::Measured;
+        self.values.push((replicate, value));
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        let kind = if self.is_measured { MetricKind::Measured } else { MetricKind::Outcome };
+        unit_mean(kind, &self.values)
+    }
+
+    pub(super) fn n(&self) -> u32 {
+        u32::try_from(self.values.len()).unwrap_or(u32::MAX)
+    }
 }
 
 /// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite. False if an
@@ -172,7 +202,7 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
         let mut found = None;
         for item in values.range(low.as_slice()..=high.as_slice())? {
             let (key, bytes) = item?;
-            if unpack(bytes.value()).next().is_some() {
+            if unpack(bytes.value()).1.next().is_some() {
                 found = key.value().get(32..).and_then(|id| id.try_into().ok());
                 break;
             }
@@ -275,7 +305,7 @@ pub(super) fn values(txn: &ReadTransaction, group: GroupId, metric: &str) -> Res
     let mut found = Vec::new();
     for item in table.range(low.as_slice()..=high.as_slice())? {
         let (key, bytes) = item?;
-        let value = unpack(bytes.value()).find(|(name, _)| *name == metric).map(|(_, value)| value);
+        let value = unpack(bytes.value()).1.find(|(name, ..)| *name == metric).map(|(.., value)| value);
         if let Some(value) = value
             && let Some(id) = key.value().get(32..).and_then(|id| id.try_into().ok())
         {
@@ -283,6 +313,13 @@ pub(super) fn values(txn: &ReadTransaction, group: GroupId, metric: &str) -> Res
         }
     }
     Ok(found)
+}
+
+/// The mean of a metric over a group, as the ranking has it; none where no attempt has a value that counts, or one is not finite.
+pub(super) fn mean(txn: &ReadTransaction, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
+    let Some(table) = open(txn, VALUES)? else { return Ok(None) };
+    let means = group_means(&table, group.0.0)?;
+    Ok(means.get(metric).map(|(mean, _)| *mean).filter(|mean| mean.is_finite()))
 }
 
 /// Every model that has a ranking, with its metrics.

@@ -425,7 +425,7 @@ fn indexes_of_a_newer_kind_are_refused_and_of_an_older_one_made_anew() {
     let written = store.write(|_| Ok(())).unwrap_err();
     for error in [read, written] {
         assert!(
-            error.to_string().ends_with("indexes of kind 6, but this ledger reads up to 5 (use a newer ledger)"),
+            error.to_string().ends_with("indexes of kind 7, but this ledger reads up to 6 (use a newer ledger)"),
             "{error}"
         );
     }

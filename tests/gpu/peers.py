@@ -1,56 +1,21 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at the work of models.py, on the same machine: eager, fp32 with TF32 allowed or autocast to bf16, synthetic data that is on the device already.
+"""PyTorch's speed and energy at the work of models.py, on the same machine: fp32 with TF32 or autocast to bf16, synthetic data that is on the device already.
 
-Usage: peers.py CELL,... where a CELL is MODEL:BATCH:PRECISION. Prints a row for each: step ms, samples/s, inference ms, samples/s, J a step, peak GiB.
-Changes no setting of the card.
+Usage: peers.py CELL,... where a CELL is MODEL:BATCH:PRECISION[:MODE] and MODE is eager (default), fast, compile or graphs (peer_models.py says what each is).
+Prints a row for each: step ms, samples/s, inference ms, samples/s, J a step with half the width of its 95% interval, GiB at the allocator's peak, seconds of the
+first step. The interval is of the counter's ticks alone (100 ms); the sensor's gain, the same in all rows, may add ± 5%. Changes no setting of the GPU.
 """
 
-import contextlib
+import math
 import sys
 import time
 
-import torch
-import torchvision
-import transformers
-from torch import nn
+import peer_models
 
-DEVICE = torch.device("cuda")
-WINDOW_S = 0.8
-
-
-class Recurrent(nn.Module):
-    def __init__(self, cell):
-        super().__init__()
-        self.embedding = nn.Embedding(10_000, 256)
-        self.layers = cell(256, 512, num_layers=2, batch_first=True)
-        self.linear = nn.Linear(512, 10_000)
-
-    def forward(self, tokens):
-        return self.linear(self.layers(self.embedding(tokens))[0])
-
-
-class Logits(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens):
-        return self.model(tokens).logits
-
-
-def opened(name):
-    """A model, its input for a batch, and the number of classes."""
-    images = lambda batch: torch.randn(batch, 3, 224, 224, device=DEVICE)
-    tokens = lambda width, words: lambda batch: torch.randint(0, words, (batch, width), device=DEVICE)
-    if name in ("resnet50", "vgg16"):
-        return getattr(torchvision.models, name)(), images, 1000
-    if name in ("lstm", "gru"):
-        return Recurrent(nn.LSTM if name == "lstm" else nn.GRU), tokens(128, 10_000), 10_000
-    if name == "bert":
-        return Logits(transformers.BertForMaskedLM(transformers.BertConfig())), tokens(128, 30_522), 30_522
-    if name == "gpt2":
-        return Logits(transformers.GPT2LMHeadModel(transformers.GPT2Config())), tokens(512, 50_257), 50_257
-    sys.exit(f"no model is called {name}")
+WARMUP_STEPS = 15
+TRAIN_S, INFERENCE_S = 6.0, 1.0
+TICK_S = 0.1
+HEAD = "cell | step ms | samples/s | infer ms | samples/s | J/step | ± | GiB | first step s"
 
 
 def energy_mj():
@@ -60,56 +25,58 @@ def energy_mj():
     return pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0))
 
 
-def timed(step):
-    """Seconds and joules of one call, over a window of at least WINDOW_S."""
-    for _ in range(10):
-        step()
-    torch.cuda.synchronize()
-    count, begin, before = 0, time.perf_counter(), energy_mj()
-    while time.perf_counter() - begin < WINDOW_S:
+def window(call, wait, seconds, energy=energy_mj, clock=time.perf_counter):
+    """Seconds and joules of one call, and the half-width of the joules' interval, over at least so many seconds.
+
+    Each edge of the window lies up to a tick off the counter's: 1.96 W P / sqrt(12), two edges in quadrature, as docs/energy.md has it.
+    """
+    wait()
+    count, begin, before = 0, clock(), energy()
+    while clock() - begin < seconds:
         for _ in range(5):
-            step()
-        torch.cuda.synchronize()
+            call()
+        wait()
         count += 5
-    return (time.perf_counter() - begin) / count, (energy_mj() - before) / 1e3 / count
+    lasted, joules = clock() - begin, (energy() - before) / 1e3
+    edges = 1.96 * (joules / lasted) * TICK_S / math.sqrt(12) * math.sqrt(2)
+    return lasted / count, joules / count, edges / count
+
+
+def row(cell, work, energy=energy_mj, clock=time.perf_counter, seconds=(TRAIN_S, INFERENCE_S)):
+    begin = clock()
+    work.step()
+    work.wait()
+    first = clock() - begin
+    for _ in range(WARMUP_STEPS):
+        work.step()
+    trained, joules, off = window(work.step, work.wait, seconds[0], energy, clock)
+    peak = work.peak() / 2**30
+    x = work.ask(cell.batch)
+    for _ in range(WARMUP_STEPS):
+        work.answer(x)
+    answered = window(lambda: work.answer(x), work.wait, seconds[1], energy, clock)[0]
+    values = [trained * 1e3, cell.batch / trained, answered * 1e3, cell.batch / answered, joules, off, peak, first]
+    return " | ".join([str(cell)] + [f"{value:.4g}" for value in values])
 
 
 def main():
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.allow_tf32 = True
-    print("cell | step ms | samples/s | infer ms | samples/s | J/step | GiB")
-    for cell in sys.argv[1].split(","):
-        name, batch, precision = cell.split(":")[:3]
-        batch = int(batch)
-        model, make, classes = opened(name)
-        model = model.to(DEVICE).train()
-        half = precision == "bf16"
-        cast = lambda: torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext()
-        x = make(batch)
-        images = name in ("resnet50", "vgg16")
-        rule = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9) if images else torch.optim.AdamW(model.parameters(), 1e-4)
-        y = torch.randint(0, classes, (batch if images else x.numel(),), device=DEVICE)
-
-        def step():
-            rule.zero_grad(set_to_none=True)
-            with cast():
-                loss = nn.functional.cross_entropy(model(x).reshape(-1, classes), y)
-            loss.backward()
-            rule.step()
-
-        def answer():
-            with torch.no_grad(), cast():
-                model(x)
-
-        torch.cuda.reset_peak_memory_stats()
-        trained, joules = timed(step)
-        peak = torch.cuda.max_memory_allocated() / 2**30
-        model.eval()
-        answered, _ = timed(answer)
-        values = [trained * 1e3, batch / trained, answered * 1e3, batch / answered, joules, peak]
-        print(" | ".join([cell] + [f"{value:.4g}" for value in values]), flush=True)
-        del model, rule, x, y, step, answer
-        torch.cuda.empty_cache()
+    try:
+        cells = [peer_models.Cell(text) for text in sys.argv[1].split(",")]
+    except (IndexError, ValueError) as fault:
+        sys.exit(str(fault) if isinstance(fault, ValueError) else __doc__)
+    print(HEAD, flush=True)
+    failed = 0
+    for cell in cells:
+        work = None
+        try:
+            work = peer_models.Work(cell)
+            print(row(cell, work), flush=True)
+        except Exception as fault:  # the other cells are measured all the same
+            failed += 1
+            print(f"{cell} | failed: {str(fault).splitlines()[0] if str(fault) else type(fault).__name__}", flush=True)
+        if work is not None:
+            work.close()
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

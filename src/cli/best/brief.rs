@@ -5,7 +5,9 @@ use super::{Args, DEFAULT, TIMES};
 use crate::analysis::{Asked, Configuration, Contender, Measured, newest_run};
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
-use crate::record::{AttemptId, Direction, GroupId, LeftOut, Names, RunId, Value, Why, known_metric};
+use crate::record::{
+    AttemptId, Direction, GroupId, LeftOut, MetricKind, Names, Replicate, RunId, Value, Why, known_metric,
+};
 use crate::report::Ranking;
 use crate::store::{Brief, Reader, StoreError};
 use crate::wire::Known;
@@ -41,7 +43,8 @@ pub(super) fn by_briefs(
     if rows.iter().flat_map(|row| &row.values).any(|value| matches!(value, Known::Unsaid)) {
         return Ok(Ok(None));
     }
-    let columns = Rc::new(columns);
+    let kinds = kinds(reader, &columns, &briefs.ask(&[])?)?;
+    let columns = Rc::new(Columns { kinds, ..columns });
     let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns) };
     let (mut trials, mut others): (Vec<_>, Vec<_>) =
         rows.into_iter().map(of_row).partition(|trial| condition.matches(&|name| trial.field(name)));
@@ -71,6 +74,8 @@ fn is_held_against_any(reader: &Reader<'_>, args: &Args) -> Result<bool, StoreEr
 struct Columns {
     fields: Vec<String>,
     metrics: Vec<String>,
+    /// What decides each of the metrics.
+    kinds: Vec<MetricKind>,
     /// For each of the metrics the attempts that count, but not in it.
     unmeasured: Vec<HashMap<AttemptId, LeftOut>>,
 }
@@ -86,7 +91,7 @@ impl Columns {
         metrics.dedup();
         let of_metric = |metric: &String| Ok(reader.unmeasured(model, metric)?.into_iter().collect());
         let unmeasured = metrics.iter().map(of_metric).collect::<Result<_, StoreError>>()?;
-        Ok(Self { fields, metrics, unmeasured })
+        Ok(Self { fields, metrics, kinds: Vec::new(), unmeasured })
     }
 }
 
@@ -134,6 +139,14 @@ impl Asked for BriefTrial {
         self.value(self.columns.fields.iter().position(|field| field == name)?)
     }
 
+    fn replicate(&self) -> Replicate {
+        self.row.replicate
+    }
+
+    fn metric_kind(&self, metric: &str) -> MetricKind {
+        self.column(metric).and_then(|at| self.columns.kinds.get(at).copied()).unwrap_or(MetricKind::Outcome)
+    }
+
     /// Nothing is admitted here that does not count.
     fn measured(&self, metric: &str, _admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
         let absent = || LeftOut { why: Why::Absent, reason: String::new() };
@@ -159,10 +172,37 @@ fn contender(
     for trial in &one.trials {
         let Ok(value) = trial.measured(&args.metric, &nothing) else { continue };
         let Some(attempt) = reader.readable(trial.row.id)? else { continue };
-        measured.push(Measured::of(trial.row.id, &attempt, &args.metric, value));
+        let Some(run) = reader.run(attempt.run)? else { continue };
+        measured.push(Measured::of(trial.row.id, &run, &attempt, &args.metric, value));
     }
     let run = newest_run(&measured).map(|run| reader.run(run)).transpose()?.flatten();
-    Ok(run.map(|run| Contender { run, agreed: one.agreed.clone(), measured }))
+    let kind = one.metric_kind(&args.metric);
+    Ok(run.map(|run| Contender { run, agreed: one.agreed.clone(), kind, measured }))
+}
+
+/// What decides each metric: as the table of metrics has it, else as the newest attempt that counts says.
+fn kinds(reader: &Reader<'_>, columns: &Columns, rows: &[Brief]) -> Result<Vec<MetricKind>, StoreError> {
+    if columns.metrics.iter().all(|metric| known_metric(metric).is_some()) {
+        return Ok(columns
+            .metrics
+            .iter()
+            .filter_map(|metric| known_metric(metric))
+            .map(|known| known.kind())
+            .collect());
+    }
+    let mut found = vec![None; columns.metrics.len()];
+    for row in rows.iter().filter(|row| row.left_out.is_none()) {
+        let Some(attempt) = reader.readable(row.id)? else { continue };
+        for (kind, metric) in found.iter_mut().zip(&columns.metrics) {
+            if kind.is_none() && (known_metric(metric).is_some() || attempt.metrics.contains_key(metric)) {
+                *kind = Some(attempt.metric_kind(metric));
+            }
+        }
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    Ok(found.into_iter().map(|kind| kind.unwrap_or(MetricKind::Outcome)).collect())
 }
 
 /// The unit of the metric, as the attempts have it.

@@ -1,7 +1,7 @@
 //! The question with conditions: what it has in common wherever the attempts come from, and from their records.
 
 use super::{Args, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
-use crate::analysis::{Asked, Configuration, Contender, Place, Summary, configurations, count_left_out, place};
+use crate::analysis::{Asked, Configuration, Contender, Place, configurations, count_left_out, place};
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
@@ -64,7 +64,7 @@ impl<T: Asked> Question<'_, T> {
         for one in self.first_ones(&found) {
             contenders.extend((self.contender)(one)?);
         }
-        let places = place(contenders, *direction, args.limit(), args.tolerance);
+        let places = place(contenders, args.ordering(*direction, &unit));
         let mut ranking = args.ranking(*direction, unit, places);
         ranking.left_out = count_left_out(&selected.trials, &args.metric, &selected.admitted).1;
         ranking.counted = counted;
@@ -81,8 +81,7 @@ impl<T: Asked> Question<'_, T> {
     /// As many as are shown, in the order of [`place`]: what the others are is not told.
     fn first_ones<'b>(&self, found: &'b [Configuration<'b, T>]) -> Vec<&'b Configuration<'b, T>> {
         let ranked = |one: &'b Configuration<'b, T>| {
-            let values = one.values(&self.args.metric, &self.selected.admitted);
-            Some((Summary::of(&values)?.mean, one.first()?.group(), one))
+            Some((one.mean(&self.args.metric, &self.selected.admitted)?, one.first()?.group(), one))
         };
         let mut ranked: Vec<_> = found.iter().filter_map(ranked).collect();
         ranked.sort_by(|a, b| {
@@ -109,7 +108,7 @@ impl<T: Asked> Question<'_, T> {
         let beside = |other: &Configuration<'_, T>, metric: f64, run, what: &str| {
             let common = common_time(|time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
             let time = common.unwrap_or_else(|never| match never {});
-            baseline((run, what), (first.summary.mean, metric), time, is_first(other))
+            baseline((run, what), (first.estimate.mean, metric), time, is_first(other))
         };
         if let Some(stated) = &stated {
             let group = stated.run.parts.group_id();

@@ -1,6 +1,6 @@
 //! What a report says of each model: rankings and figures.
 
-use crate::analysis::{self, Trial, configurations, count_left_out, place, portions};
+use crate::analysis::{self, Ordering, Trial, configurations, count_left_out, place, portions};
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
@@ -98,12 +98,14 @@ fn ranking(model: &str, metric: &Metric, selected: &Selected) -> (Ranking, usize
     let found = configurations(&selected.trials, &[]);
     let contenders: Vec<_> = found.iter().filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
     let all = contenders.len();
-    let places = place(contenders, metric.direction, PLACES, None);
+    let unit = selected.unit(&metric.name);
+    let ordering = Ordering { limit: PLACES, ..Ordering::of(&metric.name, &unit, metric.direction) };
+    let places = place(contenders, ordering);
     let (counted, left_out) = count_left_out(&selected.trials, &metric.name, &selected.admitted);
     let ranking = Ranking {
         model: model.to_owned(),
         metric: metric.name.clone(),
-        unit: selected.unit(&metric.name),
+        unit,
         direction: metric.direction,
         ids: places.iter().map(|place| place.contender.run.id.0.prefix(8)).collect(),
         places,

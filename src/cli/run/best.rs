@@ -1,7 +1,7 @@
 //! The best configuration of each model of a sweep: what `ledger best` says of those that the sweep asks for.
 
 use super::report;
-use crate::analysis::{Trial, configurations, count_left_out, place};
+use crate::analysis::{Ordering, Place, Trial, configurations, count_left_out, place};
 use crate::engine::Planned;
 use crate::record::{AttemptId, Cell, Direction, GroupId, RunId, Value, Why, known_metric};
 use crate::report::table_of;
@@ -22,9 +22,7 @@ struct Found {
     /// The run by which `ledger best` names it, and how that is shown.
     run: RunId,
     id: String,
-    mean: f64,
-    half_width: Option<f64>,
-    n: usize,
+    place: Place,
 }
 
 type Objective = (String, Direction);
@@ -106,12 +104,13 @@ fn best_of(
     let nothing = BTreeSet::new();
     for (metric, direction) in &deciding(objective) {
         let contenders = configurations(trials, &[]).iter().filter_map(|one| one.contender(metric, &nothing)).collect();
-        let first = place(contenders, *direction, 1, None).pop();
-        let found = match &first {
-            Some(first) => {
-                let run = first.contender.run.id;
-                let (mean, n) = (first.summary.mean, first.summary.n);
-                Ok(Found { run, id: reader.short(run.0)?, mean, half_width: first.half_width, n })
+        let recorded = trials.iter().find_map(|trial| Some(trial.attempt.metrics.get(metric)?.unit.clone()));
+        let unit = recorded.or_else(|| super::answer::unit_of(metric)).unwrap_or_default();
+        let first = place(contenders, Ordering { limit: 1, ..Ordering::of(metric, &unit, *direction) }).pop();
+        let found = match first {
+            Some(place) => {
+                let run = place.contender.run.id;
+                Ok(Found { run, id: reader.short(run.0)?, place })
             }
             // Another metric would hide that nothing is known of this one.
             None => match why_none(trials, metric, objective.is_some()) {
@@ -119,8 +118,6 @@ fn best_of(
                 None => continue,
             },
         };
-        let recorded = trials.iter().find_map(|trial| Some(trial.attempt.metrics.get(metric)?.unit.clone()));
-        let unit = recorded.or_else(|| super::answer::unit_of(metric)).unwrap_or_default();
         let (model, metric, direction) = (model.to_owned(), metric.clone(), *direction);
         return Ok(Some(Best { model, metric, direction, unit, found }));
     }
@@ -156,9 +153,13 @@ impl Best {
     fn text(&self, all: &[Self]) -> String {
         let Self { model, metric, direction, unit, found } = self;
         match found {
-            Ok(Found { id, mean, half_width, n, .. }) => {
-                let mean = report::mean_text(*mean, *half_width, unit);
-                let of = if *n > 1 { format!(", the mean of {n}") } else { String::new() };
+            Ok(Found { id, place, .. }) => {
+                let mean = report::place_text(place, unit);
+                let of = if place.estimate.attempts > 1 {
+                    format!(", mean of {}", report::sample_text(place))
+                } else {
+                    String::new()
+                };
                 let is_ambiguous = all.iter().filter(|one| (&one.model, &one.metric) == (model, metric)).count() > 1;
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
                 format!("best {model}: {id} with {metric} {mean}{of}{way}\n")
@@ -175,9 +176,11 @@ impl Best {
         ]);
         match &self.found {
             Ok(found) => {
-                let (run, value, n) = (found.run.to_string().into(), found.mean.into(), found.n.into());
+                let estimate = &found.place.estimate;
+                let (run, value, n) = (found.run.to_string().into(), estimate.mean.into(), estimate.attempts.into());
                 table.extend(table_of([("run", run), ("value", value), ("n", n)]));
-                table.extend(found.half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
+                table.insert("sample".to_owned(), report::sample_value(&found.place));
+                table.extend(found.place.half_width.map(|half_width| ("half_width".to_owned(), half_width.into())));
             }
             Err(why) => drop(table.insert("why".to_owned(), why.as_str().into())),
         }

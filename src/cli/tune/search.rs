@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::analysis::{
-    self, Configuration, FINALISTS, HALVING, Out, Standing, TimeBound, Trial, attempts_in, configurations,
+    self, Configuration, FINALISTS, HALVING, Ordering, Out, Standing, TimeBound, Trial, attempts_in, configurations,
     count_left_out, halve, place, saving,
 };
 use crate::cli::best::TIMES;
@@ -13,7 +13,7 @@ use crate::cli::run::{facts, shim};
 use crate::cli::selection::trials_of;
 use crate::cli::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, EngineError, HoldError, OBSERVE_ONLY, Sweep, plan};
-use crate::record::{Direction, GroupId, Run, RunId, Table, Why, known_metric};
+use crate::record::{Direction, GroupId, MetricKind, Outcome, Run, RunId, Table, Value, Why, known_metric};
 use crate::report::{self, Baseline, Gone, Learned, Ranking, Round, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,26 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Arm {
     /// In what it differs from the base.
     pub(super) changes: Table,
+    /// Its run with the base's seed.
     pub(super) bound: Bound,
 }
+
+/// The setting that marks a fresh attempt of the last round: it takes no part in the choice.
+pub(super) const CONFIRMS: &str = "tune.confirms";
+
+/// Binds the configuration with these changes again, with this seed, and marked as fresh if so asked.
+pub(super) type Rebind<'a> = dyn Fn(&Table, u64, bool) -> Result<Bound, String> + 'a;
 
 /// What a search needs besides its configurations.
 pub(super) struct Search<'a> {
     pub(super) args: &'a Args,
     pub(super) context: &'a Context,
     pub(super) direction: Direction,
+    /// What decides the metric: outcomes are repeated with other seeds, what is measured by other attempts.
+    pub(super) kind: MetricKind,
+    pub(super) rebind: &'a Rebind<'a>,
+    /// The run from which it begins, by which fresh attempts are marked.
+    pub(super) from: RunId,
     pub(super) bounds: Vec<Limit>,
     /// What the base's manifest wants to have best.
     pub(super) objective: Option<String>,
@@ -39,6 +51,16 @@ pub(super) struct Search<'a> {
     pub(super) not_searched: Vec<String>,
     /// Whether the attempt from whose run it begins only watched GPUs that were to be set.
     pub(super) is_watched: bool,
+}
+
+/// What the last round executes.
+struct Fresh {
+    /// Of each configuration.
+    attempts: usize,
+    /// Seeds that took no part in the choice.
+    seeds: Vec<u64>,
+    /// How many finished attempts took part in it, by run.
+    before: BTreeMap<RunId, usize>,
 }
 
 /// What the ledger says of the configurations of a search.
@@ -55,7 +77,7 @@ impl Seen {
     fn standing(&self, arm: &Arm, metric: &str, time: Option<&str>) -> Standing {
         let Some(found) = self.of(arm.bound.run.parts.group_id()) else { return Standing::default() };
         let nothing = BTreeSet::new();
-        Standing { values: found.values(metric, &nothing), time: time.and_then(|time| found.mean(time, &nothing)) }
+        Standing { mean: found.mean(metric, &nothing), time: time.and_then(|time| found.mean(time, &nothing)) }
     }
 
     /// Why a configuration has no value that counts, or no time.
@@ -90,7 +112,8 @@ impl Seen {
 
     /// Whether it has failed, and never finished: it would fail again.
     fn has_failed(&self, arm: &Arm) -> Option<String> {
-        let own = || self.trials.iter().filter(|trial| trial.run.id == arm.bound.run.id);
+        let group = arm.bound.run.parts.group_id();
+        let own = || self.trials.iter().filter(|trial| trial.run.parts.group_id() == group);
         let finished = own().any(|trial| trial.attempt.outcome.name() == "finished");
         let failed = own().find(|trial| trial.attempt.outcome.name() == "failed").filter(|_| !finished)?;
         let reason = failed.attempt.outcome.reason().unwrap_or_default();
@@ -99,7 +122,8 @@ impl Seen {
 }
 
 impl Search<'_> {
-    /// Searches; the first one is the base. None if it was interrupted.
+    /// Searches; the first one is the base. The winner is chosen, then it and the base are executed anew, and the answer is of these fresh attempts alone: the
+    /// mean by which one of many was chosen is too good. None if it was interrupted.
     pub(super) fn run(mut self, mut arms: Vec<Arm>, mut gone: Vec<Gone>) -> Result<Option<Tuning>, Failure> {
         let mut rounds = Vec::new();
         let mut time = None;
@@ -108,12 +132,12 @@ impl Search<'_> {
             let number = rounds.len();
             // Each is tried once before any is repeated: it may fail, or be too slow.
             let is_last = number > 0 && arms.len() <= FINALISTS + 1;
-            let attempts =
-                attempts_in(u32::try_from(number).unwrap_or(u32::MAX), is_last, usize::from(self.args.attempts));
+            let attempts = attempts_in(u32::try_from(number).unwrap_or(u32::MAX));
             self.leave_failed(&mut arms, &mut gone, number)?;
-            let Some(executed) = self.execute(&mut arms, attempts, &mut gone, number)? else { return Ok(None) };
+            let wanted = |arm: &Arm| self.repeated(arm, attempts);
+            let Some(executed) = self.execute(&mut arms, &wanted, &mut gone, number)? else { return Ok(None) };
             rounds.push(Round { configurations: arms.len(), attempts, executed });
-            let seen = self.seen(&arms)?;
+            let seen = self.seen(&arms, false)?;
             let base = self.standing_of_base(&seen, &arms[0], &mut time)?;
             self.leave_short(&seen, &mut arms, &mut gone, number + 1)?;
             let bound = self
@@ -123,7 +147,7 @@ impl Search<'_> {
                 .map(|(share, reference)| TimeBound { reference, slower_at_most: share });
             let standings: Vec<Standing> =
                 arms[1..].iter().map(|arm| seen.standing(arm, &self.args.metric, time)).collect();
-            let keep = if is_last { standings.len() } else { standings.len().div_ceil(HALVING).max(FINALISTS) };
+            let keep = if is_last { 1 } else { standings.len().div_ceil(HALVING).max(FINALISTS) };
             let (on, out) = halve(&standings, bound, self.direction, keep);
             for (at, why) in out {
                 let arm = &arms[at + 1];
@@ -135,8 +159,57 @@ impl Search<'_> {
                 gone.push(self.gone(arm, number + 1, why)?);
             }
             arms = [0].into_iter().chain(on.into_iter().map(|at| at + 1)).map(|at| arms[at].clone()).collect();
-            if is_last || arms.len() == 1 && attempts >= usize::from(self.args.attempts) {
+            if is_last || arms.len() == 1 {
+                let fresh = self.fresh(&arms)?;
+                let wanted = |arm: &Arm| self.confirmed(arm, &fresh);
+                let Some(executed) = self.execute(&mut arms, &wanted, &mut gone, number + 1)? else { return Ok(None) };
+                rounds.push(Round { configurations: arms.len(), attempts: fresh.attempts, executed });
                 return self.answer(&arms, rounds, gone, time).map(Some);
+            }
+        }
+    }
+
+    /// What a configuration needs to have so many independent repetitions.
+    fn repeated(&self, arm: &Arm, attempts: usize) -> Result<Vec<(Bound, Cause)>, Failure> {
+        match self.kind {
+            MetricKind::Measured => Ok(vec![(arm.bound.clone(), Cause::Complete(attempts))]),
+            MetricKind::Outcome => {
+                let first = arm.bound.run.parts.seed;
+                let seeds = (0..attempts).map(|more| first.wrapping_add(u64::try_from(more).unwrap_or(u64::MAX)));
+                seeds.map(|seed| Ok((self.bound(arm, seed, false)?, Cause::Complete(1)))).collect()
+            }
+        }
+    }
+
+    fn bound(&self, arm: &Arm, seed: u64, is_fresh: bool) -> Result<Bound, Failure> {
+        (self.rebind)(&arm.changes, seed, is_fresh).map_err(|why| Failure::new(exit::USAGE, why))
+    }
+
+    /// What the last round executes. Seeds are fresh if none of these configurations was chosen by them.
+    fn fresh(&self, arms: &[Arm]) -> Result<Fresh, Failure> {
+        let seen = self.seen(arms, false)?;
+        let used: BTreeSet<u64> = seen.trials.iter().map(|trial| trial.run.parts.seed).collect();
+        let first = arms[0].bound.run.parts.seed;
+        let unused = (0..).map(|more: u64| first.wrapping_add(more)).filter(|seed| !used.contains(seed));
+        let attempts = usize::from(match self.kind {
+            MetricKind::Measured => self.args.attempts,
+            MetricKind::Outcome => self.args.seeds,
+        });
+        let mut before: BTreeMap<RunId, usize> = BTreeMap::new();
+        let finished = seen.trials.iter().filter(|trial| trial.attempt.outcome == Outcome::Finished);
+        finished.for_each(|trial| *before.entry(trial.run.id).or_default() += 1);
+        Ok(Fresh { attempts, seeds: unused.take(attempts).collect(), before })
+    }
+
+    fn confirmed(&self, arm: &Arm, fresh: &Fresh) -> Result<Vec<(Bound, Cause)>, Failure> {
+        match self.kind {
+            MetricKind::Measured => {
+                let bound = self.bound(arm, arm.bound.run.parts.seed, true)?;
+                let before = fresh.before.get(&bound.run.id).copied().unwrap_or(0);
+                Ok(vec![(bound, Cause::Complete(before + fresh.attempts))])
+            }
+            MetricKind::Outcome => {
+                fresh.seeds.iter().map(|seed| Ok((self.bound(arm, *seed, true)?, Cause::Complete(1)))).collect()
             }
         }
     }
@@ -162,7 +235,7 @@ impl Search<'_> {
 
     /// A base that was executed and has no value that counts is not executed again by the first round: nothing could be held against it.
     fn check_base(&self, base: &Arm) -> Result<(), Failure> {
-        let seen = self.seen(std::slice::from_ref(base))?;
+        let seen = self.seen(std::slice::from_ref(base), false)?;
         // What only watched says nothing of one whose settings are made.
         let is_one = |trial: &&Trial| {
             let watched = base.bound.settings_to_make().is_some() && trial.attempt.settings.contains_key(OBSERVE_ONLY);
@@ -176,7 +249,7 @@ impl Search<'_> {
 
     /// Leaves those behind that failed when they were executed before: they are not tried again.
     fn leave_failed(&self, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
-        let seen = self.seen(arms)?;
+        let seen = self.seen(arms, false)?;
         let mut kept = Vec::new();
         for (at, arm) in std::mem::take(arms).into_iter().enumerate() {
             match seen.has_failed(&arm).filter(|_| at > 0) {
@@ -188,18 +261,20 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Executes what is missing so that each has that many attempts; gives how many were executed, or none if it was interrupted. Those
+    /// Executes what is missing of what each wants; gives how many were executed, or none if it was interrupted. Those
     /// whose settings cannot be made leave.
     fn execute(
         &self,
         arms: &mut Vec<Arm>,
-        attempts: usize,
+        wanted: &dyn Fn(&Arm) -> Result<Vec<(Bound, Cause)>, Failure>,
         gone: &mut Vec<Gone>,
         round: usize,
     ) -> Result<Option<usize>, Failure> {
         let store = self.context.store();
-        let bounds = arms.iter().map(|arm| (arm.bound.clone(), Cause::Complete(attempts))).collect();
-        let planned = plan(store, bounds)?;
+        let of_arms: Vec<Vec<(Bound, Cause)>> = arms.iter().map(wanted).collect::<Result<_, _>>()?;
+        let runs = |bounds: &Vec<(Bound, Cause)>| bounds.iter().map(|(bound, _)| bound.run.id).collect::<Vec<RunId>>();
+        let runs: Vec<Vec<RunId>> = of_arms.iter().map(runs).collect();
+        let planned = plan(store, of_arms.into_iter().flatten().collect())?;
         if planned.iter().all(|planned| planned.missing == 0) {
             return Ok(Some(0));
         }
@@ -219,7 +294,8 @@ impl Search<'_> {
             return Err(troubled.swap_remove(at).1.into());
         }
         let base = arms[0].bound.run.id;
-        if let Some((_, why)) = report.untried.iter().find(|(run, _)| *run == base) {
+        let is_base = |run: &RunId| runs[0].contains(run);
+        if let Some((_, why)) = report.untried.iter().find(|(run, _)| is_base(run)) {
             return Err(self.unset_base(base, why));
         }
         // Whoever has its attempts, or sets something else, is not concerned.
@@ -227,7 +303,7 @@ impl Search<'_> {
         let mut refused: BTreeMap<RunId, String> = untried.collect();
         for (run, error) in troubled {
             match error {
-                EngineError::Hold(error) if run != base => drop(refused.insert(run, error.to_string())),
+                EngineError::Hold(error) if !is_base(&run) => drop(refused.insert(run, error.to_string())),
                 EngineError::Hold(error @ HoldError::NoPrivilege { .. }) => {
                     return Err(self.unset_base(base, &error.to_string()));
                 }
@@ -235,8 +311,8 @@ impl Search<'_> {
             }
         }
         let mut kept = Vec::new();
-        for arm in std::mem::take(arms) {
-            match refused.remove(&arm.bound.run.id) {
+        for (arm, runs) in std::mem::take(arms).into_iter().zip(&runs) {
+            match runs.iter().find_map(|run| refused.remove(run)) {
                 Some(why) => gone.push(self.gone(&arm, round, why)?),
                 None => kept.push(arm),
             }
@@ -252,12 +328,19 @@ impl Search<'_> {
         Failure::new(exit::USAGE, text)
     }
 
-    fn seen(&self, arms: &[Arm]) -> Result<Seen, Failure> {
+    /// The attempts of these configurations: those that choose, or the fresh ones.
+    fn seen(&self, arms: &[Arm], is_fresh: bool) -> Result<Seen, Failure> {
         let groups: BTreeSet<GroupId> = arms.iter().map(|arm| arm.bound.run.parts.group_id()).collect();
         let store = self.context.store_as_it_is();
         let mut trials = store.read(|reader| trials_of(reader, Some(&self.args.model)))?;
         analysis::unify_by_model(&mut trials);
-        Ok(Seen { trials: trials.into_iter().filter(|trial| groups.contains(&trial.run.parts.group_id())).collect() })
+        let base = self.from.to_string();
+        trials.retain(|trial| {
+            let confirms = trial.attempt.settings.get(CONFIRMS).is_some();
+            let is_of_search = trial.attempt.settings.get(CONFIRMS).and_then(Value::as_str) == Some(base.as_str());
+            groups.contains(&trial.run.parts.group_id()) && if is_fresh { is_of_search } else { !confirms }
+        });
+        Ok(Seen { trials })
     }
 
     /// The base's standing; the first time that it has is the one that is bounded from then on.
@@ -265,7 +348,7 @@ impl Search<'_> {
         let of = |time: &'static str| seen.standing(base, &self.args.metric, Some(time)).time.is_some();
         *time = time.or_else(|| TIMES.into_iter().find(|time| of(time)));
         let standing = seen.standing(base, &self.args.metric, *time);
-        if standing.values.is_empty() {
+        if standing.mean.is_none() {
             let (why, may_change) = seen.unmeasured(base, &self.args.metric, *time);
             let id = base.bound.run.id.0.prefix(8);
             let fix = if may_change {
@@ -300,12 +383,15 @@ impl Search<'_> {
         time: Option<&'static str>,
     ) -> Result<Tuning, Failure> {
         let (metric, nothing) = (&self.args.metric, BTreeSet::new());
-        let seen = self.seen(arms)?;
+        let seen = self.seen(arms, true)?;
         let of = |arm: &Arm| seen.of(arm.bound.run.parts.group_id());
         let short = seen.unmet(&arms[0], &self.bounds);
         let enough = arms.iter().skip(usize::from(short.is_some()));
         let contenders = enough.filter_map(|arm| of(arm)?.contender(metric, &nothing)).collect();
-        let places = place(contenders, self.direction, usize::MAX, None);
+        let recorded = seen.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let known = || known_metric(metric).map(|known| known.unit.to_owned());
+        let unit = recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default();
+        let places = place(contenders, Ordering::of(metric, &unit, self.direction));
         let base = &arms[0].bound.run;
         if let Some((bound, mean)) = short.filter(|_| places.is_empty()) {
             let mean = mean.map_or_else(|| "none".to_owned(), report::significant);
@@ -322,7 +408,7 @@ impl Search<'_> {
             let own = &first.contender.run;
             let is_first = own.parts.group_id() == base.parts.group_id();
             let times = time.and_then(|time| Some((mean(own, time)?, mean(base, time)?)));
-            let saved = mean(base, metric).and_then(|other| saving((first.summary.mean, other), times));
+            let saved = mean(base, metric).and_then(|other| saving((first.estimate.mean, other), times));
             (is_first, saved)
         });
         let store = self.context.store_as_it_is();
@@ -330,8 +416,6 @@ impl Search<'_> {
             let ids = places.iter().map(|place| reader.short(place.contender.run.id.0)).collect::<Result<_, _>>()?;
             Ok((ids, reader.short(base.id.0)?))
         })?;
-        let recorded = seen.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
-        let known = || known_metric(metric).map(|known| known.unit.to_owned());
         let (counted, left_out) = count_left_out(&seen.trials, metric, &nothing);
         let baseline =
             baseline.filter(|(is_first, saved)| *is_first || saved.is_some()).map(|(is_first, saved)| Baseline {
@@ -344,7 +428,7 @@ impl Search<'_> {
         let ranking = Ranking {
             model: self.args.model.clone(),
             metric: metric.clone(),
-            unit: recorded.map(|metric| metric.unit.clone()).or_else(known).unwrap_or_default(),
+            unit,
             direction: self.direction,
             places,
             ids,

@@ -181,8 +181,8 @@ fn parts<'a>(subject: &Subject<'a>, asked: &Heat<'_>) -> Vec<((Value, Value), Co
 
 /// The mean over all attempts of several configurations.
 fn pooled(subject: &Subject<'_>, there: &[(&Configuration<'_>, Mean)]) -> Option<Mean> {
-    let values: Vec<f64> = there.iter().flat_map(|(one, _)| one.values(subject.metric, subject.admitted)).collect();
-    let summary = Summary::of(&values)?;
+    let values = there.iter().flat_map(|(one, _)| one.values(subject.metric, subject.admitted));
+    let summary = Summary::of(&values.map(|(_, value)| value).collect::<Vec<f64>>())?;
     // What differs between configurations is no chance: no interval is told.
     Some(Mean { mean: summary.mean, half: None, n: summary.n })
 }

@@ -22,7 +22,7 @@ pub use scaling::scaling;
 
 use super::number::significant;
 use super::ranking::{left_out_text, short_names};
-use crate::analysis::{self, Configuration, Trial, count_left_out};
+use crate::analysis::{self, Configuration, Ordering, Trial, count_left_out};
 use crate::record::{Direction, Run, RunId, Value, Why};
 use std::collections::BTreeSet;
 
@@ -54,8 +54,9 @@ struct Mean {
 impl Subject<'_> {
     fn mean(&self, one: &Configuration<'_>) -> Option<Mean> {
         let contender = one.contender(self.metric, self.admitted)?;
-        let placed = analysis::place(vec![contender], self.direction.unwrap_or(Direction::Minimize), 1, None).pop()?;
-        Some(Mean { mean: placed.summary.mean, half: placed.half_width, n: placed.summary.n })
+        let ordering = Ordering::of(self.metric, self.unit, self.direction.unwrap_or(Direction::Minimize));
+        let placed = analysis::place(vec![contender], ordering).pop()?;
+        Some(Mean { mean: placed.estimate.mean, half: placed.half_width, n: placed.estimate.units.len() })
     }
 
     /// The run by which a configuration is named.

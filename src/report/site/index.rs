@@ -1,8 +1,9 @@
 //! The first page: rankings and figures of each model, and every attempt.
 
 use super::super::figure::FigureError;
-use super::super::number::{count, duration, mean_within, significant, wall_seconds, when};
-use super::super::ranking::{Ranking, best_lines, head_of, in_unit, likeness, probability, short_names, shown_fields};
+use super::super::number::{count, duration, significant, wall_seconds, when};
+use super::super::ranking::{Ranking, best_lines, head_of, probability, short_names, shown_fields};
+use super::super::sample::{compared_text, estimate_text, sample_text};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, page_of};
 use crate::analysis::{self, Trial};
@@ -104,11 +105,11 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
         ">#",
         "run",
         &format!(">{}", head_of(&ranking.metric, &ranking.unit)),
-        ">n",
+        "sample",
         "attempts of runs",
-        ">against #1",
-        ">P",
-        "differs",
+        "vs best",
+        ">p",
+        ">P(best)",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -117,26 +118,21 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
         .zip(ranking.places.iter().zip(&ranking.ids))
         .map(|(rank, (place, short))| {
             let run = place.contender.run.id;
-            let mean = place.summary.mean;
-            let text = mean_within(|mean| in_unit(mean, &ranking.unit), mean, place.half_width);
-            let relative = place.against.and_then(|against| against.relative).filter(|share| share.is_finite());
+            let mean = place.estimate.mean;
+            let comparison = place.against.and_then(|against| against.comparison);
             let p = place.against.and_then(|against| against.corrected);
             let blank = || Field::text("–");
             let mut row = vec![
                 Field::number(rank.to_string(), f64::from(rank)),
                 Field::text(short.clone()).to("", &run),
-                Field::number(text, mean).to("", &run),
-                Field::number(
-                    place.summary.n.to_string(),
-                    f64::from(u32::try_from(place.summary.n).unwrap_or(u32::MAX)),
-                )
-                .to("", &run),
+                Field::number(estimate_text(place, &ranking.unit), mean).to("", &run),
+                Field::text(sample_text(place)).to("", &run),
                 behind(place, known),
-                relative.map_or_else(blank, |share| {
-                    Field::number(super::super::number::percent(share), share).to("", &run)
+                comparison.map_or_else(blank, |comparison| {
+                    Field::number(compared_text(&comparison, &ranking.unit), comparison.estimate).to("", &run)
                 }),
                 p.map_or_else(blank, |p| Field::number(probability(p), p).to("", &run)),
-                Field::text(place.against.map_or("–", |against| likeness(against.likeness))),
+                place.probability.map_or_else(blank, |p| Field::number(format!("{:.0}%", 100.0 * p), p).to("", &run)),
             ];
             row.extend(fields.iter().map(|name| {
                 let value = super::super::ranking::field_of(place, name);

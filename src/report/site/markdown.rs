@@ -1,8 +1,9 @@
 //! The report as Markdown, for a paper's appendix.
 
-use super::super::number::{count, mean_within};
+use super::super::number::count;
 use super::super::ranking::Ranking;
-use super::super::ranking::{best_lines, field_of, head_of, in_unit, probability, short_names, shown_fields};
+use super::super::ranking::{best_lines, field_of, head_of, probability, short_names, shown_fields};
+use super::super::sample::{estimate_text, sample_text};
 use super::ReportOf;
 
 pub(super) fn text(report: &ReportOf) -> String {
@@ -38,7 +39,7 @@ pub(super) fn text(report: &ReportOf) -> String {
 fn ranked(ranking: &Ranking, all: usize) -> String {
     let fields = shown_fields(&ranking.places);
     let mut heads: Vec<String> =
-        vec!["#".into(), "run".into(), head_of(&ranking.metric, &ranking.unit), "n".into(), "P".into()];
+        vec!["#".into(), "run".into(), head_of(&ranking.metric, &ranking.unit), "sample".into(), "p".into()];
     heads.extend(short_names(&fields));
     let mut text = format!("### By {} ({})\n\n", plain(&ranking.metric), ranking.direction.name());
     if ranking.places.is_empty() {
@@ -51,13 +52,12 @@ fn ranked(ranking: &Ranking, all: usize) -> String {
         heads.iter().enumerate().map(|(at, _)| if at == 1 { "---" } else { "--:" }.to_owned()).collect(),
     ));
     for (rank, (place, id)) in (1u32..).zip(ranking.places.iter().zip(&ranking.ids)) {
-        let mean = place.summary.mean;
         let p = place.against.and_then(|against| against.corrected);
         let mut cells = vec![
             rank.to_string(),
             format!("`{id}`"),
-            mean_within(|mean| in_unit(mean, &ranking.unit), mean, place.half_width),
-            place.summary.n.to_string(),
+            estimate_text(place, &ranking.unit),
+            sample_text(place),
             p.map_or_else(|| "–".to_owned(), probability),
         ];
         cells.extend(

@@ -5,10 +5,10 @@ use super::super::brief::Kept;
 use super::super::census::Census;
 use super::super::index::{member, ordered, pack, place};
 use super::super::query::Reader;
-use super::super::rank::ranked_metrics;
+use super::super::rank::{Repeated, ranked_metrics};
 use super::super::tables::{BRIEFS, BY_MODEL, GROUPS, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
 use super::{Verification, check_table, of_table};
-use crate::record::{Attempt, Digest, Run, count, mean};
+use crate::record::{Attempt, Digest, MetricKind, Replicate, Run, count};
 use crate::wire::decode_shape;
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,8 @@ pub(super) struct Measured {
     standing: (u8, String),
     counted: Vec<String>,
     unmeasured: Vec<(String, u8, String)>,
-    ranked: Vec<(String, f64)>,
+    replicate: Replicate,
+    ranked: Vec<(String, MetricKind, f64)>,
     units: Vec<(String, String)>,
     shape: Id,
     brief: Digest,
@@ -41,7 +42,11 @@ impl Measured {
             standing: census.standing,
             counted: census.counted.into_iter().map(str::to_owned).collect(),
             unmeasured: census.unmeasured.into_iter().map(owned).collect(),
-            ranked: ranked_metrics(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            replicate: Replicate::of(run, attempt),
+            ranked: ranked_metrics(attempt)
+                .into_iter()
+                .map(|(name, kind, value)| (name.to_owned(), kind, value))
+                .collect(),
             units: attempt.told_units().map(|(metric, unit)| (metric.to_owned(), unit.to_owned())).collect(),
             shape: brief.shape,
             brief: Digest::of(&brief.row),
@@ -58,7 +63,7 @@ struct Expected {
     totals: BTreeMap<(String, String), u64>,
     unmeasured: BTreeMap<(String, String, Id), (u8, String)>,
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    groups: BTreeMap<(String, String, Id), Vec<f64>>,
+    groups: BTreeMap<(String, String, Id), Repeated>,
 }
 
 impl Expected {
@@ -79,12 +84,13 @@ impl Expected {
                 expected.unmeasured.insert((model(), metric.clone(), one.id), (*kind, reason.clone()));
             }
             if one.standing.0 == 0 {
-                let metrics: Vec<(&str, f64)> =
-                    one.ranked.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-                expected.values.insert(member(one.group, one.id).to_vec(), pack(&metrics));
+                let metrics: Vec<_> =
+                    one.ranked.iter().map(|(name, kind, value)| (name.as_str(), *kind, *value)).collect();
+                expected.values.insert(member(one.group, one.id).to_vec(), pack(one.replicate, &metrics));
             }
-            for (metric, value) in &one.ranked {
-                expected.groups.entry((model(), metric.clone(), one.group)).or_default().push(*value);
+            for (metric, kind, value) in &one.ranked {
+                let group = expected.groups.entry((model(), metric.clone(), one.group)).or_default();
+                group.push(one.replicate, *kind, *value);
             }
         }
         expected
@@ -92,11 +98,10 @@ impl Expected {
 
     fn ranking(&self) -> Ranking {
         let mut ranking = BTreeMap::new();
-        for ((model, metric, group), values) in &self.groups {
-            // In the order in which they were: the bits of the mean are the key.
-            let (mean, n) = (mean(values), u32::try_from(values.len()).unwrap_or(u32::MAX));
+        for ((model, metric, group), repeated) in &self.groups {
+            let mean = repeated.mean();
             if mean.is_finite() {
-                ranking.insert(place(model, metric, ordered(mean), *group), n);
+                ranking.insert(place(model, metric, ordered(mean), *group), repeated.n());
             }
         }
         ranking

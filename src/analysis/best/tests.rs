@@ -1,0 +1,111 @@
+use super::*;
+use crate::analysis::pairwise::{Method, Untested};
+use crate::record::{Digest, Parts};
+
+/// Attempts of one seed each, on one machine with this sensor, which is off by this share.
+pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>, sensor: &str) -> Contender {
+    let run = Run::new(Parts {
+        config: Value::Table([("params.x".to_owned(), Value::Int(x))].into()),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: "cpu".into(),
+        seed: 1,
+    });
+    let id = run.id;
+    let machine = sensor.bytes().map(u64::from).sum();
+    let measured = (1u8..).zip(values).map(|(at, value)| Measured {
+        attempt: AttemptId(Digest([at; 32])),
+        run: id,
+        started_unix_ms: 0,
+        value: *value,
+        half_width: share.map(|share| share * value.abs()),
+        sensors: [sensor.to_owned()].into(),
+        replicate: Replicate { seed: u64::from(at), execution: u64::from(at), machine },
+        round: None,
+    });
+    Contender { run, agreed: Vec::new(), kind: MetricKind::Measured, measured: measured.collect() }
+}
+
+fn x(place: &Place) -> i64 {
+    place.contender.run.config()["params.x"].as_int().unwrap()
+}
+
+fn lowest() -> Ordering {
+    Ordering::of("", "", Direction::Minimize)
+}
+
+fn test(place: &Place) -> Result<(f64, Method), Untested> {
+    place.against.unwrap().comparison.unwrap().test
+}
+
+#[test]
+fn equal_means_of_several_groups_stay_in_the_order_in_which_they_come_however_many_are_kept() {
+    let agreed = |x: i64| vec![("params.y".to_owned(), Some(Value::Int(x)))];
+    let all: Vec<Contender> =
+        (1..=8).map(|x| Contender { agreed: agreed(x), ..contender(x, &[1.0], None, "s") }).collect();
+    for limit in [3, 8] {
+        let places = place(all.clone(), Ordering { limit, ..Ordering::of("", "", Direction::Maximize) });
+        assert!(places.iter().map(x).eq((1..=8).take(limit)));
+    }
+}
+
+#[test]
+fn places_are_ordered_tested_and_corrected_together() {
+    let a = contender(1, &[12.1, 12.9, 11.4, 12.6, 12.2], None, "s");
+    let b = contender(2, &[13.4, 14.1, 13.0], None, "s");
+    let c = contender(3, &[12.3, 12.5, 12.8], None, "s");
+    let single = contender(4, &[15.0], None, "s");
+    let places = place(vec![single, b.clone(), c, a.clone()], Ordering { tolerance: Some(0.03), ..lowest() });
+    assert_eq!(places.iter().map(x).collect::<Vec<_>>(), [1, 3, 2, 4]);
+    // NumPy and SciPy 1.17.1: as in `pairwise`.
+    assert!((test(&places[2]).unwrap().0 - 0.028252314666164752).abs() < 1e-9);
+    let corrected = |place: usize| places[place].against.unwrap().corrected;
+    assert!((corrected(2).unwrap() - 3.0 * 0.028252314666164752).abs() < 1e-9, "of all three pairs two are told");
+    assert_eq!((test(&places[3]), corrected(3)), (Err(Untested::TooFew), None));
+    assert_eq!([1, 2, 3].map(|at| places[at].against.unwrap().is_within), [true, false, false]);
+    assert_eq!((places[0].against, places[0].olympic_mean), (None, Some((12.1 + 12.2 + 12.6) / 3.0)));
+    assert!(places.iter().all(|place| place.probability.is_none()), "nobody knows how one value would repeat");
+    // One question alone needs no correction.
+    let two = place(vec![a, b], lowest());
+    assert_eq!(two[1].against.unwrap().differs(), Some(true));
+    let [best, other] = [two[0].probability.unwrap(), two[1].probability.unwrap()];
+    assert!((best + other - 1.0).abs() < 1e-12 && best > 0.95, "{best}");
+}
+
+#[test]
+fn copies_of_one_seed_are_no_sample() {
+    let mut copies = contender(1, &[0.75; 8], None, "s");
+    copies.kind = MetricKind::Outcome;
+    let execution = |at: usize| u64::try_from(at.min(2)).unwrap();
+    for (at, one) in copies.measured.iter_mut().enumerate() {
+        one.replicate = Replicate { seed: execution(at), execution: execution(at), machine: 0 };
+        one.value = [0.74, 0.75, 0.76][at.min(2)];
+    }
+    let places = place(vec![copies], Ordering::of("accuracy", "", Direction::Maximize));
+    let estimate = &places[0].estimate;
+    assert_eq!((estimate.units.as_slice(), estimate.attempts, estimate.seeds), ([0.74, 0.75, 0.76].as_slice(), 8, 3));
+    // `scipy.stats.t.interval(0.95, 2, scale=scipy.stats.sem([.74, .75, .76]))`.
+    assert!((estimate.half_width().unwrap() - 0.024841377117503303).abs() < 1e-12);
+}
+
+#[test]
+fn other_sensors_may_be_off_to_another_side_and_the_same_ones_may_not() {
+    let first = contender(1, &[100.0, 100.2, 99.8], Some(0.05), "gpu a");
+    let same = contender(2, &[103.0, 103.2, 102.8], Some(0.05), "gpu a");
+    let other = contender(3, &[103.0, 103.2, 102.8], Some(0.05), "gpu b");
+    let places = place(vec![first, same, other], lowest());
+    let differs = |wanted: i64| places.iter().find(|place| x(place) == wanted).unwrap().against.unwrap().differs();
+    assert_eq!((differs(2), differs(3)), (Some(true), Some(false)));
+    // 5% of 100, and what three repetitions scatter by: t(0.975, 2) * 0.2 / sqrt(3) = 0.4968275; in quadrature 5.0246235.
+    assert!((places[0].half_width.unwrap() - 5.0246235).abs() < 1e-6);
+}
+
+#[test]
+fn a_saving_is_a_share_of_what_it_is_held_against() {
+    let one = saving((80.0, 100.0), Some((11.0, 10.0))).unwrap();
+    assert!((one.metric + 0.2).abs() < 1e-12 && (one.time.unwrap() - 0.1).abs() < 1e-12);
+    assert_eq!(saving((1.0, 0.0), None), None);
+    assert_eq!(saving((-1.0, -2.0), Some((1.0, 0.0))), Some(Saving { metric: 0.5, time: None }));
+}

@@ -1,0 +1,301 @@
+//! Two configurations beside each other: how far their means are apart, with an interval, and whether chance alone explains it.
+//!
+//! Knows estimates and the blocks that both have in common. Must not know what the values measure, nor how many other comparisons are made.
+
+use super::best::{Contender, Measured};
+use super::comparison::SIGNIFICANCE;
+use super::distribution::{reach, two_sided};
+use super::replication::{Estimate, by_machine};
+use super::statistic::{CONFIDENCE, number};
+use crate::record::{MetricKind, mean};
+use std::collections::BTreeMap;
+
+/// In what a difference is stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// The second mean as a multiple of the first.
+    Ratio,
+    /// The second mean less the first, as a number of points: hundredths.
+    Points,
+    /// The second mean less the first, in the metric's unit.
+    Difference,
+}
+
+impl Scale {
+    /// The word in output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::Points => "points",
+            Self::Difference => "difference",
+        }
+    }
+}
+
+/// What both configurations have in common, so that their difference does not contain it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// A seed.
+    Seed,
+    /// A round of a sweep.
+    Round,
+    /// A machine.
+    Machine,
+}
+
+impl Block {
+    /// The word in output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seed => "seed",
+            Self::Round => "round",
+            Self::Machine => "machine",
+        }
+    }
+}
+
+/// How a difference was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Welch's t-test of independent units.
+    Welch,
+    /// A t-test of the differences within so many blocks that both have.
+    Paired(Block, usize),
+    /// A t-test of the differences within so many machines that both ran on, by the scatter within machines.
+    Within(usize),
+    /// The share of all exchanges of units that make at least as large a difference.
+    Permutation,
+}
+
+/// Why there is no test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untested {
+    /// Either side has one unit, and the other has too few for a permutation.
+    TooFew,
+    /// Neither side scatters, so that chance cannot be judged.
+    NoScatter,
+}
+
+impl Untested {
+    /// The word in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooFew => "too_few",
+            Self::NoScatter => "no_scatter",
+        }
+    }
+}
+
+/// A difference of two means.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// In what it is stated.
+    pub scale: Scale,
+    /// It: a ratio, points, or in the metric's unit.
+    pub estimate: f64,
+    /// Its 95% interval, lower end first; none where nothing is known of the scatter.
+    pub interval: Option<(f64, f64)>,
+    /// The degrees of freedom of the interval.
+    pub degrees: Option<f64>,
+    /// The probability that chance alone makes so large a difference, and how it was found; or why there is none.
+    pub test: Result<(f64, Method), Untested>,
+}
+
+/// The blocks by which two configurations are paired need at least so many in common.
+const PAIRS: usize = 3;
+/// Exchanges of more units are not counted one by one.
+const MOST_EXCHANGED: usize = 500;
+
+/// Compares two configurations.
+///
+/// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, section 4). Where both
+/// have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged; where they ran on the same machines, the
+/// differences within those. What the same sensors are off by cancels; other sensors may be off to other sides.
+pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+    let (a, b) = (first.estimate()?, other.estimate()?);
+    let shifts = match scale {
+        Scale::Ratio => (b.mean / a.mean).ln(),
+        Scale::Points | Scale::Difference => b.mean - a.mean,
+    };
+    // All values in units of their own mean where the scale is a ratio: small differences of these are differences of logarithms.
+    let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
+    let units = (unit(&a), unit(&b));
+    let systematic = systematic(first, other, (&a, &b), units);
+    let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() {
+        None
+    } else {
+        paired(first, other, units).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
+    };
+    let judged = judged.map(|judged| judged.with(systematic));
+    let scatters = judged.is_some_and(|judged| judged.variance > 0.0);
+    let interval = judged.filter(|_| scatters).and_then(|judged| {
+        let half = reach(judged.degrees)? * judged.variance.sqrt();
+        Some(((shifts - half, shifts + half), judged.degrees))
+    });
+    let test = match judged {
+        Some(judged) if !judged.is_enough => match exchanged(&a.units, &b.units).filter(|_| systematic == 0.0) {
+            Some(p) => Ok((p, Method::Permutation)),
+            None if scatters && systematic > 0.0 => judged.test(shifts),
+            None => Err(Untested::TooFew),
+        },
+        Some(judged) if scatters => judged.test(shifts),
+        Some(_) => Err(Untested::NoScatter),
+        None => exchanged(&a.units, &b.units).map_or(Err(Untested::TooFew), |p| Ok((p, Method::Permutation))),
+    };
+    let shown = |shift: f64| match scale {
+        Scale::Ratio => shift.exp(),
+        Scale::Points => 100.0 * shift,
+        Scale::Difference => shift,
+    };
+    Some(Comparison {
+        scale,
+        estimate: shown(shifts),
+        interval: interval.map(|((low, high), _)| (shown(low), shown(high))),
+        degrees: interval.map(|(_, degrees)| degrees),
+        test,
+    })
+}
+
+/// A difference's variance, and what it was found from.
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    variance: f64,
+    degrees: f64,
+    method: Method,
+    /// Whether there are so many units that a t-test may be believed.
+    is_enough: bool,
+}
+
+impl Judged {
+    /// Adds a variance of which everything is known.
+    fn with(self, systematic: f64) -> Self {
+        let variance = self.variance + systematic;
+        let share = if variance > 0.0 { self.variance / variance } else { 1.0 };
+        let degrees = if share > 0.0 { self.degrees / (share * share) } else { f64::INFINITY };
+        Self { variance, degrees, ..self }
+    }
+
+    fn test(self, shift: f64) -> Result<(f64, Method), Untested> {
+        let p = two_sided(shift / self.variance.sqrt(), self.degrees).ok_or(Untested::TooFew)?;
+        Ok((p, self.method))
+    }
+}
+
+/// The variance of what sensors are off by, 0 where the same ones measured both sides.
+fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Estimate), units: (f64, f64)) -> f64 {
+    if first.sensors().is_some_and(|sensors| Some(sensors) == other.sensors()) {
+        return 0.0;
+    }
+    let part = |contender: &Contender, estimate: &Estimate, unit: f64| {
+        let half = contender.sensor_half_width(estimate.mean).unwrap_or(0.0);
+        (half / CONFIDENCE / unit).powi(2)
+    };
+    part(first, estimates.0, units.0) + part(other, estimates.1, units.1)
+}
+
+/// The means of blocks, if every attempt has one and none is of another machine than the rest of its block.
+fn blocks<K: Ord>(contender: &Contender, of: impl Fn(&Measured) -> Option<K>) -> Option<BTreeMap<K, Vec<f64>>> {
+    let mut found: BTreeMap<K, Vec<f64>> = BTreeMap::new();
+    for one in &contender.measured {
+        found.entry(of(one)?).or_default().push(one.value);
+    }
+    Some(found)
+}
+
+/// The differences within common blocks, if these are most of the blocks of either side.
+fn paired(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
+    match first.kind {
+        MetricKind::Outcome => {
+            let by_seed = |contender| blocks(contender, |one| Some(one.replicate.seed));
+            pairs(by_seed(first)?, by_seed(other)?, units, Block::Seed)
+        }
+        MetricKind::Measured => {
+            let by_round = |contender| blocks(contender, |one| Some((one.replicate.machine, one.round?)));
+            let by_round = || pairs(by_round(first)?, by_round(other)?, units, Block::Round);
+            by_round().or_else(|| {
+                let known = |one: &Measured| Some(one.replicate.machine).filter(|machine| *machine != 0);
+                pairs(blocks(first, known)?, blocks(other, known)?, units, Block::Machine)
+            })
+        }
+    }
+}
+
+fn pairs<K: Ord>(
+    first: BTreeMap<K, Vec<f64>>,
+    other: BTreeMap<K, Vec<f64>>,
+    units: (f64, f64),
+    block: Block,
+) -> Option<Judged> {
+    let most = first.len().max(other.len());
+    let both = first.iter().filter_map(|(key, a)| Some((mean(a), mean(other.get(key)?))));
+    let differences: Vec<f64> = both.map(|(a, b)| b / units.1 - a / units.0).collect();
+    let n = differences.len();
+    if n < PAIRS || 2 * n <= most || n < first.len().min(other.len()) {
+        return None;
+    }
+    let summary = super::comparison::Summary::of(&differences)?;
+    let variance = summary.variance? / number(n);
+    Some(Judged { variance, degrees: number(n) - 1.0, method: Method::Paired(block, n), is_enough: true })
+}
+
+/// The differences within two machines that both ran on: of more, [`paired`] knows how they scatter between machines.
+fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
+    let values = |contender: &Contender| by_machine(&contender.replicates());
+    let (a, b) = (values(first), values(other));
+    if first.kind == MetricKind::Outcome || a.len() < 2 || !a.keys().eq(b.keys()) || a.contains_key(&0) {
+        return None;
+    }
+    let (mut squares, mut degrees, mut inverse) = (0.0, 0.0, 0.0);
+    for (cells, unit) in [(&a, units.0), (&b, units.1)] {
+        for cell in cells.values() {
+            let middle = mean(cell);
+            squares += cell.iter().map(|value| ((value - middle) / unit).powi(2)).sum::<f64>();
+            degrees += number(cell.len()) - 1.0;
+            inverse += 1.0 / number(cell.len());
+        }
+    }
+    let machines = number(a.len());
+    let variance = squares / degrees * inverse / (machines * machines);
+    let is_enough = degrees >= 4.0;
+    (degrees > 0.0).then_some(Judged { variance, degrees, method: Method::Within(a.len()), is_enough })
+}
+
+fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
+    let part = |estimate: &Estimate, unit: f64| Some(((estimate.standard_error? / unit).powi(2), estimate.degrees));
+    let parts = [part(a, units.0)?, part(b, units.1)?];
+    let variance: f64 = parts.iter().map(|(variance, _)| variance).sum();
+    let spread: f64 = parts.iter().map(|(variance, degrees)| variance * variance / degrees).sum();
+    let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
+    Some(Judged { variance, degrees, method: Method::Welch, is_enough: a.units.len().min(b.units.len()) > 2 })
+}
+
+/// The exact two-sided permutation test of the difference of means. None where even the most extreme outcome has a probability of 5% or more, or where there
+/// are too many exchanges to count.
+fn exchanged(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    let n = few.len() + many.len();
+    let all: Vec<f64> = few.iter().chain(many).copied().collect();
+    let total: f64 = all.iter().sum();
+    if n > MOST_EXCHANGED || !total.is_finite() {
+        return None;
+    }
+    let apart = |sum: f64| (sum / number(few.len()) - (total - sum) / number(many.len())).abs();
+    let found = apart(few.iter().sum());
+    // Sums that differ by rounding alone are the same.
+    let least = found * (1.0 - 1e-9);
+    let mut counts = (0.0, 0.0);
+    let mut count = |sum: f64| {
+        counts.0 += f64::from(u8::from(apart(sum) >= least));
+        counts.1 += 1.0;
+    };
+    match few.len() {
+        1 => all.iter().for_each(|one| count(*one)),
+        2 => (0..n).for_each(|i| (i + 1..n).for_each(|j| count(all[i] + all[j]))),
+        _ => return None,
+    }
+    let smallest = if few.len() == many.len() { 2.0 } else { 1.0 } / counts.1;
+    (smallest < SIGNIFICANCE).then(|| counts.0 / counts.1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use super::*;
+use crate::analysis::best::tests::contender;
+use proptest::prelude::*;
+
+const A: [f64; 5] = [12.1, 12.9, 11.4, 12.6, 12.2];
+const B: [f64; 3] = [13.4, 14.1, 13.0];
+const C: [f64; 2] = [12.3, 12.5];
+
+fn of(values: &[f64]) -> Contender {
+    contender(1, values, None, "s")
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-9 * expected.abs().max(1e-3), "{found} {expected}");
+}
+
+fn matches(found: Comparison, [estimate, low, high, p]: [f64; 4], method: Method) {
+    near(found.estimate, estimate);
+    near(found.interval.unwrap().0, low);
+    near(found.interval.unwrap().1, high);
+    assert_eq!(found.test.unwrap().1, method);
+    near(found.test.unwrap().0, p);
+}
+
+#[test]
+fn differences_are_those_of_scipy() {
+    // SciPy 1.17.1: r = scipy.stats.ttest_ind(b, a, equal_var=False); r.pvalue, r.confidence_interval(0.95).
+    let found = compare(&of(&A), &of(&B), Scale::Difference).unwrap();
+    matches(found, [1.26, 0.163514291198454, 2.35648570880155, 0.0325276968503995], Method::Welch);
+    near(found.degrees.unwrap(), 4.41880507197037);
+    // A share is told in hundredths.
+    let points = compare(&of(&A), &of(&B), Scale::Points).unwrap();
+    near(points.estimate, 126.0);
+}
+
+#[test]
+fn ratios_have_their_interval_on_the_log_scale() {
+    // NumPy: v = (sem(a) / mean(a)) ** 2 + (sem(b) / mean(b)) ** 2, Welch's degrees of freedom of these two; r * exp(+-t.ppf(.975, d) * sqrt(v)).
+    let found = compare(&of(&A), &of(&B), Scale::Ratio).unwrap();
+    matches(found, [1.1029411764705883, 1.0159068920778118, 1.1974318200226866, 0.028252314666164752], Method::Welch);
+    near(found.degrees.unwrap(), 4.808254429557252);
+}
+
+/// Outcomes of the seeds 1, 2 and so on.
+fn seeds(values: &[f64]) -> Contender {
+    Contender { kind: MetricKind::Outcome, ..of(values) }
+}
+
+#[test]
+fn common_seeds_and_rounds_are_pairs() {
+    // SciPy: scipy.stats.ttest_rel(y, x).
+    let found = compare(&seeds(&[0.90, 0.92, 0.91, 0.95]), &seeds(&[0.88, 0.91, 0.895, 0.92]), Scale::Points).unwrap();
+    let expected = [-1.875, -3.233765441898, -0.5162345581019979, 0.021875398782757564];
+    matches(found, expected, Method::Paired(Block::Seed, 4));
+    // NumPy: d = y / mean(y) - x / mean(x), and so on with sem(d).
+    let round = |values: &[f64]| {
+        let mut one = of(values);
+        one.measured.iter_mut().enumerate().for_each(|(at, measured)| measured.round = Some(at as u64));
+        one
+    };
+    let (x, y) = ([100.0, 110.0, 90.0, 105.0], [108.0, 121.0, 97.0, 113.0]);
+    let found = compare(&round(&x), &round(&y), Scale::Ratio).unwrap();
+    let expected = [1.0839506172839506, 1.065415542389919, 1.1028081475840266, 0.0006593789563683473];
+    matches(found, expected, Method::Paired(Block::Round, 4));
+    // Two pairs are too few, and one seed in common of four is no design.
+    assert!(!matches!(
+        compare(&round(&x[..2]), &round(&y[..2]), Scale::Ratio).unwrap().test,
+        Ok((_, Method::Paired(..)))
+    ));
+    let mut others = seeds(&[0.88, 0.91, 0.895, 0.92]);
+    others.measured.iter_mut().skip(1).for_each(|one| one.replicate.seed += 10);
+    assert_eq!(compare(&seeds(&x), &others, Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
+}
+
+#[test]
+fn two_machines_that_both_ran_on_are_held() {
+    let on_two = |values: &[f64]| {
+        let mut one = of(values);
+        one.measured.iter_mut().enumerate().for_each(|(at, measured)| measured.replicate.machine = 1 + at as u64 / 3);
+        one
+    };
+    let (a, b) = ([100.0, 102.0, 101.0, 104.0, 105.0, 106.0], [107.0, 108.0, 110.0, 112.0, 111.0, 113.0]);
+    // NumPy: the pooled variance within the four cells, in units of the means, 8 degrees of freedom.
+    let found = compare(&on_two(&a), &on_two(&b), Scale::Ratio).unwrap();
+    let expected = [1.0695792880258899, 1.0543652444860359, 1.0850128637648968, 4.675680753273984e-6];
+    matches(found, expected, Method::Within(2));
+}
+
+#[test]
+fn few_units_are_exchanged_or_not_tested() {
+    // SciPy: scipy.stats.permutation_test of the absolute difference of means, all exchanges.
+    let found = compare(&of(&C), &of(&[13.4, 14.1, 13.0, 13.8, 13.9]), Scale::Ratio).unwrap();
+    assert_eq!(found.test.unwrap().1, Method::Permutation);
+    near(found.test.unwrap().0, 0.047619047619047616);
+    assert_eq!(compare(&of(&C), &of(&B), Scale::Ratio).unwrap().test, Err(Untested::TooFew), "0.1 at best");
+    assert_eq!(compare(&of(&C), &of(&[13.0, 13.1]), Scale::Ratio).unwrap().test, Err(Untested::TooFew));
+    let one = compare(&of(&[5.0]), &of(&B), Scale::Ratio).unwrap();
+    assert_eq!((one.test, one.interval), (Err(Untested::TooFew), None));
+    let many: Vec<f64> = (0..30).map(|at| 12.0 + f64::from(at) / 100.0).collect();
+    near(compare(&of(&[15.0]), &of(&many), Scale::Ratio).unwrap().test.unwrap().0, 1.0 / 31.0);
+}
+
+#[test]
+fn what_does_not_scatter_is_not_judged_unless_sensors_are_off() {
+    let still = |value: f64, sensor| contender(1, &[value; 3], (sensor != "").then_some(0.05), sensor);
+    assert_eq!(compare(&still(1.0, ""), &still(1.0, ""), Scale::Ratio).unwrap().test, Err(Untested::NoScatter));
+    let same = compare(&still(1.0, "gpu a"), &still(1.01, "gpu a"), Scale::Ratio).unwrap();
+    assert_eq!(same.test, Err(Untested::NoScatter), "what one sensor is off by cancels");
+    // SciPy: 2 * norm.sf(log(1.1) / (0.05 / 1.96 * sqrt(2))).
+    let other = compare(&still(1.0, "gpu a"), &still(1.1, "gpu b"), Scale::Ratio).unwrap();
+    near(other.test.unwrap().0, 0.008245130268337066);
+}
+
+proptest! {
+    #[test]
+    fn a_comparison_turned_around_says_the_same(
+        a in prop::collection::vec(1.0..9.0f64, 3..9),
+        b in prop::collection::vec(1.0..9.0f64, 3..9),
+    ) {
+        let (there, back) = (compare(&of(&a), &of(&b), Scale::Ratio).unwrap(), compare(&of(&b), &of(&a), Scale::Ratio).unwrap());
+        prop_assert!((there.test.unwrap().0 - back.test.unwrap().0).abs() < 1e-9);
+        prop_assert!((there.estimate * back.estimate - 1.0).abs() < 1e-9);
+        prop_assert!((there.interval.unwrap().0 * back.interval.unwrap().1 - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,215 @@
+//! The mean of a metric over independent units, and how well it predicts another, independent measurement.
+//!
+//! Knows which seed, computation and machine each value belongs to. Must not know what the values measure.
+
+use super::comparison::Summary;
+use super::distribution::reach;
+use super::statistic::number;
+use crate::record::{MetricKind, Replicate, execution_values, unit_values};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// From this many machines on their variance is estimated by a mixed model; of fewer, the means of machines are taken as they are.
+const MIXED_FROM: usize = 5;
+
+/// What the independent units of a sample are, and how the variance of their mean was estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleModel {
+    /// One unit: no interval.
+    Single,
+    /// Means of seeds, Student's t.
+    Seeds,
+    /// Different executions of one seed, Student's t: covers repeats of that seed alone.
+    Executions,
+    /// Attempts on one machine, or on machines that the records do not name, Student's t.
+    Attempts,
+    /// Means of machines, Student's t.
+    Clusters,
+    /// Machines as a random effect, by restricted maximum likelihood, with Satterthwaite's degrees of freedom.
+    Mixed,
+}
+
+impl SampleModel {
+    /// The word in output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Seeds => "seeds",
+            Self::Executions => "executions",
+            Self::Attempts => "attempts",
+            Self::Clusters => "clusters",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// A mean over independent units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// What decides the metric.
+    pub kind: MetricKind,
+    /// How the variance was estimated.
+    pub model: SampleModel,
+    /// The mean of the units, each counted once.
+    pub mean: f64,
+    /// The values of the units.
+    pub units: Vec<f64>,
+    /// The standard error of the mean; none of a single unit.
+    pub standard_error: Option<f64>,
+    /// Its degrees of freedom.
+    pub degrees: f64,
+    /// How many attempts there are.
+    pub attempts: usize,
+    /// How many seeds they have.
+    pub seeds: usize,
+    /// How many machines they ran on; 0 where no record names one.
+    pub machines: usize,
+}
+
+impl Estimate {
+    /// Of at least one value.
+    pub fn of(kind: MetricKind, values: &[(Replicate, f64)]) -> Option<Self> {
+        let different = |of: &dyn Fn(&Replicate) -> u64| values.iter().map(|(one, _)| of(one)).collect::<BTreeSet<_>>();
+        let (seeds, machines) = (different(&|one| one.seed).len(), different(&|one| one.machine));
+        let several = machines.len() > 1;
+        let (units, model) = match kind {
+            MetricKind::Outcome if seeds > 1 => (unit_values(kind, values), SampleModel::Seeds),
+            MetricKind::Outcome => (execution_values(values), SampleModel::Executions),
+            MetricKind::Measured if several => (unit_values(kind, values), SampleModel::Clusters),
+            MetricKind::Measured => (unit_values(kind, values), SampleModel::Attempts),
+        };
+        let summary = Summary::of(&units)?;
+        let mut found = Self {
+            kind,
+            model: if units.len() > 1 { model } else { SampleModel::Single },
+            mean: summary.mean,
+            standard_error: summary.variance.map(|variance| (variance / number(units.len())).sqrt()),
+            degrees: number(units.len()) - 1.0,
+            attempts: values.len(),
+            seeds,
+            machines: machines.iter().filter(|machine| **machine != 0).count(),
+            units,
+        };
+        if found.model == SampleModel::Clusters
+            && found.units.len() >= MIXED_FROM
+            && let Some(Mixed { standard_error, degrees, .. }) = mixed(&by_machine(values))
+        {
+            found.model = SampleModel::Mixed;
+            (found.standard_error, found.degrees) = (Some(standard_error), degrees);
+        }
+        Some(found)
+    }
+
+    /// Half the width of the mean's 95% interval; none of a single unit.
+    pub fn half_width(&self) -> Option<f64> {
+        Some(reach(self.degrees)? * self.standard_error?)
+    }
+
+    /// The smaller and the larger value where there are two units alone: an interval of one degree of freedom says nothing that a person can use.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        match self.units.as_slice() {
+            [a, b] => Some((a.min(*b), a.max(*b))),
+            _ => None,
+        }
+    }
+
+    /// How many units more would narrow the interval to this share of the mean, if they scatter as these do; none where it is narrow enough, or nothing is
+    /// known of the scatter, or more than a thousand would be needed.
+    pub fn units_for(&self, share: f64) -> Option<usize> {
+        let n = self.units.len();
+        let deviation = Summary::of(&self.units)?.deviation().filter(|_| self.mean != 0.0)?;
+        let is_enough = |n: usize| {
+            reach(number(n) - 1.0).is_some_and(|reach| reach * deviation / number(n).sqrt() <= share * self.mean.abs())
+        };
+        if is_enough(n) { None } else { (n + 1..1000).find(|n| is_enough(*n)).map(|enough| enough - n) }
+    }
+
+    /// What the interval holds for, where it does not hold for any seed and any machine.
+    pub fn covers(&self) -> Option<&'static str> {
+        match self.model {
+            SampleModel::Executions => Some("repeats of one seed only"),
+            SampleModel::Attempts if self.machines == 1 => Some("repeats on one machine only"),
+            _ => None,
+        }
+    }
+}
+
+/// The values of each machine.
+pub(super) fn by_machine(values: &[(Replicate, f64)]) -> BTreeMap<u64, Vec<f64>> {
+    let mut found: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    values.iter().for_each(|(one, value)| found.entry(one.machine).or_default().push(*value));
+    found
+}
+
+/// A one-way random-effects model of clustered values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mixed {
+    /// The variance between clusters.
+    between: f64,
+    /// The variance within clusters.
+    within: f64,
+    /// The standard error of the unweighted mean of the clusters' means.
+    standard_error: f64,
+    /// Its degrees of freedom.
+    degrees: f64,
+}
+
+/// Restricted maximum likelihood for y = mean + cluster + residual, and Satterthwaite's degrees of freedom from the expected information of the two
+/// variances (Searle, Casella and McCulloch, "Variance Components", 1992, chapters 3 and 6). None where no cluster has two values, or none scatters.
+fn mixed(clusters: &BTreeMap<u64, Vec<f64>>) -> Option<Mixed> {
+    let groups: Vec<Summary> = clusters.values().filter_map(|values| Summary::of(values)).collect();
+    let sizes: Vec<f64> = groups.iter().map(|group| number(group.n)).collect();
+    let total: f64 = sizes.iter().sum();
+    let inside: f64 = groups.iter().map(|group| group.variance.unwrap_or(0.0) * (number(group.n) - 1.0)).sum();
+    let count = number(groups.len());
+    if total <= count || inside <= 0.0 || groups.len() < 2 {
+        return None;
+    }
+    // The likelihood with the variance within profiled out, as a function of the ratio of the variances.
+    let profile = |ratio: f64| {
+        let weights: Vec<f64> = sizes.iter().map(|n| n / (1.0 + n * ratio)).collect();
+        let sum: f64 = weights.iter().sum();
+        let mean = weights.iter().zip(&groups).map(|(weight, group)| weight * group.mean).sum::<f64>() / sum;
+        let outside: f64 =
+            weights.iter().zip(&groups).map(|(weight, group)| weight * (group.mean - mean).powi(2)).sum();
+        let within = (inside + outside) / (total - 1.0);
+        let penalty: f64 = sizes.iter().map(|n| (n * ratio).ln_1p()).sum();
+        (((total - 1.0) * within.ln() + penalty + sum.ln()), within)
+    };
+    // On x / (1 - x), which reaches every ratio; first a grid, since there may be two minima, then a golden section.
+    let ratio_at = |x: f64| x / (1.0 - x);
+    let at = |x: f64| profile(ratio_at(x)).0;
+    let grid = 200_u32;
+    let x_of = |step: u32| f64::from(step) / f64::from(grid + 1);
+    let best = (0..=grid).min_by(|a, b| at(x_of(*a)).total_cmp(&at(x_of(*b))))?;
+    let (mut low, mut high) = (x_of(best.saturating_sub(1)), x_of(best + 1).min(1.0 - 1e-12));
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    for _ in 0..90 {
+        let (left, right) = (high - golden * (high - low), low + golden * (high - low));
+        if at(left) <= at(right) { high = right } else { low = left }
+    }
+    let middle = f64::midpoint(low, high);
+    let x = if at(0.0) <= at(middle) { 0.0 } else { middle };
+    let (_, within) = profile(ratio_at(x));
+    let between = ratio_at(x) * within;
+    // The expected information of both variances under restricted likelihood: traces over blocks of compound symmetry.
+    let inverse: Vec<f64> = sizes.iter().map(|n| 1.0 / (within + n * between)).collect();
+    let sum = |of: &dyn Fn(f64, f64) -> f64| sizes.iter().zip(&inverse).map(|(n, a)| of(*n, *a)).sum::<f64>();
+    let whole = sum(&|n, a| n * a);
+    let (one, other) = (sum(&|n, a| a * a * n * n), sum(&|n, a| a * a * n));
+    let trace = |plain: f64, cube: f64, product: f64| plain - 2.0 * cube / whole + product / (whole * whole);
+    let both = trace(one, sum(&|n, a| a.powi(3) * n.powi(3)), one * one) / 2.0;
+    let cross = trace(other, sum(&|n, a| a.powi(3) * n * n), one * other) / 2.0;
+    let residual = sum(&|n, a| (n - 1.0) / (within * within) + a * a);
+    let own = trace(residual, sum(&|n, a| a.powi(3) * n), other * other) / 2.0;
+    let determinant = both * own - cross * cross;
+    // The unweighted mean of the clusters' means: var = between / k + within * sum(1 / n) / k^2.
+    let gradient = (1.0 / count, sizes.iter().map(|n| 1.0 / n).sum::<f64>() / (count * count));
+    let variance = gradient.0 * between + gradient.1 * within;
+    let spread =
+        (gradient.0.powi(2) * own - 2.0 * gradient.0 * gradient.1 * cross + gradient.1.powi(2) * both) / determinant;
+    let degrees = 2.0 * variance * variance / spread;
+    (degrees.is_finite() && degrees > 0.0).then(|| Mixed { between, within, standard_error: variance.sqrt(), degrees })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use super::*;
+use proptest::prelude::*;
+
+fn on(machine: u64, seed: u64) -> Replicate {
+    Replicate { seed, execution: seed, machine }
+}
+
+fn near(found: f64, expected: f64, relative: f64) {
+    assert!((found / expected - 1.0).abs() < relative, "{found} {expected}");
+}
+
+/// Energies of attempts on six GPUs, unequally many.
+const CLUSTERS: [&[f64]; 6] = [
+    &[101.2, 100.8, 101.9],
+    &[97.4, 98.3],
+    &[103.1, 102.2, 102.9, 103.4],
+    &[99.7],
+    &[100.9, 100.1, 101.3],
+    &[98.8, 99.9],
+];
+
+fn clustered(clusters: &[&[f64]]) -> Vec<(Replicate, f64)> {
+    let of = |(machine, values): (u64, &&[f64])| {
+        values.iter().map(move |value| (on(machine, 1), *value)).collect::<Vec<_>>()
+    };
+    (1..).zip(clusters).flat_map(of).collect()
+}
+
+#[test]
+fn variances_are_those_of_statsmodels() {
+    // statsmodels 0.15.0: mixedlm("y ~ 1", df, groups=df.g).fit(reml=True, method=["powell", "lbfgs"], gtol=1e-14): cov_re, scale.
+    let found = mixed(&by_machine(&clustered(&CLUSTERS))).unwrap();
+    near(found.between, 2.9451011298204444, 1e-6);
+    near(found.within, 0.3487182842299023, 1e-6);
+    // NumPy: g = [1 / k, sum(1 / n) / k^2]; v = g @ [between, within]; 2 v^2 / (g @ inv(I) @ g), where I is tr(P A P B) / 2 over both of its matrices.
+    near(found.standard_error, 0.7204879116544904, 1e-6);
+    near(found.degrees, 5.008894685633085, 1e-6);
+    let estimate = Estimate::of(MetricKind::Measured, &clustered(&CLUSTERS)).unwrap();
+    assert_eq!((estimate.model, estimate.machines, estimate.attempts), (SampleModel::Mixed, 6, 15));
+    near(estimate.mean, 100.31111111111109, 1e-12);
+}
+
+#[test]
+fn equally_many_attempts_of_each_machine_give_the_intervals_of_their_means() {
+    let balanced: [&[f64]; 5] = [&[5.0, 5.2], &[6.1, 6.0], &[4.4, 4.5], &[5.3, 5.6], &[6.6, 6.3]];
+    let found = mixed(&by_machine(&clustered(&balanced))).unwrap();
+    let means: Vec<f64> = balanced.iter().map(|values| (values[0] + values[1]) / 2.0).collect();
+    let summary = Summary::of(&means).unwrap();
+    near(found.standard_error, (summary.variance.unwrap() / 5.0).sqrt(), 1e-6);
+    near(found.degrees, 4.0, 1e-6);
+}
+
+#[test]
+fn the_unit_is_the_seed_of_an_outcome_and_the_machine_or_the_attempt_of_what_is_measured() {
+    let values = [(on(7, 1), 1.0), (on(7, 1), 1.0), (on(7, 2), 2.0), (on(7, 3), 6.0)];
+    let outcome = Estimate::of(MetricKind::Outcome, &values).unwrap();
+    assert_eq!((outcome.model, outcome.mean, outcome.units.len()), (SampleModel::Seeds, 3.0, 3));
+    assert_eq!((outcome.attempts, outcome.seeds, outcome.covers()), (4, 3, None));
+    let measured = Estimate::of(MetricKind::Measured, &values).unwrap();
+    assert_eq!((measured.model, measured.mean, measured.units.len()), (SampleModel::Attempts, 2.5, 4));
+    assert_eq!(measured.covers(), Some("repeats on one machine only"));
+    let two = [(on(7, 1), 1.0), (on(8, 1), 2.0), (on(8, 1), 4.0)];
+    let clusters = Estimate::of(MetricKind::Measured, &two).unwrap();
+    assert_eq!((clusters.model, clusters.mean, clusters.range()), (SampleModel::Clusters, 2.0, Some((1.0, 3.0))));
+    let same = Estimate::of(MetricKind::Outcome, &values[..2]).unwrap();
+    assert_eq!((same.model, same.half_width(), same.covers()), (SampleModel::Single, None, None));
+    let different = [(on(7, 1), 1.0), (Replicate { execution: 9, ..on(7, 1) }, 2.0)];
+    let executions = Estimate::of(MetricKind::Outcome, &different).unwrap();
+    assert_eq!((executions.model, executions.covers()), (SampleModel::Executions, Some("repeats of one seed only")));
+    assert_eq!(Estimate::of(MetricKind::Outcome, &[]), None);
+}
+
+#[test]
+fn more_units_are_asked_for_until_the_interval_is_narrow_enough() {
+    let of = |values: &[f64]| {
+        let values: Vec<_> = values.iter().map(|value| (on(1, 1), *value)).collect();
+        Estimate::of(MetricKind::Measured, &values).unwrap().units_for(0.05)
+    };
+    // SciPy: `t.ppf(.975, n - 1) * std([3450, 3550], ddof=1) / sqrt(n)` is 175.7 with 3 and 112.5 with 4; 5% are 175.
+    assert_eq!(of(&[3450.0, 3550.0]), Some(2));
+    // 179.7 with 12 and 170.9 with 13.
+    assert_eq!(of(&[3300.0, 3700.0]), Some(11));
+    assert_eq!((of(&[3499.0, 3501.0, 3500.0]), of(&[3499.0]), of(&[5.0, 5.0])), (None, None, None));
+}
+
+proptest! {
+    #[test]
+    fn a_mixed_model_has_variances_and_degrees_that_are_no_less_than_nothing(
+        clusters in prop::collection::vec(prop::collection::vec(1.0..9.0f64, 1..5), 5..9),
+    ) {
+        let clusters: Vec<&[f64]> = clusters.iter().map(Vec::as_slice).collect();
+        if let Some(found) = mixed(&by_machine(&clustered(&clusters))) {
+            prop_assert!(found.between >= 0.0 && found.within > 0.0 && found.standard_error > 0.0);
+            prop_assert!(found.degrees >= 1.0 && found.degrees < 60.0, "{}", found.degrees);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How often a configuration comes out ahead when all of them are measured again: a parametric bootstrap over independent units.
+//!
+//! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
+
+use super::best::Contender;
+use super::replication::Estimate;
+use super::statistic::number;
+use crate::record::{AttemptId, MetricKind};
+use std::collections::BTreeMap;
+
+/// How often everything is measured again. A probability of a half is right within 3 points.
+const DRAWS: u32 = 1000;
+
+/// One metric of one configuration: draws of its mean.
+struct Spread {
+    mean: f64,
+    standard_error: f64,
+    degrees: f64,
+    /// For each attempt its part of the deviation: together they have the variance 1.
+    parts: Vec<(usize, f64)>,
+}
+
+/// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
+///
+/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. Metrics of one configuration share the random
+/// numbers of the attempts that they have in common, so that they vary together as the attempts did.
+pub(super) fn probabilities(
+    configurations: &[Vec<(&Contender, &Estimate)>],
+    judge: &mut dyn FnMut(&[Vec<f64>], &mut Vec<usize>),
+) -> Option<Vec<f64>> {
+    let mut attempts: Vec<usize> = Vec::new();
+    let mut spreads: Vec<Vec<Spread>> = Vec::new();
+    for metrics in configurations {
+        let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
+        let of_metric = |(contender, estimate): &(&Contender, &Estimate)| spread(contender, estimate, &mut known);
+        spreads.push(metrics.iter().map(of_metric).collect::<Option<_>>()?);
+        attempts.push(known.len());
+    }
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut counts = vec![0.0; configurations.len()];
+    let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
+    for _ in 0..DRAWS {
+        draw.clear();
+        for (metrics, attempts) in spreads.iter().zip(&attempts) {
+            let deviations: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
+            let of_metric = |spread: &Spread| {
+                let deviation: f64 = spread.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
+                let scale = (random.chi_squared(spread.degrees) / spread.degrees).sqrt();
+                spread.mean + spread.standard_error * deviation / scale
+            };
+            draw.push(metrics.iter().map(of_metric).collect());
+        }
+        named.clear();
+        judge(&draw, &mut named);
+        named.iter().for_each(|at| counts[*at] += 1.0);
+    }
+    Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
+}
+
+fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
+    let unit_of = |at: usize| {
+        let one = &contender.measured[at];
+        match estimate.kind {
+            MetricKind::Outcome if estimate.seeds > 1 => one.replicate.seed,
+            MetricKind::Outcome => one.replicate.execution,
+            MetricKind::Measured if estimate.machines > 1 => one.replicate.machine,
+            MetricKind::Measured => at as u64,
+        }
+    };
+    let mut units: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    (0..contender.measured.len()).for_each(|at| units.entry(unit_of(at)).or_default().push(at));
+    let mut parts = Vec::new();
+    for of_unit in units.values() {
+        let n = number(of_unit.len());
+        let deviation = of_unit.iter().map(|at| contender.measured[*at].value).sum::<f64>() / n - estimate.mean;
+        for at in of_unit {
+            let next = known.len();
+            let place = *known.entry(contender.measured[*at].attempt).or_insert(next);
+            parts.push((place, deviation / n.sqrt()));
+        }
+    }
+    let length = parts.iter().map(|(_, part)| part * part).sum::<f64>().sqrt();
+    if length > 0.0 {
+        parts.iter_mut().for_each(|(_, part)| *part /= length);
+    }
+    Some(Spread { mean: estimate.mean, standard_error: estimate.standard_error?, degrees: estimate.degrees, parts })
+}
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in (0, 1).
+    pub(super) fn uniform(&mut self) -> f64 {
+        let upper = u32::try_from(self.bits() >> 32).unwrap_or(u32::MAX);
+        (f64::from(upper) + 0.5) / 4_294_967_296.0
+    }
+
+    /// Standard normal (Box and Muller, 1958).
+    pub(super) fn normal(&mut self) -> f64 {
+        let (radius, angle) = ((-2.0 * self.uniform().ln()).sqrt(), std::f64::consts::TAU * self.uniform());
+        radius * angle.cos()
+    }
+
+    /// Chi-squared with so many degrees of freedom, more than 0 (Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26, 2000).
+    pub(super) fn chi_squared(&mut self, degrees: f64) -> f64 {
+        let shape = degrees / 2.0;
+        // A shape below 1 is one of 1 more, times a power of a uniform number.
+        let (boosted, power) = if shape < 1.0 { (shape + 1.0, self.uniform().powf(1.0 / shape)) } else { (shape, 1.0) };
+        let (d, c) = (boosted - 1.0 / 3.0, 1.0 / (9.0 * (boosted - 1.0 / 3.0)).sqrt());
+        loop {
+            let normal = self.normal();
+            let cube = (1.0 + c * normal).powi(3);
+            if cube > 0.0 && self.uniform().ln() < 0.5 * normal * normal + d - d * cube + d * cube.ln() {
+                return 2.0 * d * cube * power;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_have_the_moments_of_their_distributions() {
+        let mut random = Random(7);
+        let n = 20_000;
+        let mut moments = |degrees: f64| {
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for _ in 0..n {
+                let one = if degrees == 0.0 { random.normal() } else { random.chi_squared(degrees) };
+                (sum, squares) = (sum + one, squares + one * one);
+            }
+            let mean = sum / f64::from(n);
+            (mean, squares / f64::from(n) - mean * mean)
+        };
+        let (mean, variance) = moments(0.0);
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+        for degrees in [1.0, 2.5, 9.0] {
+            let (mean, variance) = moments(degrees);
+            assert!((mean / degrees - 1.0).abs() < 0.05, "{degrees}: {mean}");
+            assert!((variance / (2.0 * degrees) - 1.0).abs() < 0.12, "{degrees}: {variance}");
+        }
+    }
+}

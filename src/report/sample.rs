@@ -1,0 +1,186 @@
+//! Estimates and differences as people read them: value, uncertainty, what the sample is.
+
+use super::document::table_of;
+use super::number::{count, mean_within, significant};
+use super::ranking::in_unit;
+use crate::analysis::{Comparison, Estimate, Place, SampleModel, Scale, TestMethod};
+use crate::record::{MetricKind, Value};
+
+/// The share of the mean to which a range of two values is said to lack replicates.
+const WANTED: f64 = 0.05;
+
+/// `3 seeds`, `3 seeds, 8 attempts`, `1 seed, 4 attempts`, `8 attempts on 2 GPUs`.
+pub fn sample_text(place: &Place) -> String {
+    let estimate = &place.estimate;
+    let attempts = count(estimate.attempts, "attempt");
+    match estimate.kind {
+        MetricKind::Outcome if estimate.seeds == estimate.attempts => count(estimate.seeds, "seed"),
+        MetricKind::Outcome => format!("{}, {attempts}", count(estimate.seeds, "seed")),
+        MetricKind::Measured if estimate.machines == 0 => attempts,
+        MetricKind::Measured => format!("{attempts} on {}", count(estimate.machines, machine_word(place))),
+    }
+}
+
+/// What a place's attempts were measured on.
+fn machine_word(place: &Place) -> &'static str {
+    let is_gpu = |name: &String| name.starts_with("GPU-");
+    let sensors = || place.contender.measured.iter().map(|one| &one.sensors);
+    if !sensors().all(|all| !all.is_empty() && all.iter().all(is_gpu)) {
+        "host"
+    } else if sensors().all(|all| all.len() == 1) {
+        "GPU"
+    } else {
+        "GPU set"
+    }
+}
+
+/// What the independent units of a sample are called.
+pub(super) fn unit_word(estimate: &Estimate) -> &'static str {
+    match estimate.kind {
+        MetricKind::Outcome => "seeds",
+        MetricKind::Measured if estimate.machines > 1 => "machines",
+        MetricKind::Measured => "attempts",
+    }
+}
+
+/// The mean with its interval, in percent of it; shares have theirs in their own unit. Two units have a range.
+pub(super) fn estimate_text(place: &Place, unit: &str) -> String {
+    let estimate = &place.estimate;
+    if let Some((low, high)) = estimate.range().filter(|(low, high)| low < high) {
+        return format!("{} to {}", in_unit(low, unit), in_unit(high, unit));
+    }
+    match place.half_width {
+        Some(half) if half > 0.0 && is_share(place, unit) => {
+            format!("{} ± {}", in_unit(estimate.mean, unit), one_digit_more(half))
+        }
+        half => mean_within(|mean| in_unit(mean, unit), estimate.mean, half),
+    }
+}
+
+fn is_share(place: &Place, unit: &str) -> bool {
+    let is_in = |value: &f64| (0.0..=1.0).contains(value);
+    let is_outcome = place.estimate.kind == MetricKind::Outcome;
+    unit == "%" || unit.is_empty() && is_outcome && place.estimate.units.iter().all(is_in)
+}
+
+/// A half width with two significant digits.
+fn one_digit_more(half: f64) -> String {
+    let digits = if half > 0.0 { (1.0 - half.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 9")]
+    let digits = digits as usize;
+    format!("{half:.digits$}")
+}
+
+/// The same with the unit: `95.4 ± 5.2% J`.
+pub fn place_text(place: &Place, unit: &str) -> String {
+    let shown_unit = if unit.is_empty() || unit == "s" { String::new() } else { format!(" {unit}") };
+    let text = estimate_text(place, unit);
+    // A remark in brackets stands behind the unit.
+    match text.split_once(" (") {
+        Some((value, remark)) => format!("{value}{shown_unit} ({remark}"),
+        None => format!("{text}{shown_unit}"),
+    }
+}
+
+/// A difference with its interval: `1.11× (1.06 to 1.16)`, `-2.7 points (-3.9 to -1.4)`.
+pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
+    let Comparison { scale, estimate, interval, .. } = comparison;
+    let (one, both) = match scale {
+        Scale::Ratio => {
+            let widest = interval.map_or((estimate - 1.0).abs(), |(low, high)| high - low);
+            let digits = if widest < 0.02 {
+                4
+            } else if widest < 0.2 {
+                3
+            } else {
+                2
+            };
+            let show = move |ratio: f64| if ratio < 1000.0 { format!("{ratio:.digits$}") } else { significant(ratio) };
+            (format!("{}×", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
+        }
+        Scale::Points => {
+            let show = |points: f64| format!("{points:.*}", if points.abs() < 0.1 { 2 } else { 1 });
+            (format!("{} points", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
+        }
+        Scale::Difference => {
+            let named = match unit {
+                "%" => " points",
+                other => other,
+            };
+            let space = if named.is_empty() || named.starts_with(' ') { "" } else { " " };
+            let one = format!("{}{space}{named}", significant(*estimate));
+            (one, interval.map(|(low, high)| (significant(low), significant(high))))
+        }
+    };
+    both.map_or(one.clone(), |(low, high)| format!("{one} ({low} to {high})"))
+}
+
+/// How many more units would make an interval of the ranges that stand for two.
+pub(super) fn needed_text(places: &[Place]) -> String {
+    let ranges: Vec<&Estimate> =
+        places.iter().map(|place| &place.estimate).filter(|estimate| estimate.range().is_some()).collect();
+    let Some(first) = ranges.first() else { return String::new() };
+    let units = unit_word(first);
+    let needed = ranges.iter().filter_map(|estimate| estimate.units_for(WANTED)).max();
+    let how = |more: usize| match first.kind {
+        MetricKind::Outcome => "`seed = [...]`".to_owned(),
+        MetricKind::Measured if first.machines > 1 => "run on more machines".to_owned(),
+        MetricKind::Measured => format!("`ledger run --repeat {more}`"),
+    };
+    match needed {
+        Some(more) => format!(
+            "two {units} give a range, not an interval: about {more} more would give ±{}% ({})\n",
+            significant(100.0 * WANTED),
+            how(more),
+        ),
+        None => format!("two {units} give a range, not an interval\n"),
+    }
+}
+
+/// What a mean is over, as a document's value.
+pub fn sample_value(place: &Place) -> Value {
+    let estimate = &place.estimate;
+    let mut table = table_of([
+        ("kind", estimate.kind.name().into()),
+        ("model", estimate.model.name().into()),
+        ("units", estimate.units.clone().into()),
+        ("seeds", estimate.seeds.into()),
+        ("attempts", estimate.attempts.into()),
+        ("machines", estimate.machines.into()),
+        ("text", sample_text(place).into()),
+    ]);
+    if estimate.model != SampleModel::Single {
+        table.insert("degrees".to_owned(), estimate.degrees.into());
+    }
+    table.extend(estimate.covers().map(|covers| ("covers".to_owned(), covers.into())));
+    table.extend(estimate.range().map(|(low, high)| ("range".to_owned(), vec![low, high].into())));
+    table.into()
+}
+
+/// A difference as a document's value.
+pub fn compared_value(comparison: &Comparison) -> Value {
+    let mut table = table_of([("scale", comparison.scale.name().into()), ("estimate", comparison.estimate.into())]);
+    if let Some((low, high)) = comparison.interval {
+        table.extend(table_of([("low", low.into()), ("high", high.into())]));
+    }
+    table
+        .extend(comparison.degrees.filter(|degrees| degrees.is_finite()).map(|one| ("degrees".to_owned(), one.into())));
+    match comparison.test {
+        Ok((p, method)) => {
+            let name = match method {
+                TestMethod::Welch => "welch",
+                TestMethod::Paired(..) => "paired",
+                TestMethod::Within(_) => "within_machines",
+                TestMethod::Permutation => "permutation",
+            };
+            table.extend(table_of([("p", p.into()), ("test", name.into())]));
+            if let TestMethod::Paired(block, pairs) = method {
+                table.extend(table_of([("paired_by", block.name().into()), ("pairs", pairs.into())]));
+            }
+        }
+        Err(why) => {
+            table.insert("untested".to_owned(), why.name().into());
+        }
+    }
+    table.into()
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# One piece of a campaign on a machine with an NVIDIA GPU, from a binary that was built elsewhere. Earlier pieces are merged first, so that only
+# missing attempts are executed. Changes no setting of the GPU.
+# Usage: tests/gpu/campaign.sh LEDGER OUT SECONDS MANIFEST[@EXPR]... [-- EARLIER...]
+#   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
+#   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
+#   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
+set -uo pipefail
+binary=$1 out=$2 seconds=$3
+shift 3
+manifests=() earlier=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
+[ $# -gt 0 ] && shift && earlier=("$@")
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+case $binary in
+*.xz) python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"))' "$binary" "$work/ledger" ;;
+*) cp "$binary" "$work/ledger" ;;
+esac
+chmod +x "$work/ledger"
+export LEDGER_DIR="$work/book" NO_COLOR=1
+mkdir -p "$LEDGER_DIR"
+say() { printf '\n== %s (%s s)\n' "$*" "$SECONDS" | tee -a "$out/log.txt"; }
+# try SECONDS LINES COMMAND...: all that it prints goes into the log, so many of its last lines here.
+try() {
+    local limit=$1 lines=$2 code
+    shift 2
+    timeout --signal=INT --kill-after=30 "$limit" "$@" >"$work/last.txt" 2>&1
+    code=$?
+    [ "$code" = 0 ] || echo "exit code $code" >>"$work/last.txt"
+    cat "$work/last.txt" >>"$out/log.txt"
+    tail -n "$lines" "$work/last.txt" | cut -c1-200
+    return "$code"
+}
+for piece in ${earlier[@]+"${earlier[@]}"}; do
+    say "earlier: $piece"
+    case $piece in
+    *.kernels.xz) xz -dc "$piece" >"$work/kernels" && try 60 3 "$work/ledger" cache import "$work/kernels" ;;
+    *.tgz) tar -xzf "$piece" -C "$LEDGER_DIR" ;;
+    *) try 60 3 "$work/ledger" unpack "$piece" ;;
+    esac
+done
+say "doctor"
+try 60 20 "$work/ledger" doctor
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+if [ -n "$driver" ] && ! "$work/ledger" calibrate --list 2>/dev/null | grep -qF "$driver"; then
+    say "calibrate"
+    try 60 8 "$work/ledger" calibrate --gpu 0 --seconds 20
+fi
+for entry in "${manifests[@]}"; do
+    manifest=${entry%%@*}
+    only=()
+    [ "$entry" = "$manifest" ] || only=(--only "${entry#*@}")
+    say "plan $entry"
+    try 30 4 "$work/ledger" plan "$manifest" ${only[@]+"${only[@]}"}
+    left=$((seconds - SECONDS))
+    [ "$left" -gt 20 ] || { say "no time is left"; break; }
+    say "run $entry, at most $left s"
+    # The first interrupt lets the attempt end at its next step; everything so far is kept.
+    try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"}
+done
+say "pack"
+timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
+ids=$(python3 -c 'import json, sys; print(*sorted({row["attempt"] for row in json.load(open(sys.argv[1]))["attempts"]}))' "$work/ls.json")
+rm -f "$out/campaign.ledger" "$out/campaign.kernels.xz" "$out/calibrations.tgz"
+if [ -n "$ids" ]; then
+    # shellcheck disable=SC2086 # ids are words
+    try 120 3 "$work/ledger" pack $ids -o "$out/campaign.ledger"
+fi
+[ ! -d "$LEDGER_DIR/calibrations" ] || tar -czf "$out/calibrations.tgz" -C "$LEDGER_DIR" calibrations
+if [ -n "$driver" ]; then
+    say "kernels"
+    try 30 5 "$work/ledger" cache ls
+    rm -f "$work/kernels"
+    try 30 2 "$work/ledger" cache export -o "$work/kernels" && xz -2 -T0 -c "$work/kernels" >"$out/campaign.kernels.xz"
+fi
+say "done"
+ls -l "$out"
