@@ -24,6 +24,7 @@ mod inference;
 mod join;
 mod measure;
 mod mlperf;
+mod outliers;
 mod pairwise;
 mod parallel;
 mod pareto;
@@ -68,6 +69,7 @@ pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, hal
 pub use join::{PhaseRow, join};
 pub use measure::{Observed, Timed};
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
+pub use outliers::{Outlier, outliers};
 pub use pairwise::{Block, Comparison, Method as TestMethod, Scale, Untested, compare};
 pub use pareto::{dominators, front_probabilities};
 pub use portions::{Portion, Portions, portions, quartiles};

@@ -6,32 +6,44 @@ mod scan;
 use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
-use super::selection::{Selection, all_tainted, direction_of, nothing};
-use crate::analysis::{Contender, Grade, Measured, Ordering, Place, newest_run, place, saving};
-use crate::record::{Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Run, Target, known_metric};
+use super::run::USUAL;
+use super::selection::{Selection, all_tainted, direction_of, nothing, trials_of};
+use crate::analysis::{Contender, Grade, Measured, Ordering, Place, newest_run, outliers, place, saving};
+use crate::record::{Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
+use crate::wire::Known;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 /// Say which configuration of a model is best by a metric, by how much, and how sure that is
 ///
-/// Attempts that differ in their seed alone are repetitions: a configuration stands by the mean over its attempts, with its 95%
-/// interval (scatter and sensors), and from three on their Olympic mean. Each is tested against the first. Failed, interrupted,
-/// tainted and hidden attempts, and those without a finite value, are left out, and counted. What the first one saves is told
-/// against the run with the tag `default`, else against the fastest.
+/// Configurations are ranked by their means over independent units. An outcome (accuracy, loss) has the seed as its unit: attempts of one seed are averaged, and
+/// identical executions count once. A measured metric (time, energy) has the attempt, or the GPU where there are several. `±` is the half-width of the
+/// 95% interval (scatter and sensors); two units have a range instead. VS BEST compares each with the first: ratios, or points for shares, with a 95%
+/// interval. P(BEST) is the probability of being the best of those shown. Failed, interrupted, tainted and hidden attempts, and those
+/// without a finite value, are left out and counted.
+///
+/// Without --model every model is ranked. Without --metric the metric is the objective that most of the model's attempts state.
 ///
 /// Example: ledger best --model mnist_mlp --metric accuracy --where 'optimizer == adam' --top 3
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The model
+    /// The model [default: each model]
     #[arg(long, value_name = "M")]
-    model: String,
+    model: Option<String>,
 
-    /// The metric
+    /// The metric [default: the recorded objective]
     #[arg(long, value_name = "X")]
-    metric: String,
+    metric: Option<String>,
 
+    #[command(flatten)]
+    rest: Rest,
+}
+
+/// What is asked besides model and metric.
+#[derive(Debug, clap::Args)]
+struct Rest {
     /// Show that many
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -50,13 +62,28 @@ pub(super) struct Args {
     #[command(flatten)]
     bounds: bounds::Args,
 
-    /// The difference from the first that is of no account: `2%` or `0.02`
+    /// Also list configurations within this margin of the best: `2%` or `0.02`
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
 
-    /// What to hold the first one against: `fastest`, or a run
+    /// Compare the best with this run: `fastest`, or a run
     #[arg(long, value_name = "ID")]
     against: Option<String>,
+}
+
+/// One question: a model and a metric, and the rest.
+struct Asked<'a> {
+    model: String,
+    metric: String,
+    rest: &'a Rest,
+}
+
+impl Deref for Asked<'_> {
+    type Target = Rest;
+
+    fn deref(&self) -> &Rest {
+        self.rest
+    }
 }
 
 /// The metrics that say how long a configuration takes; the first that both have is told.
@@ -79,22 +106,124 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let direction = direction_of(&args.metric, args.direction.as_deref())?;
+    let Some(model) = &args.model else { return every_model(args, context) };
+    let asked = match &args.metric {
+        Some(metric) => Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest },
+        None => objective(model, args, context)?,
+    };
+    let (asked, direction) = directed(asked, context)?;
+    let ranking = ranked(&asked, direction, context)?;
+    if ranking.places.is_empty() {
+        return Err(empty(&asked, &ranking, context));
+    }
+    context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
+    remarks(&ranking, context.store())?;
+    Ok(exit::YES)
+}
+
+/// What has to be known of single attempts: they count like all others.
+fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    tell_drifted(ranking, store)?;
+    tell_outliers(ranking, store)
+}
+
+/// The answer for each model that has one; the reason for each other one.
+fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let models = context.store().read(|reader| Ok(reader.ranked_metrics()?.into_keys().collect::<Vec<String>>()))?;
+    let (mut rankings, mut without) = (Vec::new(), Vec::new());
+    for model in models {
+        let asked = match &args.metric {
+            Some(metric) => Ok(Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest }),
+            None => objective(&model, args, context),
+        };
+        let answer = asked.and_then(|asked| {
+            let (asked, direction) = directed(asked, context)?;
+            let ranking = ranked(&asked, direction, context)?;
+            if ranking.places.is_empty() { Err(empty(&asked, &ranking, context)) } else { Ok(ranking) }
+        });
+        match answer {
+            Ok(ranking) => rankings.push(ranking),
+            Err(failure) => without.push((model, failure)),
+        }
+    }
+    if rankings.is_empty() {
+        let none = || {
+            Failure::new(
+                exit::NO,
+                "no model has a finished attempt with a finite metric (`ledger run MANIFEST` makes some)",
+            )
+        };
+        return Err(without.into_iter().next().map_or_else(none, |(_, failure)| failure));
+    }
+    without.iter().for_each(|(model, failure)| say(&format!("note: nothing of {model}: {}", failure.source)));
+    let text = || rankings.iter().map(report::best_text).collect::<Vec<_>>().join("\n");
+    context.answer(text, || {
+        let models = rankings.iter().map(|ranking| Value::Table(report::best_value(ranking))).collect();
+        [("models".to_owned(), Value::List(models))].into()
+    })?;
+    rankings.iter().try_for_each(|ranking| remarks(ranking, context.store()))?;
+    Ok(exit::YES)
+}
+
+/// The question by the objective that most attempts of a model state, or by the first usual metric that it has.
+fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
+    let metric = context.store().read(|reader| {
+        let stated = stated(reader, model, "objective.metric")?;
+        let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
+        Ok(stated.or_else(|| USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned)))
+    })?;
+    let none = || {
+        let text = format!("no attempt of `{model}` states an objective (--metric names a metric)");
+        Failure::new(exit::USAGE, text)
+    };
+    Ok(Asked { model: model.to_owned(), metric: metric.ok_or_else(none)?, rest: &args.rest })
+}
+
+/// The value of a setting that most attempts of a model have.
+fn stated(reader: &Reader<'_>, model: &str, setting: &str) -> Result<Option<String>, StoreError> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut count = |value: Option<&Value>| {
+        value.and_then(Value::as_str).into_iter().for_each(|text| *counts.entry(text.to_owned()).or_default() += 1);
+    };
+    match reader.briefs(model)? {
+        Some(briefs) => {
+            for row in briefs.ask(&[setting.to_owned()])? {
+                count(
+                    row.values.first().and_then(|value| if let Known::Is(value) = value { Some(value) } else { None }),
+                );
+            }
+        }
+        None => trials_of(reader, Some(model))?.iter().for_each(|trial| count(trial.attempt.settings.get(setting))),
+    }
+    Ok(counts.into_iter().max_by_key(|(_, n)| *n).map(|(text, _)| text))
+}
+
+/// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
+fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
+    match direction_of(&asked.metric, asked.direction.as_deref()) {
+        Ok(direction) => Ok((asked, direction)),
+        Err(failure) => {
+            let recorded = context.store().read(|reader| {
+                let metric = stated(reader, &asked.model, "objective.metric")?;
+                let direction = stated(reader, &asked.model, "objective.direction")?;
+                Ok(direction.filter(|_| metric.as_deref() == Some(asked.metric.as_str())))
+            })?;
+            let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(|_| failure)?;
+            Ok((asked, direction))
+        }
+    }
+}
+
+fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
     let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.bounds.is_empty();
     let store = context.store();
     // Older indexes hold what does not count, and no index compares units.
     let (is_behind, is_uniform) = (store.is_behind()?, has_one_unit_each(store, &args.model)?);
-    let ranking = match (is_plain && !is_behind, is_behind || is_uniform) {
-        (_, false) => scan::by_scan(args, direction, store)?,
-        (true, _) => by_index(args, direction, store)?,
-        (false, _) => by_condition(args, direction, store)?,
-    };
-    if ranking.places.is_empty() {
-        return Err(empty(args, &ranking, context));
+    match (is_plain && !is_behind, is_behind || is_uniform) {
+        (_, false) => scan::by_scan(args, direction, store),
+        (true, _) => by_index(args, direction, store),
+        (false, _) => by_condition(args, direction, store),
     }
-    context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
-    tell_drifted(&ranking, store)?;
-    Ok(exit::YES)
 }
 
 /// Whether numbers of the model's attempts compare as they are.
@@ -127,8 +256,44 @@ fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What of an attempt's telemetry may explain a value that is far off.
+const TELEMETRY: [&str; 6] = ["step_time", "power_mean", "gpu_util", "cpu_util", "data_time", "gpu_mem_peak"];
+
+/// Names attempts that are far from the other repetitions of their configuration, and what else is unusual of them.
+fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    for (place, id) in ranking.places.iter().zip(&ranking.ids) {
+        for found in outliers(&place.contender.values()) {
+            let odd = place.contender.measured[found.at].attempt;
+            let others = place.contender.measured.iter().map(|one| one.attempt).filter(|one| *one != odd);
+            let (odd, others) = store.read(|reader| {
+                let all = others.map(|id| reader.readable(id)).collect::<Result<Vec<_>, _>>()?;
+                Ok((reader.readable(odd)?, all.into_iter().flatten().collect::<Vec<_>>()))
+            })?;
+            let Some(attempt) = odd else { continue };
+            let unusual = TELEMETRY.into_iter().filter(|name| *name != ranking.metric).filter_map(|name| {
+                let mut values: Vec<f64> = others.iter().filter_map(|other| other.metric(name)).collect();
+                values.sort_by(f64::total_cmp);
+                let (own, middle) = (attempt.metric(name)?, *values.get(values.len() / 2)?);
+                let ratio = own / middle;
+                (ratio.is_finite() && (ratio - 1.0).abs() > 0.05)
+                    .then(|| format!("{name} {} against {}", report::significant(own), report::significant(middle)))
+            });
+            let mut why: Vec<String> = unusual.collect();
+            why.extend(attempt.warnings.first().cloned());
+            let far = found.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}× the median, "));
+            let why = if why.is_empty() { "nothing else of it is unusual".to_owned() } else { why.join(", ") };
+            say(&format!(
+                "note: outlier of {id}: attempt {} is {far}{:.1} standard deviations from the others; {why} (it counts; `ledger hide` leaves it out)",
+                place.contender.measured[found.at].attempt.0.prefix(8),
+                found.deviations,
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.
-fn by_condition(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+fn by_condition(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     match store.read(|reader| brief::by_briefs(reader, args, direction)) {
         // What the indexes say no sense of is in the records all the same; `verify` names the fault.
         Err(StoreError::Wire(_)) => scan::by_scan(args, direction, store),
@@ -139,7 +304,7 @@ fn by_condition(args: &Args, direction: Direction, store: &Store) -> Result<Rank
     }
 }
 
-fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
+fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
     let unmet: usize = ranking.unmet.iter().map(|(_, below)| below).sum();
     if unmet > 0 {
         let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
@@ -161,7 +326,7 @@ fn empty(args: &Args, ranking: &Ranking, context: &Context) -> Failure {
     nothing(context, &args.model, &args.metric, &ranking.left_out)
 }
 
-impl Args {
+impl Asked<'_> {
     fn limit(&self) -> usize {
         usize::try_from(self.top).unwrap_or(usize::MAX)
     }
@@ -197,7 +362,7 @@ struct Stated {
 }
 
 /// The run that the answer is held against; none where it is the fastest.
-fn stated_baseline(reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Stated>, Failure>, StoreError> {
+fn stated_baseline(reader: &Reader<'_>, args: &Asked<'_>) -> Result<Result<Option<Stated>, Failure>, StoreError> {
     let (id, what) = match args.against.as_deref() {
         Some("fastest") => return Ok(Ok(None)),
         Some(text) => match context::resolve_run(reader, text)? {
@@ -254,7 +419,7 @@ fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Times>, i
 }
 
 /// The plain question, answered from the ordered index without reading other configurations than those that are shown.
-fn by_index(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     store.read(|reader| {
         let mut contenders = Vec::new();
         let known = known_metric(&args.metric).map(|known| known.unit.to_owned());
@@ -308,7 +473,7 @@ fn ids(reader: &Reader<'_>, places: &[Place]) -> Result<Vec<String>, StoreError>
 
 fn indexed_baseline(
     reader: &Reader<'_>,
-    args: &Args,
+    args: &Asked<'_>,
     places: &[Place],
     stated: Option<Stated>,
 ) -> Result<Result<Option<Baseline>, Failure>, StoreError> {
@@ -340,16 +505,16 @@ fn indexed_baseline(
     Ok(Ok(None))
 }
 
-fn has_none(args: &Args) -> String {
+fn has_none(args: &Asked<'_>) -> String {
     format!("has no `{}` that counts", args.metric)
 }
 
-fn is_zero(args: &Args) -> String {
+fn is_zero(args: &Asked<'_>) -> String {
     format!("has a `{}` of 0, and no share of that can be told", args.metric)
 }
 
 /// The fastest configuration that has the metric.
-fn fastest(reader: &Reader<'_>, args: &Args, time: &str) -> Result<Option<Run>, StoreError> {
+fn fastest(reader: &Reader<'_>, args: &Asked<'_>, time: &str) -> Result<Option<Run>, StoreError> {
     let mut found = None;
     reader.walk(&args.model, time, Direction::Minimize, &mut |ranked| {
         let values = reader.values(ranked.group, &args.metric)?;

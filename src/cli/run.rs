@@ -2,6 +2,7 @@
 
 mod answer;
 mod best;
+pub(super) use best::USUAL;
 
 use super::context::{Context, say};
 use super::failure::{Failure, exit};

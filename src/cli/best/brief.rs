@@ -1,7 +1,7 @@
 //! The question with conditions, answered from what the indexes have of each attempt; records are read of those alone that are shown.
 
 use super::scan::{Asking, Question};
-use super::{Args, DEFAULT, TIMES};
+use super::{Asked as Query, DEFAULT, TIMES};
 use crate::analysis::{Asked, Configuration, Contender, Measured, newest_run};
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// wrong with the question.
 pub(super) fn by_briefs(
     reader: &Reader<'_>,
-    args: &Args,
+    args: &Query<'_>,
     direction: Direction,
 ) -> Result<Result<Option<Ranking>, Failure>, StoreError> {
     if args.selection.takes_in_more() {
@@ -63,7 +63,7 @@ pub(super) fn by_briefs(
 }
 
 /// Whether a run may be asked about that does not meet the conditions.
-fn is_held_against_any(reader: &Reader<'_>, args: &Args) -> Result<bool, StoreError> {
+fn is_held_against_any(reader: &Reader<'_>, args: &Query<'_>) -> Result<bool, StoreError> {
     Ok(match args.against.as_deref() {
         Some(run) => run != "fastest",
         None => reader.tags()?.contains_key(DEFAULT),
@@ -164,7 +164,7 @@ impl Asked for BriefTrial {
 /// The configuration as it is shown, with what the records say of its uncertainties.
 fn contender(
     reader: &Reader<'_>,
-    args: &Args,
+    args: &Query<'_>,
     one: &Configuration<'_, BriefTrial>,
 ) -> Result<Option<Contender>, StoreError> {
     let nothing = BTreeSet::new();
@@ -206,7 +206,7 @@ fn kinds(reader: &Reader<'_>, columns: &Columns, rows: &[Brief]) -> Result<Vec<M
 }
 
 /// The unit of the metric, as the attempts have it.
-fn unit(reader: &Reader<'_>, args: &Args, trials: &[BriefTrial]) -> Result<String, StoreError> {
+fn unit(reader: &Reader<'_>, args: &Query<'_>, trials: &[BriefTrial]) -> Result<String, StoreError> {
     if let Some(known) = known_metric(&args.metric) {
         return Ok(known.unit.to_owned());
     }

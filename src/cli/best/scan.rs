@@ -1,6 +1,6 @@
 //! The question with conditions: what it has in common wherever the attempts come from, and from their records.
 
-use super::{Args, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
+use super::{Asked as Query, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
 use crate::analysis::{Asked, Configuration, Contender, Place, configurations, count_left_out, place};
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 /// The question answered from all records of the model.
-pub(super) fn by_scan(args: &Args, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
+pub(super) fn by_scan(args: &Query<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     let selected = args.selection.select_from(store, Some(&args.model))?;
     let names = Asking::of(args, &selected)?;
     let contender = |one: &Configuration<'_>| Ok(one.contender(&args.metric, &selected.admitted));
@@ -27,7 +27,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn of<T>(args: &Args, selected: &Selected<T>) -> Result<Self, Failure> {
+    pub(super) fn of<T>(args: &Query<'_>, selected: &Selected<T>) -> Result<Self, Failure> {
         let by = selected.full_names(&args.group_by, "--group-by")?;
         let bounds = args.bounds.read(|name, option| selected.metric(name, option))?;
         Ok(Self { by, bounds })
@@ -39,7 +39,7 @@ type Show<'a, T> = dyn Fn(&Configuration<'_, T>) -> Result<Option<Contender>, St
 
 /// What is asked of which attempts.
 pub(super) struct Question<'a, T> {
-    pub(super) args: &'a Args,
+    pub(super) args: &'a Query<'a>,
     pub(super) direction: Direction,
     pub(super) selected: &'a Selected<T>,
     pub(super) names: &'a Asking,

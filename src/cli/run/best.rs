@@ -86,7 +86,7 @@ fn objective(cell: &Cell) -> Option<Objective> {
 
 /// What says without an objective which configuration is the best, the first that an attempt has. The loss comes last: it is of the training, and that of a `dqn` is small
 /// where nothing was learned.
-const USUAL: [&str; 5] = ["accuracy", "mean_return", "perplexity", "eval_loss", "loss"];
+pub(in crate::cli) const USUAL: [&str; 5] = ["accuracy", "mean_return", "perplexity", "eval_loss", "loss"];
 
 /// The metrics by which a configuration may be the best, and which way they are better: the objective, then the usual ones.
 fn deciding(objective: Option<&Objective>) -> Vec<Objective> {

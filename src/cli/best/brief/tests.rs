@@ -1,5 +1,6 @@
 //! What the indexes answer is what the records answer.
 
+use super::super::Args;
 use super::super::scan::by_scan;
 use super::*;
 use crate::record::{
@@ -18,8 +19,12 @@ struct Line {
 }
 
 fn args(words: &[&str]) -> Args {
-    let fixed = ["best", "--model", "m", "--metric", "energy"];
-    Line::parse_from(fixed.into_iter().chain(words.iter().copied())).args
+    Line::parse_from(["best"].into_iter().chain(words.iter().copied())).args
+}
+
+/// What is asked of the model `m` by its energy.
+fn asked(args: &Args) -> Query<'_> {
+    Query { model: "m".to_owned(), metric: "energy".to_owned(), rest: &args.rest }
 }
 
 /// One attempt: x, seed, kind of outcome, energy, time, whether its estimators disagree, whether it is hidden.
@@ -111,6 +116,7 @@ fn filled(drawn: &[Drawn]) -> (tempfile::TempDir, Store) {
 
 fn both(store: &Store, words: &[&str]) -> (Option<String>, Result<String, String>) {
     let args = args(words);
+    let args = asked(&args);
     let shown = |ranking: Ranking| format!("{}{:?}", report::best_text(&ranking), report::best_value(&ranking));
     let failed = |failure: Failure| failure.source.to_string();
     let briefs = store.read(|reader| by_briefs(reader, &args, Direction::Minimize)).unwrap();

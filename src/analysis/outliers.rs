@@ -1,0 +1,65 @@
+//! Values that lie far from the other repetitions of one configuration. They are named and never left out.
+//!
+//! Knows numbers. Must not know what they measure, nor why one is far off.
+
+use super::comparison::Summary;
+use super::distribution::two_sided;
+use super::statistic::{median_real, number};
+
+/// A value is named where chance puts one of so many this far off in fewer than one of a hundred samples.
+const LEVEL: f64 = 0.01;
+/// Of fewer values, the others do not say how they scatter.
+const LEAST: usize = 4;
+/// Values closer to the median than this share are never named, however still the others are.
+const NEAR: f64 = 0.005;
+
+/// A value far from the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlier {
+    /// Its place among the values.
+    pub at: usize,
+    /// The value as a multiple of the median; none where that is 0.
+    pub ratio: Option<f64>,
+    /// How many standard deviations of the others it is from their mean.
+    pub deviations: f64,
+}
+
+/// The values whose externally studentized residual is significant at 1% after Bonferroni's correction (Cook and Weisberg, "Residuals and
+/// Influence in Regression", 1982, section 2.2).
+pub fn outliers(values: &[f64]) -> Vec<Outlier> {
+    let Some(median) = median_real(values).filter(|_| values.len() >= LEAST && values.iter().all(|v| v.is_finite()))
+    else {
+        return Vec::new();
+    };
+    let judge = |at: usize| {
+        let value = values[at];
+        let others: Vec<f64> = values.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, v)| *v).collect();
+        let summary = Summary::of(&others)?;
+        let deviation = summary.deviation()?;
+        let n = number(others.len());
+        let residual = (value - summary.mean) / (deviation * (1.0 + 1.0 / n).sqrt());
+        let p = if deviation > 0.0 { two_sided(residual, n - 1.0)? } else { 0.0 };
+        let is_far = (value - median).abs() > NEAR * median.abs() && p * (n + 1.0) < LEVEL;
+        let deviations = if deviation > 0.0 { (value - summary.mean) / deviation } else { f64::INFINITY };
+        is_far.then(|| Outlier { at, ratio: (median != 0.0).then(|| value / median), deviations })
+    };
+    (0..values.len()).filter_map(judge).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_far_from_the_others_is_named() {
+        // statsmodels 0.15.0: OLS(y, ones).fit().outlier_test(): of 13.1 the studentized residual is 21.13 and Bonferroni's p 0.00116.
+        let found = outliers(&[10.0, 10.2, 9.9, 10.1, 13.1]);
+        assert_eq!(found.iter().map(|one| one.at).collect::<Vec<_>>(), [4]);
+        assert!((found[0].ratio.unwrap() - 13.1 / 10.1).abs() < 1e-12 && found[0].deviations > 20.0);
+        assert_eq!(outliers(&[10.0, 10.2, 9.9, 10.1, 10.6]), []);
+        assert_eq!(outliers(&[10.0, 10.0, 20.0]), [], "of three nobody knows which is the odd one");
+        assert_eq!(outliers(&[10.0, 10.0, 10.0, 10.04]), [], "closer than half a percent");
+        assert_eq!(outliers(&[10.0, 10.0, 10.0, 11.0]).len(), 1);
+        assert_eq!(outliers(&[1.0, 1.0, 1.0, f64::NAN]), []);
+    }
+}
