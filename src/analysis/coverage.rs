@@ -180,7 +180,7 @@ impl Design {
                         sensors: BTreeSet::new(),
                         replicate: Replicate {
                             seed,
-                            execution: if copy { seed } else { id },
+                            execution: 1000 + if copy { seed } else { id },
                             machine: first_machine + machine as u64,
                         },
                         round: self.rounds.then_some(attempt),

@@ -59,7 +59,7 @@ pub struct Estimate {
     pub degrees: f64,
     /// How many attempts there are.
     pub attempts: usize,
-    /// How many seeds they have.
+    /// How many seeds they have; 0 where no record states one.
     pub seeds: usize,
     /// How many machines they ran on; 0 where no record names one.
     pub machines: usize,
@@ -71,7 +71,9 @@ impl Estimate {
         let different = |of: &dyn Fn(&Replicate) -> u64| values.iter().map(|(one, _)| of(one)).collect::<BTreeSet<_>>();
         let (seeds, machines) = (different(&|one| one.seed).len(), different(&|one| one.machine));
         let several = machines.len() > 1;
+        let is_seeded = values.iter().any(|(one, _)| one.is_seeded());
         let (units, model) = match kind {
+            MetricKind::Outcome if seeds > 1 && !is_seeded => (unit_values(kind, values), SampleModel::Attempts),
             MetricKind::Outcome if seeds > 1 => (unit_values(kind, values), SampleModel::Seeds),
             MetricKind::Outcome => (execution_values(values), SampleModel::Executions),
             MetricKind::Measured if several => (unit_values(kind, values), SampleModel::Clusters),
@@ -85,7 +87,7 @@ impl Estimate {
             standard_error: summary.variance.map(|variance| (variance / number(units.len())).sqrt()),
             degrees: number(units.len()) - 1.0,
             attempts: values.len(),
-            seeds,
+            seeds: if is_seeded { seeds } else { 0 },
             machines: machines.iter().filter(|machine| **machine != 0).count(),
             units,
         };
@@ -127,7 +129,9 @@ impl Estimate {
     pub fn covers(&self) -> Option<&'static str> {
         match self.model {
             SampleModel::Executions => Some("repeats of one seed only"),
-            SampleModel::Attempts if self.machines == 1 => Some("repeats on one machine only"),
+            SampleModel::Attempts if self.machines == 1 && self.kind == MetricKind::Measured => {
+                Some("repeats on one machine only")
+            }
             _ => None,
         }
     }

@@ -61,7 +61,7 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
     let unit_of = |at: usize| {
         let one = &contender.measured[at];
         match estimate.kind {
-            MetricKind::Outcome if estimate.seeds > 1 => one.replicate.seed,
+            MetricKind::Outcome if estimate.seeds != 1 => one.replicate.seed,
             MetricKind::Outcome => one.replicate.execution,
             MetricKind::Measured if estimate.machines > 1 => one.replicate.machine,
             MetricKind::Measured => at as u64,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Which seed, which computation and which machine an attempt belongs to. Equal numbers mean the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Replicate {
-    /// The seed.
+    /// The seed; that of `execution` where an imported row states none, so that each row is a sample of its own.
     pub seed: u64,
     /// What was computed: equal where digests and curves are the same bits. Of its own where an attempt has neither.
     pub execution: u64,
@@ -25,7 +25,14 @@ impl Replicate {
     pub fn of(run: &Run, attempt: &Attempt) -> Self {
         let sensors = attempt.sensors();
         let machine = if sensors.is_empty() { 0 } else { short(&Digest::of(sensors.join("\n").as_bytes())) };
-        Self { seed: run.parts.seed, execution: execution(attempt), machine }
+        let execution = execution(attempt);
+        let is_unseeded = run.parts.seed == 0 && attempt.facts.contains_key("import");
+        Self { seed: if is_unseeded { execution } else { run.parts.seed }, execution, machine }
+    }
+
+    /// Whether the record states a seed.
+    pub fn is_seeded(&self) -> bool {
+        self.seed != self.execution
     }
 
     /// As bytes, for indexes.

@@ -14,6 +14,7 @@ pub fn sample_text(place: &Place) -> String {
     let estimate = &place.estimate;
     let attempts = count(estimate.attempts, "attempt");
     match estimate.kind {
+        MetricKind::Outcome if estimate.seeds == 0 => attempts,
         MetricKind::Outcome if estimate.seeds == estimate.attempts => count(estimate.seeds, "seed"),
         MetricKind::Outcome => format!("{}, {attempts}", count(estimate.seeds, "seed")),
         MetricKind::Measured if estimate.machines == 0 => attempts,
@@ -37,9 +38,9 @@ fn machine_word(place: &Place) -> &'static str {
 /// What the independent units of a sample are called.
 pub(super) fn unit_word(estimate: &Estimate) -> &'static str {
     match estimate.kind {
-        MetricKind::Outcome => "seeds",
+        MetricKind::Outcome if estimate.seeds > 0 => "seeds",
         MetricKind::Measured if estimate.machines > 1 => "machines",
-        MetricKind::Measured => "attempts",
+        _ => "attempts",
     }
 }
 

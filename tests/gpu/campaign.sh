@@ -5,6 +5,7 @@
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
 #   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
+# Works in $WORK, /tmp/ledger-campaign by default, and removes it. Imported kernels need the same place on each machine: compiled kernels contain its path.
 set -uo pipefail
 binary=$1 out=$2 seconds=$3
 shift 3
@@ -12,7 +13,8 @@ manifests=() earlier=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
 mkdir -p "$out"
-work=$(mktemp -d)
+work=${WORK:-/tmp/ledger-campaign}
+mkdir "$work" || exit
 trap 'rm -rf "$work"' EXIT
 case $binary in
 *.xz) python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"))' "$binary" "$work/ledger" ;;

@@ -9,6 +9,7 @@ import argparse
 import collections
 import json
 import os
+import sys
 import time
 
 import peer_models
@@ -168,4 +169,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the scripts for several GPUs on a machine that has none, with a program in place of `ledger` that trains nothing."""
+"""Tests of the scripts for GPUs on a machine that has none, with a program in place of `ledger` that trains nothing, and without PyTorch."""
 
 import json
 import math
@@ -13,6 +13,9 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import ddp
+import peer_models
+import peer_worker
+import peers
 import plan
 
 HERE = Path(__file__).resolve().parent
@@ -231,6 +234,141 @@ class Loader(Sandbox):
         loads = lambda name, search: subprocess.run([sys.executable, "-c", f"import ctypes; ctypes.CDLL('{name}')"], capture_output=True, check=False, env={**os.environ, "LD_LIBRARY_PATH": search}).returncode == 0
         self.assertEqual([loads(name, str(place)) for name in ("libnccl.so.2", "libother.so")], [True, True])
         self.assertEqual([loads(name, search) for name in ("libnccl.so.2", "libnccl.so", "libother.so")], [False, False, True])
+
+
+class Time:
+    """A clock and a GPU at 400 W, which only go on while a step or an answer is computed."""
+
+    def __init__(self):
+        self.now, self.steps = 0.0, 0
+        self.on_gpu = False
+
+    def step(self):
+        self.steps += 1
+        self.now += 20.0 if self.steps == 1 else 0.05
+        return 7.0 - self.steps
+
+    def ask(self, batch):
+        return batch
+
+    def answer(self, _):
+        self.now += 0.01
+
+    def wait(self):
+        pass
+
+    def peak(self):
+        return 3 * 2**30
+
+
+class Peers(unittest.TestCase):
+    def test_cells_are_read(self):
+        cell = peer_models.Cell("resnet50:128:bf16")
+        self.assertEqual((cell.name, cell.batch, cell.precision, cell.mode), ("resnet50", 128, "bf16", "eager"))
+        self.assertEqual(str(peer_models.Cell("bert:8:fp32:graphs")), "bert:8:fp32:graphs")
+        for wrong in ("resnet50:128", "resnet50:0:bf16", "resnet50:-1:bf16", "alexnet:8:fp32", "bert:8:fp8", "bert:8:fp32:slow", "bert:8:fp32:fast:2", ""):
+            with self.assertRaisesRegex(ValueError, "is no cell"):
+                peer_models.Cell(wrong)
+
+    def test_energy_has_the_interval_of_the_counters_ticks(self):
+        time = Time()
+        time.step()
+        took, joules, off = peers.window(time.step, time.wait, 6.0, lambda: time.now * 400e3, lambda: time.now)
+        self.assertAlmostEqual(took, 0.05)
+        self.assertAlmostEqual(joules, 20.0)
+        # 1.96 * 400 W * 0.1 s / sqrt(12) at each of two edges, in quadrature: 32 J of 2,400 J.
+        self.assertAlmostEqual(off / joules, 32.007 / 2400, places=5)
+
+    def test_a_row_leaves_the_first_step_out(self):
+        time = Time()
+        row = peers.row(peer_models.Cell("resnet50:100:fp32:fast"), time, lambda: time.now * 400e3, lambda: time.now)
+        self.assertEqual(row, "resnet50:100:fp32:fast | 50 | 2000 | 10 | 1e+04 | 20 | 0.2667 | 3 | 20")
+        self.assertEqual(len(row.split("|")), len(peers.HEAD.split("|")))
+
+
+class LateClock:
+    """Marks that the device passes three marks later."""
+
+    def __init__(self, work):
+        self.work, self.count = work, 0
+
+    def mark(self):
+        self.count += 1
+        return (self.count, self.work.now)
+
+    def passed(self, mark):
+        return mark[0] + 3 <= self.count
+
+    def at_ns(self, mark):
+        return round(mark[1] * 1e9)
+
+    def between_ns(self, one, other):
+        return round((other[1] - one[1]) * 1e9)
+
+
+class Worker(Sandbox):
+    def test_each_step_is_told_once_with_its_own_time(self):
+        path, time = self.folder / "events", Time()
+        events = peer_worker.Events(path)
+        self.addCleanup(events.file.close)
+        with events.phase("epoch", index=1):
+            peer_worker.train(time, 120, events, LateClock(time), peer_worker.Losses(time))
+        first, *steps, last = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([(event["event"], event["name"], event["index"]) for event in (first, last)], [("phase_start", "epoch", 1), ("phase_stop", "epoch", 1)])
+        self.assertEqual([event["step"] for event in steps], list(range(1, 121)))
+        self.assertEqual([event["duration_ns"] for event in steps], [20_000_000_000] + [50_000_000] * 119)
+        self.assertEqual([event["t_ns"] for event in steps[:2]], [20_000_000_000, 20_050_000_000])
+        self.assertEqual({event["step"]: event["values"]["loss"] for event in steps if "values" in event}, {1: 6.0, 50: -43.0, 100: -93.0, 120: -113.0})
+
+    def test_answers_lie_in_their_batch(self):
+        path, time = self.folder / "events", Time()
+        told = peer_worker.Events(path)
+        self.addCleanup(told.file.close)
+        peer_worker.infer(time, [1, 128], told)
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([event["index"] for event in events if event["name"] == "inference_batch"], [1, 1, 128, 128])
+        self.assertEqual(sum(event["name"] == "inference" for event in events), 2 * 2 * peer_worker.ANSWERS)
+
+
+# In place of ledger: keeps its arguments, and lists sixty attempts to those who ask for all.
+LISTS = """#!PYTHON
+import json, sys
+from pathlib import Path
+
+words = sys.argv[1:]
+with open("CALLS", "a") as calls:
+    calls.write(" ".join(words) + "\\n")
+if words[0] == "ls":
+    print(json.dumps({"attempts": [{"attempt": f"a{number}"} for number in range(60 if "--all" in words else 50)]}))
+elif words[0] == "pack":
+    Path(words[-1]).write_text(" ".join(words[1:-2]))
+elif words[:2] == ["cache", "export"]:
+    Path(words[-1]).write_text("kernels")
+"""
+
+
+class Campaign(Sandbox):
+    def campaign(self, *words):
+        program, calls = self.folder / "fake", self.folder / "calls"
+        program.write_text(LISTS.replace("PYTHON", sys.executable).replace("CALLS", str(calls)))
+        command = ["bash", HERE / "campaign.sh", program, self.out, *words]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "WORK": str(self.folder / "work")})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse((self.folder / "work").exists())
+        return calls.read_text().splitlines(), done.stdout
+
+    def test_every_attempt_is_packed(self):
+        calls, _ = self.campaign(60, "a.toml", "b.toml@batch == 8 and mode in [x, y]", "--", "before.ledger")
+        self.assertEqual(len((self.out / "campaign.ledger").read_text().split()), 60)
+        self.assertLess(calls.index("unpack before.ledger"), calls.index("run a.toml"))
+        self.assertIn("run b.toml --only batch == 8 and mode in [x, y]", calls)
+        self.assertLessEqual(len(list(self.out.iterdir())), 4, "few files")
+
+    def test_nothing_begins_when_time_is_up(self):
+        calls, said = self.campaign(5, "a.toml")
+        self.assertIn("no time is left", said)
+        self.assertFalse([call for call in calls if call.startswith("run")])
+        self.assertTrue((self.out / "campaign.ledger").exists(), "what there is comes back all the same")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>,
         value: *value,
         half_width: share.map(|share| share * value.abs()),
         sensors: [sensor.to_owned()].into(),
-        replicate: Replicate { seed: u64::from(at), execution: u64::from(at), machine },
+        replicate: Replicate { seed: u64::from(at), execution: 100 + u64::from(at), machine },
         round: None,
     });
     Contender { run, agreed: Vec::new(), kind: MetricKind::Measured, measured: measured.collect() }
@@ -80,7 +80,7 @@ fn copies_of_one_seed_are_no_sample() {
     copies.kind = MetricKind::Outcome;
     let execution = |at: usize| u64::try_from(at.min(2)).unwrap();
     for (at, one) in copies.measured.iter_mut().enumerate() {
-        one.replicate = Replicate { seed: execution(at), execution: execution(at), machine: 0 };
+        one.replicate = Replicate { seed: execution(at), execution: 100 + execution(at), machine: 0 };
         one.value = [0.74, 0.75, 0.76][at.min(2)];
     }
     let places = place(vec![copies], Ordering::of("accuracy", "", Direction::Maximize));

@@ -511,10 +511,10 @@ fn the_manual_names_every_metric_with_its_unit() {
     let manual = include_str!("../../../docs/metrics.md");
     for metric in KNOWN_METRICS {
         let unit = if metric.unit.is_empty() { "–" } else { metric.unit };
-        let row = format!("| `{}` | {unit} | {} |", metric.name, metric.direction.name());
+        let row = format!("| `{}` | {unit} | {} | {} |", metric.name, metric.direction.name(), metric.kind().name());
         assert!(manual.contains(&row), "docs/metrics.md lacks the row {row}");
     }
-    let rows = manual.lines().filter(|line| line.starts_with("| `") && line.contains("mize |")).count();
+    let rows = manual.lines().filter(|line| line.starts_with("| `") && line.contains("mize | ")).count();
     assert_eq!(rows, KNOWN_METRICS.len(), "the manual has rows of metrics that there are not");
 }
 

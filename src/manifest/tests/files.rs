@@ -10,8 +10,10 @@ fn repository() -> &'static Path {
 #[test]
 fn every_committed_manifest_expands() {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(repository().join("manifests")).unwrap() {
-        let path = entry.unwrap().path();
+    let within =
+        |folder: &str| std::fs::read_dir(repository().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let files = within("manifests").chain(within("manifests/reference")).filter(|path| path.is_file());
+    for path in files {
         let manifest = load(&path).unwrap_or_else(|error| panic!("{error}"));
         assert!(manifest.objective.is_some(), "{}", path.display());
         found.push(format!("{} {}", manifest.name, manifest.cells.len()));
