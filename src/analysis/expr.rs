@@ -272,17 +272,18 @@ impl Comparison {
 
     /// Whether the comparison holds between the values of two fields.
     fn fields_hold(&self, value: &Value, other: &Value) -> bool {
-        let (one, two) = (self.type_of(value), self.type_of(other));
+        let name = self.other().unwrap_or_default();
+        let (one, two) = (type_of(&self.field, value), type_of(name, other));
         if one != two || self.is_ordered() && one != NUMBER {
             return false;
         }
         let order = match (value, other) {
             (Value::Bool(value), Value::Bool(other)) => Some(value.cmp(other)),
-            _ => match (self.whole(value), self.whole(other)) {
+            _ => match (whole(&self.field, value), whole(name, other)) {
                 (Some(value), Some(other)) => Some(value.cmp(&other)),
-                (whole, other_whole) => {
+                (this, that) => {
                     let number = |whole: Option<i128>, value: &Value| whole.map(real).or_else(|| value.as_float());
-                    match (number(whole, value), number(other_whole, other)) {
+                    match (number(this, value), number(that, other)) {
                         (Some(a), Some(b)) if a.is_nan() && b.is_nan() => Some(Ordering::Equal),
                         (Some(a), Some(b)) => a.partial_cmp(&b),
                         _ => (value == other).then_some(Ordering::Equal),
@@ -297,7 +298,7 @@ impl Comparison {
         let value = lookup(&self.field)?;
         if let Some(name) = self.other() {
             let other = lookup(name)?;
-            let (one, two) = (self.type_of(&value), self.type_of(&other));
+            let (one, two) = (type_of(&self.field, &value), type_of(name, &other));
             let message = if one != two {
                 format!("`{}` is {one}, but `{name}` is {two} (compare fields of one type)", self.field)
             } else if self.is_ordered() && one != NUMBER {
@@ -312,22 +313,8 @@ impl Comparison {
         Some((self.place.clone(), format!("{message} (compare it with {})", kind(&value))))
     }
 
-    /// The value as a whole number: a seed that is no `i64` is text.
-    fn whole(&self, value: &Value) -> Option<i128> {
-        match value {
-            Value::Int(number) => Some((*number).into()),
-            Value::Str(text) if self.field == Part::Seed.name() => text.parse::<u64>().ok().map(i128::from),
-            _ => None,
-        }
-    }
-
-    /// The type of a value; a seed is a number.
-    fn type_of(&self, value: &Value) -> &'static str {
-        if self.whole(value).is_some() { NUMBER } else { kind(value) }
-    }
-
     fn is_comparable(&self, value: &Value, literal: &Literal) -> bool {
-        self.type_of(value) == literal.kind()
+        type_of(&self.field, value) == literal.kind()
     }
 
     /// How the value stands to the literal; none where they have no order. A NaN equals a NaN, and has no order to any other number.
@@ -335,15 +322,31 @@ impl Comparison {
         let (value, literal) = match (value, literal) {
             (Value::Bool(value), Literal::Bool(literal)) => return Some(value.cmp(literal)),
             (Value::Str(value), Literal::Text(literal)) => return Some(value.as_str().cmp(literal)),
-            (value, Literal::Int(literal)) => match self.whole(value) {
+            (value, Literal::Int(literal)) => match whole(&self.field, value) {
                 Some(value) => return Some(value.cmp(literal)),
                 None => (value.as_float()?, real(*literal)),
             },
-            (value, Literal::Real(literal)) => (self.whole(value).map(real).or_else(|| value.as_float())?, *literal),
+            (value, Literal::Real(literal)) => {
+                (whole(&self.field, value).map(real).or_else(|| value.as_float())?, *literal)
+            }
             _ => return None,
         };
         if value.is_nan() && literal.is_nan() { Some(Ordering::Equal) } else { value.partial_cmp(&literal) }
     }
+}
+
+/// The value of a field as a whole number: a seed that is no `i64` is text.
+fn whole(field: &str, value: &Value) -> Option<i128> {
+    match value {
+        Value::Int(number) => Some((*number).into()),
+        Value::Str(text) if field == Part::Seed.name() => text.parse::<u64>().ok().map(i128::from),
+        _ => None,
+    }
+}
+
+/// The type of a field's value; a seed is a number.
+fn type_of(field: &str, value: &Value) -> &'static str {
+    if whole(field, value).is_some() { NUMBER } else { kind(value) }
 }
 
 const NUMBER: &str = "a number";
