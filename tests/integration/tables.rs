@@ -186,14 +186,11 @@ fn mean_power_of_each_gpu_stands_against_its_mean_render_time() {
         let part = |from: usize, to: usize| text[from..to].parse::<f64>().unwrap();
         3600.0 * part(11, 13) + 60.0 * part(14, 16) + part(17, 23)
     };
-    let mut starts = BTreeMap::new();
     let mut renders: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut marks: Vec<Vec<String>> = rows("application-checkpoints.csv");
     marks.retain(|row| row[2] == "TotalRender");
-    marks
-        .iter()
-        .filter(|row| row[3] == "START")
-        .for_each(|row| drop(starts.insert((&row[1], &row[5]), moment(&row[0]))));
+    let started = marks.iter().filter(|row| row[3] == "START");
+    let starts: BTreeMap<(&String, &String), f64> = started.map(|row| ((&row[1], &row[5]), moment(&row[0]))).collect();
     for row in marks.iter().filter(|row| row[3] == "STOP") {
         renders.entry(row[1].clone()).or_default().push(moment(&row[0]) - starts[&(&row[1], &row[5])]);
     }
