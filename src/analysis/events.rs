@@ -4,6 +4,7 @@
 //! its stop, which is what a join of two tables by time gives. Knows a sealed attempt and nothing else.
 
 mod around;
+mod beside;
 mod machines;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use super::statistic::{real, seconds};
 use super::training::warmup_among;
 use crate::record::{Phase, Quantity, Sealed};
 use around::{Around, around};
+pub use beside::{Beside, mean_of_all};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,7 +22,10 @@ use std::ops::Range;
 /// Comparisons are `== != < <= > >=`, `in [a, b]` and `not in [a, b]`, with a field's name on the left and a literal on the right:
 /// a number, `true`, `false`, text in `""` or `''`, or a bare word that is text. They are joined by `and`, `or`, `not` and
 /// parentheses; `not` binds closest, then `and`. A name is a full dotted path or its last components where these are unique;
-/// `model` alone stands for `model.name`.
+/// `model` alone stands for `model.name`. A name with other characters stands between backquotes.
+///
+/// Two fields are compared by a name on the right: behind `< <= > >=` any name, behind `==` and `!=` a full dotted name, a name between
+/// backquotes, and over the columns of a table the exact name of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
     text: String,
@@ -47,6 +50,15 @@ struct Comparison {
     place: Range<usize>,
 }
 
+/// Whether a bare word behind `==` and `!=` that is exactly a name stands for that field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bare {
+    /// It is text, unless it is a dotted name.
+    Text,
+    /// It is the field.
+    Field,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Equal,
@@ -59,6 +71,24 @@ enum Operator {
     NotIn,
 }
 
+impl Operator {
+    fn is_ordered(self) -> bool {
+        matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
+    }
+
+    /// Whether it holds for how one value stands to another one.
+    fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Self::Equal | Self::In => order == Some(Ordering::Equal),
+            Self::Unequal | Self::NotIn => order != Some(Ordering::Equal),
+            Self::Less => order == Some(Ordering::Less),
+            Self::LessOrEqual => order.is_some_and(Ordering::is_le),
+            Self::Greater => order == Some(Ordering::Greater),
+            Self::GreaterOrEqual => order.is_some_and(Ordering::is_ge),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Literal {
     /// A seed may exceed what a value's integer holds.
@@ -66,6 +96,8 @@ enum Literal {
     Real(f64),
     Bool(bool),
     Text(String),
+    /// The value of another field, by its full name. It stands alone, never in a list.
+    Field(String),
 }
 
 impl Literal {
@@ -74,6 +106,7 @@ impl Literal {
             Self::Int(_) | Self::Real(_) => NUMBER,
             Self::Bool(_) => "a truth value",
             Self::Text(_) => "text",
+            Self::Field(_) => "a field",
         }
     }
 }
@@ -139,7 +172,16 @@ impl Expr {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn parse_in(text: &str, tiers: &[&BTreeSet<String>]) -> Result<Self, ExprError> {
-        let root = parse::parse(text, tiers)?;
+        let root = parse::parse(text, tiers, Bare::Text)?;
+        Ok(Self { text: text.to_owned(), root })
+    }
+
+    /// As [`parse`](Self::parse), over the columns of a table: a bare word behind `==` and `!=` that is exactly a column's name is that column.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn over_columns(text: &str, columns: &BTreeSet<String>) -> Result<Self, ExprError> {
+        let root = parse::parse(text, &[columns], Bare::Field)?;
         Ok(Self { text: text.to_owned(), root })
     }
 
@@ -153,6 +195,7 @@ impl Expr {
         let mut fields = BTreeSet::new();
         self.root.visit(&mut |comparison| {
             fields.insert(comparison.field.as_str());
+            fields.extend(comparison.other());
         });
         fields
     }
@@ -197,43 +240,81 @@ impl Condition {
 }
 
 impl Comparison {
+    /// The field that the first one is compared with.
+    fn other(&self) -> Option<&str> {
+        match self.literals.as_slice() {
+            [Literal::Field(name)] => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it asks which value is larger.
+    fn is_ordered(&self) -> bool {
+        self.operator.is_ordered()
+    }
+
     fn holds(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> bool {
         let Some(value) = lookup(&self.field) else { return false };
+        if let Some(other) = self.other() {
+            return lookup(other).is_some_and(|other| self.fields_hold(&value, &other));
+        }
         if self.literals.iter().any(|literal| !self.is_comparable(&value, literal)) {
             return false;
         }
         let order = |literal: &Literal| self.order(&value, literal);
-        let equal = |literal: &Literal| order(literal) == Some(Ordering::Equal);
-        let first = self.literals.first().and_then(order);
+        let is_equal = |literal: &Literal| order(literal) == Some(Ordering::Equal);
         match self.operator {
-            Operator::Equal | Operator::In => self.literals.iter().any(equal),
-            Operator::Unequal | Operator::NotIn => !self.literals.iter().any(equal),
-            Operator::Less => first == Some(Ordering::Less),
-            Operator::LessOrEqual => first.is_some_and(Ordering::is_le),
-            Operator::Greater => first == Some(Ordering::Greater),
-            Operator::GreaterOrEqual => first.is_some_and(Ordering::is_ge),
+            Operator::In => self.literals.iter().any(is_equal),
+            Operator::NotIn => !self.literals.iter().any(is_equal),
+            operator => operator.holds(self.literals.first().and_then(order)),
         }
+    }
+
+    /// Whether the comparison holds between the values of two fields.
+    fn fields_hold(&self, value: &Value, other: &Value) -> bool {
+        let name = self.other().unwrap_or_default();
+        let (one, two) = (type_of(&self.field, value), type_of(name, other));
+        if one != two || self.is_ordered() && one != NUMBER {
+            return false;
+        }
+        let order = match (value, other) {
+            (Value::Bool(value), Value::Bool(other)) => Some(value.cmp(other)),
+            _ => match (whole(&self.field, value), whole(name, other)) {
+                (Some(value), Some(other)) => Some(value.cmp(&other)),
+                (this, that) => {
+                    let number = |whole: Option<i128>, value: &Value| whole.map(real).or_else(|| value.as_float());
+                    match (number(this, value), number(that, other)) {
+                        (Some(a), Some(b)) if a.is_nan() && b.is_nan() => Some(Ordering::Equal),
+                        (Some(a), Some(b)) => a.partial_cmp(&b),
+                        _ => (value == other).then_some(Ordering::Equal),
+                    }
+                }
+            },
+        };
+        self.operator.holds(order)
     }
 
     fn mismatch(&self, lookup: &dyn Fn(&str) -> Option<Value>) -> Option<(Range<usize>, String)> {
         let value = lookup(&self.field)?;
+        if let Some(name) = self.other() {
+            let other = lookup(name)?;
+            let (one, two) = (type_of(&self.field, &value), type_of(name, &other));
+            let message = if one != two {
+                format!("`{}` is {one}, but `{name}` is {two} (compare fields of one type)", self.field)
+            } else if self.is_ordered() && one != NUMBER {
+                format!("`{}` and `{name}` are {one}, which has no order here (use `==` or `!=`)", self.field)
+            } else {
+                return None;
+            };
+            return Some((self.place.clone(), message));
+        }
         let literal = self.literals.iter().find(|literal| !self.is_comparable(&value, literal))?;
         let message = format!("`{}` is {}, but is compared with {}", self.field, kind(&value), literal.kind());
         Some((self.place.clone(), format!("{message} (compare it with {})", kind(&value))))
     }
 
-    /// The value as a whole number: a seed that is no `i64` is text.
-    fn whole(&self, value: &Value) -> Option<i128> {
-        match value {
-            Value::Int(number) => Some((*number).into()),
-            Value::Str(text) if self.field == Part::Seed.name() => text.parse::<u64>().ok().map(i128::from),
-            _ => None,
-        }
-    }
-
     fn is_comparable(&self, value: &Value, literal: &Literal) -> bool {
-        let found = if self.whole(value).is_some() { NUMBER } else { kind(value) };
-        found == literal.kind()
+        type_of(&self.field, value) == literal.kind()
     }
 
     /// How the value stands to the literal; none where they have no order. A NaN equals a NaN, and has no order to any other number.
@@ -241,15 +322,31 @@ impl Comparison {
         let (value, literal) = match (value, literal) {
             (Value::Bool(value), Literal::Bool(literal)) => return Some(value.cmp(literal)),
             (Value::Str(value), Literal::Text(literal)) => return Some(value.as_str().cmp(literal)),
-            (value, Literal::Int(literal)) => match self.whole(value) {
+            (value, Literal::Int(literal)) => match whole(&self.field, value) {
                 Some(value) => return Some(value.cmp(literal)),
                 None => (value.as_float()?, real(*literal)),
             },
-            (value, Literal::Real(literal)) => (self.whole(value).map(real).or_else(|| value.as_float())?, *literal),
+            (value, Literal::Real(literal)) => {
+                (whole(&self.field, value).map(real).or_else(|| value.as_float())?, *literal)
+            }
             _ => return None,
         };
         if value.is_nan() && literal.is_nan() { Some(Ordering::Equal) } else { value.partial_cmp(&literal) }
     }
+}
+
+/// The value of a field as a whole number: a seed that is no `i64` is text.
+fn whole(field: &str, value: &Value) -> Option<i128> {
+    match value {
+        Value::Int(number) => Some((*number).into()),
+        Value::Str(text) if field == Part::Seed.name() => text.parse::<u64>().ok().map(i128::from),
+        _ => None,
+    }
+}
+
+/// The type of a field's value; a seed is a number.
+fn type_of(field: &str, value: &Value) -> &'static str {
+    if whole(field, value).is_some() { NUMBER } else { kind(value) }
 }
 
 const NUMBER: &str = "a number";

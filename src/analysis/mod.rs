@@ -61,7 +61,8 @@ pub use difference::{
 pub use effects::{Effects, Factor, Interaction, MainEffect, Share, effects};
 pub use energy::{Energy, Method, Uncertainty};
 pub use events::{
-    By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
+    Beside, By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
+    mean_of_all,
 };
 pub use fields::{differing, is_chosen};
 pub use forecast::{Basis, Forecast, History, history, total};

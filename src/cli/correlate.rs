@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
-use crate::analysis::{self, Correlation, Curve, PhaseRow, Trial};
+use crate::analysis::{self, Beside, Correlation, Curve, PhaseRow, Trial};
 use crate::record::{self, Attempt, Sealed, Unit, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
@@ -11,12 +11,14 @@ use std::collections::BTreeMap;
 
 /// Say how two quantities go together: over runs, GPUs or phases
 ///
-/// By run, X and Y are fields or metrics, the mean over the attempts of each run. By phase there are also time, median, count, share, power,
+/// By run, X and Y are fields or metrics, the mean over the attempts of each run. By phase there are also time, mean, median, count, share, power,
 /// energy and utilization of each kind of phase of each attempt; by gpu also what was read of each card: power_instant, temperature and so on, the
-/// mean over its attempts. With --split auto the points are parted into two clusters where there is strong reason, so that a correlation that
+/// mean over its attempts. The name of an event or a phase is its mean time, by phase on the same rank, by gpu beside that GPU.
+///
+/// With --split auto the points are parted into two clusters where there is strong reason, so that a correlation that
 /// only the difference of two groups makes is seen for what it is.
 ///
-/// Example: ledger correlate temperature power_instant --by gpu --split auto
+/// Example: ledger correlate power_instant TotalRender --by gpu
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A field, a metric, or a quantity of phases or GPUs
@@ -36,14 +38,23 @@ pub(super) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "run", value_parser = ["run", "gpu", "phase"])]
     by: String,
 
+    /// Which readings of a GPU count: all of the attempt, or those within events
+    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = ["all", "in-events"])]
+    readings: String,
+
+    /// The events of `--readings in-events` [default: X or Y if that is one, else those that take the most time]
+    #[arg(long, value_name = "NAME")]
+    event: Option<String>,
+
     /// Part the points into two clusters where there is strong reason
     #[arg(long, value_name = "HOW", value_parser = ["auto"])]
     split: Option<String>,
 }
 
 /// What there is of each phase, with its unit.
-const OF_PHASES: [(&str, &str); 7] = [
+const OF_PHASES: [(&str, &str); 8] = [
     ("time", "s"),
+    ("mean", "s"),
     ("median", "s"),
     ("count", ""),
     ("share", ""),
@@ -90,8 +101,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         "gpu" => of_gpus(&counting),
         _ => BTreeMap::new(),
     };
-    let (x, y) = (name(args, &args.x, &quantities, &selected)?, name(args, &args.y, &quantities, &selected)?);
-    let points = context.store_as_it_is().read(|reader| points(reader, args, &counting, (&x.0, &y.0), &selected))?;
+    let asked = Asked::of(args, &counting, &selected, context)?;
+    let named = |text: &String| name(args, text, &quantities, &asked.events, &selected);
+    let (x, y) = (named(&args.x)?, named(&args.y)?);
+    let points = context.store_as_it_is().read(|reader| points(reader, &asked, &counting, (&x.0, &y.0), &selected))?;
     let (points, incomplete) = points.finish();
     let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
     let Some(correlation) = Correlation::of(&plain) else {
@@ -104,9 +117,67 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::NO, text));
     };
     let split = args.split.is_some().then(|| analysis::split(&plain));
-    let found = Correlated { x, y, by: args.by.clone(), points, incomplete, correlation, split };
+    let within = asked.event.clone().filter(|_| asked.is_within);
+    let found = Correlated { x, y, by: args.by.clone(), points, incomplete, within, correlation, split };
     context.answer(|| report::correlate_text(&found), || report::correlate_value(&found))?;
     Ok(exit::YES)
+}
+
+/// What is asked of each attempt.
+struct Asked<'a> {
+    by: &'a str,
+    /// The names of events that are X or Y.
+    events: Vec<&'a str>,
+    /// Whether only readings within events count.
+    is_within: bool,
+    /// The events that they have to be within.
+    event: Option<String>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(args: &'a Args, trials: &[&Trial], selected: &Selected, context: &Context) -> Result<Self, Failure> {
+        let is_within = args.readings == "in-events";
+        if args.by != "gpu" && (is_within || args.event.is_some()) {
+            return Err(Failure::new(exit::USAGE, "--readings and --event are for --by gpu"));
+        }
+        if args.event.is_some() && !is_within {
+            return Err(Failure::new(
+                exit::USAGE,
+                "--event says which events hold the readings (add --readings in-events)",
+            ));
+        }
+        let is_field = |name: &str| selected.names.tiers().iter().any(|names| names.contains(name));
+        let free: Vec<&str> =
+            [&args.x, &args.y].into_iter().map(String::as_str).filter(|name| !is_field(name)).collect();
+        let mut asked = Self { by: &args.by, events: Vec::new(), is_within, event: args.event.clone() };
+        if args.by == "run" || free.is_empty() && !is_within {
+            return Ok(asked);
+        }
+        let mut lengths: BTreeMap<String, u64> = BTreeMap::new();
+        context.store_as_it_is().read(|reader| {
+            for trial in trials {
+                for phase in reader.phases(trial.id)? {
+                    let length = phase.stop_ns.map_or(0, |stop_ns| stop_ns.saturating_sub(phase.start_ns));
+                    let total = lengths.entry(phase.name).or_default();
+                    *total = total.saturating_add(length);
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(event) = asked.event.as_ref().filter(|event| !lengths.contains_key(*event)) {
+            let there: Vec<&str> = lengths.keys().map(String::as_str).collect();
+            let text = format!("--event: no event is called `{event}` (there are: {})", there.join(", "));
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        asked.events = free.into_iter().filter(|name| lengths.contains_key(*name)).collect();
+        let longest = || lengths.iter().max_by_key(|(_, total)| **total).map(|(name, _)| name.clone());
+        asked.event = asked.event.or_else(|| asked.events.first().map(|name| (*name).to_owned())).or_else(longest);
+        Ok(asked)
+    }
+
+    fn is_event(&self, name: &str) -> bool {
+        self.events.contains(&name)
+    }
 }
 
 /// The quantities that were read of any GPU, with their units: a counter's mean is that of its rate.
@@ -131,14 +202,22 @@ fn name(
     args: &Args,
     text: &str,
     quantities: &BTreeMap<String, String>,
+    events: &[&str],
     selected: &Selected,
 ) -> Result<(String, String), Failure> {
     if let Some(unit) = quantities.get(text) {
         return Ok((text.to_owned(), unit.clone()));
     }
+    if events.contains(&text) {
+        return Ok((text.to_owned(), "s".to_owned()));
+    }
     let full = selected.full_name(text, "correlate").map_err(|error| {
         let also: Vec<&str> = quantities.keys().map(String::as_str).collect();
-        if also.is_empty() { error } else { error.with_hint(&format!("by {} also: {}", args.by, also.join(", "))) }
+        if also.is_empty() {
+            error
+        } else {
+            error.with_hint(&format!("by {} also: {}, and the names of events", args.by, also.join(", ")))
+        }
     })?;
     let is_metric = known_metric(&full).is_some() || selected.names.metrics.contains(&full);
     let unit = if is_metric { selected.unit(&full) } else { String::new() };
@@ -147,7 +226,7 @@ fn name(
 
 fn points(
     reader: &Reader<'_>,
-    args: &Args,
+    asked: &Asked<'_>,
     trials: &[&Trial],
     (x, y): (&str, &str),
     selected: &Selected,
@@ -158,23 +237,39 @@ fn points(
             Some(_) => trial.measured(name, &selected.admitted).ok(),
             None => trial.field(name).as_ref().and_then(Value::as_float),
         };
-        if args.by == "run" {
+        if asked.by == "run" {
             points.add(trial.run.id.0.prefix(12), plain(x), plain(y));
             continue;
         }
         let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };
         let believed = Believed::of(&trial.attempt, selected.admitted.contains(&Why::Tainted));
-        if args.by == "phase" {
+        // By event, once for all GPUs.
+        let lengths: BTreeMap<&str, Beside<'_>> =
+            asked.events.iter().map(|event| (*event, Beside::new(&sealed, Some(event)))).collect();
+        let length = |name: &str, of: &dyn Fn(&Beside<'_>) -> Option<f64>| {
+            lengths.get(name).filter(|_| asked.is_event(name)).map(|beside| of(beside).filter(|_| believed.measured))
+        };
+        if asked.by == "phase" {
             for row in analysis::join(&sealed) {
-                let of = |name: &str| of_phase(&row, name, believed).unwrap_or_else(|| plain(name));
+                let of = |name: &str| {
+                    let found = of_phase(&row, name, believed)
+                        .or_else(|| length(name, &|beside| beside.length_of_rank_s(row.rank)));
+                    found.unwrap_or_else(|| plain(name))
+                };
                 let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));
                 points.add(format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank), of(x), of(y));
             }
             continue;
         }
+        let beside = Beside::new(&sealed, asked.event.as_deref());
+        let within = asked.is_within.then_some(&beside);
         for (rank, label) in gpus(&sealed) {
-            let of = |name: &str| of_gpu(&sealed, rank, name, believed).unwrap_or_else(|| plain(name));
-            points.add(label, of(x), of(y));
+            let of = |name: &str| {
+                let found = of_gpu(&sealed, rank, name, believed, within)
+                    .or_else(|| length(name, &|beside| beside.length_s(rank)));
+                found.unwrap_or_else(|| plain(name))
+            };
+            points.add(beside.name_of(rank).unwrap_or(label), of(x), of(y));
         }
     }
     Ok(points)
@@ -200,9 +295,10 @@ impl Believed {
 fn of_phase(row: &PhaseRow, name: &str, believed: Believed) -> Option<Option<f64>> {
     Some(match name {
         "count" => u32::try_from(row.count).ok().map(f64::from),
-        "time" | "median" | "share" | "utilization" if !believed.measured => None,
+        "time" | "mean" | "median" | "share" | "utilization" if !believed.measured => None,
         "power" | "energy" if !believed.energies => None,
         "time" => Some(row.total_s),
+        "mean" => u32::try_from(row.count).ok().map(|count| row.total_s / f64::from(count)),
         "median" => Some(row.median_s),
         "share" => Some(row.share),
         "power" => row.energy.as_ref().ok().map(|energy| energy.joules / row.total_s),
@@ -225,13 +321,24 @@ fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
     ranks.into_iter().map(|rank| (rank, label(rank))).collect()
 }
 
-/// The mean of what was read of a GPU, if it counts; none where nothing of that name was read.
-fn of_gpu(sealed: &Sealed, rank: u32, name: &str, believed: Believed) -> Option<Option<f64>> {
+/// The mean of what was read of a GPU, all of it or within events, if it counts; none where nothing of that name was read.
+fn of_gpu(
+    sealed: &Sealed,
+    rank: u32,
+    name: &str,
+    believed: Believed,
+    within: Option<&Beside<'_>>,
+) -> Option<Option<f64>> {
     let full = format!("gpu.{rank}.{name}");
     let series = sealed.series.iter().find(|series| series.name == full)?;
     let is_of_energy = Unit::named(&series.unit).is_some_and(Unit::is_of_energy);
     let counts = believed.measured && (believed.energies || !is_of_energy);
-    Some(if counts { Curve::of(series).mean() } else { None })
+    // Of a counter its rate, and of flags the share of the time.
+    let mean = || match within {
+        Some(beside) => beside.reading(rank, series),
+        None => analysis::mean_of_all(series).or_else(|| Curve::of(series).mean()),
+    };
+    Some(if counts { mean() } else { None })
 }
 
 #[cfg(test)]
@@ -318,19 +425,24 @@ mod tests {
         };
         let all = |sealed: &Sealed, all: bool| {
             let believed = Believed::of(&sealed.attempt, all);
-            let names = ["power", "energy", "time", "median", "share", "count", "loss"];
+            let names = ["power", "energy", "time", "median", "mean", "share", "count", "loss"];
             let of_phase = names.map(|name| of_phase(&row, name, believed));
-            let of_gpu = ["power_instant", "temperature", "loss"].map(|name| of_gpu(sealed, 0, name, believed));
+            let of_gpu = ["power_instant", "temperature", "loss"].map(|name| of_gpu(sealed, 0, name, believed, None));
             (of_phase, of_gpu)
         };
         let (two, one, none) = (Some(Some(2.0)), Some(Some(1.0)), Some(None));
-        let whole =
-            ([Some(Some(3.0)), Some(Some(6.0)), two, two, one, one, None], [Some(Some(300.0)), Some(Some(60.0)), None]);
+        let whole = (
+            [Some(Some(3.0)), Some(Some(6.0)), two, two, two, one, one, None],
+            [Some(Some(300.0)), Some(Some(60.0)), None],
+        );
         let disagrees = sealed(Some(("telemetry.marks", vec!["disagreement"].into())));
         let disturbed = sealed(Some(("validity.reasons", vec!["throttled"].into())));
         assert_eq!(all(&sealed(None), false), whole);
-        assert_eq!(all(&disagrees, false), ([none, none, two, two, one, one, None], [none, Some(Some(60.0)), None]));
-        assert_eq!(all(&disturbed, false), ([none, none, none, none, none, one, None], [none, none, None]));
+        assert_eq!(
+            all(&disagrees, false),
+            ([none, none, two, two, two, one, one, None], [none, Some(Some(60.0)), None])
+        );
+        assert_eq!(all(&disturbed, false), ([none, none, none, none, none, none, one, None], [none, none, None]));
         assert_eq!(all(&disagrees, true), whole);
         assert_eq!(all(&disturbed, true), whole);
     }

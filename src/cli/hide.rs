@@ -2,21 +2,34 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::selection::{parted, trials_of};
+use crate::analysis::{Trial, names, unify_by_model};
 use crate::host::clock;
-use crate::record::{Change, Digest, LogEntry};
-use crate::report::table_of;
+use crate::interop::is_from;
+use crate::record::{Change, Digest, LogEntry, Target, Value};
+use crate::report::{count, table_of};
 use std::collections::BTreeSet;
+use std::path::Path;
 
-/// Take a run or an attempt out of listings and answers
+/// Take a run or an attempt out of listings and answers, or all attempts that match
 ///
 /// It stays in the ledger, can be shown by its id, and comes back with --undo and that id: `latest` and `latest~1` mean what
-/// is not hidden.
+/// is not hidden. --where and --import mean every attempt that matches, and both where both are given; with --undo, every hidden one.
 ///
-/// Example: ledger hide latest
+/// Example: ledger hide --where 'model == resnet50 and import.file == "runs.csv"'
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
-    id: String,
+    #[arg(required_unless_present_any = ["condition", "import"], conflicts_with_all = ["condition", "import"])]
+    id: Option<String>,
+
+    /// All attempts whose fields and metrics match, as in `best --where`
+    #[arg(long = "where", value_name = "EXPR")]
+    condition: Option<String>,
+
+    /// All attempts that were imported from this file: the file itself, its name, or its digest
+    #[arg(long, value_name = "FILE")]
+    import: Option<String>,
 
     /// Put it back
     #[arg(long)]
@@ -24,28 +37,121 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    match &args.id {
+        Some(id) => one(id, args.undo, context),
+        None => all(args, context),
+    }
+}
+
+fn one(text: &str, undo: bool, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let (target, hidden) =
-        store.read(|reader| Ok(context::resolve(reader, &args.id)?.map(|target| (target, reader.hidden()))))??;
+        store.read(|reader| Ok(context::resolve(reader, text)?.map(|target| (target, reader.hidden()))))??;
     let (hidden, id) = (hidden?, target.digest());
     let is_hidden = hidden.contains(&id);
-    if args.undo && !is_hidden {
-        return Err(not_hidden(&args.id, id, &hidden));
+    if undo && !is_hidden {
+        return Err(not_hidden(text, id, &hidden));
     }
-    if args.undo == is_hidden {
-        let change = if args.undo { Change::Unhidden(target) } else { Change::Hidden(target) };
+    if undo == is_hidden {
+        let change = if undo { Change::Unhidden(target) } else { Change::Hidden(target) };
         store.write(|writer| writer.note(&LogEntry { unix_ms: clock::unix_ms(), change }))?;
     }
-    let state = match (args.undo, is_hidden) {
+    let state = match (undo, is_hidden) {
         (true, _) => "shown again",
         (false, false) => "hidden",
         (false, true) => "hidden already",
     };
     context.answer(
         || format!("{} is {state}\n", id.prefix(8)),
-        || table_of([("target", id.to_string().into()), ("hidden", (!args.undo).into())]),
+        || table_of([("target", id.to_string().into()), ("hidden", (!undo).into())]),
     )?;
     Ok(exit::YES)
+}
+
+fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let store = context.store();
+    let (mut trials, hidden) = store.read(|reader| Ok((trials_of(reader, None)?, reader.hidden()?)))?;
+    if let Some(file) = &args.import {
+        trials = imported(trials, file)?;
+    }
+    if let Some(condition) = &args.condition {
+        unify_by_model(&mut trials);
+        let names = names(&trials);
+        trials = parted(trials, condition, &names)?.0;
+    }
+    if trials.is_empty() {
+        return Err(Failure::new(exit::NO, "no attempt matches (`ledger ls` lists what there is)"));
+    }
+    let (by_itself, others): (Vec<&Trial>, Vec<&Trial>) = trials.iter().partition(|trial| hidden.contains(&trial.id.0));
+    let with_run = others.iter().filter(|trial| trial.is_hidden).count();
+    let changed: Vec<&Trial> =
+        if args.undo { by_itself } else { others.into_iter().filter(|trial| !trial.is_hidden).collect() };
+    let unchanged = trials.len() - changed.len() - if args.undo { with_run } else { 0 };
+    store.write_many(|writer| {
+        let unix_ms = clock::unix_ms();
+        changed.iter().try_for_each(|trial| {
+            let target = Target::Attempt(trial.id);
+            let change = if args.undo { Change::Unhidden(target) } else { Change::Hidden(target) };
+            writer.note(&LogEntry { unix_ms, change })
+        })
+    })?;
+    let text = || {
+        let verb = if changed.len() == 1 { "is" } else { "are" };
+        let (state, before) = if args.undo { ("shown again", "not hidden") } else { ("hidden", "hidden already") };
+        let mut text = format!("{} {verb} {state}", count(changed.len(), "attempt"));
+        if unchanged > 0 {
+            text.push_str(&format!(", {unchanged} {before}"));
+        }
+        text.push('\n');
+        if args.undo && with_run > 0 {
+            let attempts = count(with_run, "attempt");
+            text.push_str(&format!(
+                "hidden with their runs: {attempts} (`ledger hide --undo RUN` shows a run again)\n"
+            ));
+        }
+        text
+    };
+    context.answer(text, || {
+        let ids: Vec<Value> = changed.iter().map(|trial| trial.id.to_string().into()).collect();
+        table_of([("attempts", Value::List(ids)), ("hidden", (!args.undo).into()), ("unchanged", unchanged.into())])
+    })?;
+    Ok(exit::YES)
+}
+
+/// A digest is known by as many of its digits as these.
+const DIGITS: usize = 8;
+
+/// Those that were imported from a file.
+fn imported(trials: Vec<Trial>, text: &str) -> Result<Vec<Trial>, Failure> {
+    let path = Path::new(text);
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let digest = if path.is_file() { Some(Digest::of(&context::read_file(path)?).to_string()) } else { None };
+    let is_digest = text.len() >= DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut is_meant = |file: &str, of: &str| match &digest {
+        Some(digest) => digest == of,
+        None => file == name || is_digest && of.starts_with(text),
+    };
+    let (found, others): (Vec<Trial>, Vec<Trial>) =
+        trials.into_iter().partition(|trial| is_from(&trial.attempt, &mut is_meant));
+    if found.is_empty() {
+        let mut same_name = BTreeSet::new();
+        for trial in &others {
+            is_from(&trial.attempt, &mut |file, digest| {
+                if file == name {
+                    same_name.extend(digest.get(..DIGITS).map(str::to_owned));
+                }
+                false
+            });
+        }
+        let same_name: Vec<String> = same_name.into_iter().collect();
+        let hint = if same_name.is_empty() {
+            "`ledger show` says where an attempt came from".to_owned()
+        } else {
+            format!("files of that name had other content: name one by its digest, {}", same_name.join(" or "))
+        };
+        return Err(Failure::new(exit::NO, format!("no attempt was imported from `{text}` ({hint})")));
+    }
+    Ok(found)
 }
 
 /// So many of what is hidden are named.

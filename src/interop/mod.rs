@@ -16,4 +16,4 @@ pub use export::{
     mllog_lines, no_phases, no_points, phases, points, prometheus_text, tensorboard_file, wide,
 };
 pub use rows::{ImportError, RowFault, Source};
-pub use table::{Results, read_results};
+pub use table::{Results, RowOrigin, is_from, read_results};

@@ -1,4 +1,4 @@
-//! Moments as logs write them: ISO-8601 with the offset from UTC.
+//! Moments as logs write them: ISO-8601 with the offset from UTC, and as tables write them: also seconds or milliseconds since 1970.
 //!
 //! Knows the proleptic Gregorian calendar and nothing of clocks.
 
@@ -22,6 +22,26 @@ pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
     let (fraction_ns, zone) = fraction(rest)?;
     let seconds = days * DAY_S + hour * 3600 + minute * 60 + second - offset_s(zone)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
+}
+
+/// Milliseconds from the Unix epoch to a moment: one of [`unix_ns`], or a number of seconds or milliseconds.
+///
+/// A number has ten digits before its point where it counts seconds, and thirteen where it counts milliseconds: moments from September 2001 to November
+/// 2286. Others, such as the day `20240531`, are none.
+pub(super) fn unix_ms(text: &str) -> Option<i64> {
+    if let Some(ns) = unix_ns(text.as_bytes()) {
+        return Some(ns.div_euclid(1_000_000));
+    }
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.starts_with('0') || !is_digits(whole) || !is_digits(fraction) {
+        return None;
+    }
+    match whole.len() {
+        10 => Some(number(whole.as_bytes())? * 1000 + number(format!("{fraction:0<3}").as_bytes().get(..3)?)?),
+        13 => number(whole.as_bytes()),
+        _ => None,
+    }
 }
 
 /// The start of a day such as `2018-11-08`, in UTC.
@@ -143,6 +163,29 @@ mod tests {
             assert_eq!(unix_ns(text.as_bytes()), None, "{text}");
         }
         assert_eq!(day_unix_ns(b"2018-11-31"), None);
+    }
+
+    #[test]
+    fn moments_of_tables_may_be_numbers() {
+        assert_eq!(unix_ms("2018-11-08T08:18:55.510Z"), Some(1_541_665_135_510));
+        assert_eq!(unix_ms("1541665135"), Some(1_541_665_135_000));
+        assert_eq!(unix_ms("1541665135.51"), Some(1_541_665_135_510));
+        assert_eq!(unix_ms("1541665135.0"), Some(1_541_665_135_000));
+        assert_eq!(unix_ms("1541665135510"), Some(1_541_665_135_510));
+        assert_eq!(unix_ms("1541665135510.9"), Some(1_541_665_135_510));
+        for none in [
+            "20240531",
+            "202405311200",
+            "20240531120000",
+            "0541665135",
+            "-1541665135",
+            "1.5e9",
+            "1541665135.x",
+            "",
+            ".",
+        ] {
+            assert_eq!(unix_ms(none), None, "{none}");
+        }
     }
 
     proptest! {

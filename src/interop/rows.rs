@@ -76,7 +76,8 @@ fn lines(faults: &[RowFault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn listed(columns: &[String]) -> String {
+/// Columns, fit for a message.
+pub(super) fn listed(columns: &[String]) -> String {
     columns.iter().map(|column| shown(column.as_bytes())).collect::<Vec<_>>().join(", ")
 }
 
@@ -183,11 +184,28 @@ impl Read for Hashed {
         let read = &buffer[..len];
         self.digest.write(read);
         let is_first = self.bytes == 0;
+        if let Some((kind, fix)) = packed(read).filter(|_| is_first) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is {kind} ({fix})")));
+        }
         self.quotes.follow(if is_first { read.strip_prefix(b"\xef\xbb\xbf").unwrap_or(read) } else { read });
         self.bytes += u64::try_from(len).unwrap_or(0);
         self.is_at_end = len == 0;
         Ok(len)
     }
+}
+
+/// What a file is by its first bytes, where these are no text, and what makes text of it.
+fn packed(first: &[u8]) -> Option<(&'static str, &'static str)> {
+    const KINDS: [(&[u8], &str, &str); 7] = [
+        (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip --keep` and name what comes out"),
+        (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `unzstd` and name what comes out"),
+        (b"\xfd7zXZ\0", "compressed by xz", "unpack it with `unxz --keep` and name what comes out"),
+        (b"BZh91AY&SY", "compressed by bzip2", "unpack it with `bunzip2 --keep` and name what comes out"),
+        (b"\x04\x22\x4d\x18", "compressed by lz4", "unpack it with `unlz4` and name what comes out"),
+        (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unpack it, or save the table as CSV"),
+        (b"PAR1\x15", "a Parquet file", "save the table as CSV"),
+    ];
+    KINDS.into_iter().find(|(magic, ..)| first.starts_with(magic)).map(|(_, kind, fix)| (kind, fix))
 }
 
 /// Whether a field is open between quotes. The reader of rows does not tell: it takes the end of the file for the end of the field.
@@ -445,6 +463,24 @@ mod tests {
             quotes.follow(b"\"");
             assert!(!quotes.are_open, "{cut}");
         }
+    }
+
+    #[test]
+    fn a_compressed_file_is_named_as_such() {
+        let said = |bytes: &[u8]| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            Rows::open(file.path(), b',').err().map(|error| error.to_string())
+        };
+        for (bytes, kind) in [
+            (b"\x1f\x8b\x08rest".as_slice(), "it is compressed by gzip (unpack it with `gunzip"),
+            (b"\x28\xb5\x2f\xfd\x04", "compressed by zstd"),
+            (b"PK\x03\x04\x14\0", "a ZIP archive or a spreadsheet (unpack it, or save the table as CSV)"),
+            (b"PAR1\x15\x04", "a Parquet file"),
+        ] {
+            assert!(said(bytes).unwrap().contains(kind), "{:?}", said(bytes));
+        }
+        assert_eq!((said(b"PAR1,PK\n1,2\n"), said(b"BZ,h\n1,2\n")), (None, None), "text that begins alike");
     }
 
     #[test]

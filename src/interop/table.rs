@@ -4,17 +4,25 @@
 //! taken in as tainted, with the reason.
 
 mod cell;
+mod check;
 mod make;
 mod map;
+mod origin;
 mod right;
 mod sheet;
+mod slip;
 #[cfg(test)]
 mod tests;
 
-use super::rows::{ImportError, Source};
+pub use origin::{RowOrigin, is_from};
+
+use super::rows::{Faults, ImportError, Source};
+use crate::manifest;
 use crate::record::Sealed;
+use cell::Template;
+use check::{Tables, Troubles, check};
 use make::Maker;
-use map::Map;
+use map::{Draft, Map, Placed};
 use sheet::Sheet;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,57 +42,101 @@ pub struct Results {
     pub alone: usize,
     /// Why attempts are tainted, and how many for each reason.
     pub taints: BTreeMap<String, usize>,
+    /// What is allowed in the map and may be a mistake all the same.
+    pub notes: Vec<String>,
+    /// Whether each row says on which device it was measured. Else the map says it of all.
+    pub has_devices: bool,
 }
 
-/// Reads a table of results by a map.
+/// Reads a table of results by a map. `device` names what the results were measured on, whatever the map says.
 ///
 /// # Errors
-/// A file that cannot be read, faults of the map with line and column, columns that there are not, rows that are not whole, and conditions or
-/// formulas that do not fit the columns.
-pub fn read_results(path: &Path, map: &Path) -> Result<Results, ImportError> {
-    let map = Map::read(map)?;
-    let mut sheet = Sheet::read(path, map.separator)?;
-    let left_out = match &map.condition {
-        Some(condition) => sheet.keep(condition, "where")?,
-        None => 0,
+/// A file that cannot be read, all faults of the map with line and column, those too that only the table shows, and rows that are not whole.
+pub fn read_results(path: &Path, map: &Path, device: Option<&str>) -> Result<Results, ImportError> {
+    let mut draft = Draft::read(map)?;
+    if let Some(device) = device {
+        draft.map.device = Some(Placed { value: Template::Constant(device.into()), at: 0 });
+    }
+    let read = sheets(path, &draft.map);
+    // A wrong map may be why the table cannot be read.
+    let (mut sheet, mut joined) = match read {
+        Ok(sheets) => sheets,
+        Err(error) => return Err(draft.check().err().unwrap_or(error)),
     };
-    let joined = match &map.join {
-        Some(join) => {
-            let folder = path.parent().unwrap_or(Path::new(""));
-            let mut joined = Sheet::read(&folder.join(&join.file), map.separator)?;
-            if let Some(condition) = &join.condition {
-                joined.keep(condition, "join.where")?;
+    let mut faults = std::mem::take(&mut draft.faults);
+    let before = faults.len();
+    let left_out = keep(&mut sheet, draft.map.condition.as_ref(), "where", &mut faults);
+    if let (Some(joined), Some(join)) = (&mut joined, &draft.map.join) {
+        keep(joined, join.condition.as_ref(), "join.where", &mut faults);
+        for Placed { value, at } in &join.on {
+            for sheet in [&sheet, joined].into_iter().filter(|sheet| sheet.find(value).is_none()) {
+                faults.add(*at, sheet.missing(value));
             }
-            Some(joined)
         }
-        None => None,
-    };
-    let maker = Maker::new(&map, &sheet, joined.as_ref())?;
-    let (pairs, alone) = pairs(&map, &sheet, joined.as_ref())?;
+    }
+    // Otherwise it is not known which rows are meant.
+    let rows_are_known = faults.len() == before;
+    let tables = Tables { sheet: &sheet, joined: joined.as_ref() };
+    let maker = Maker::new(&draft.map, tables, check(&draft.map, tables, &mut faults));
+    let (pairs, alone) = pairs(&draft.map, &sheet, joined.as_ref());
+    let mut named = Vec::with_capacity(pairs.len());
+    if rows_are_known {
+        let mut troubles = Troubles::default();
+        named.extend(pairs.iter().map(|(row, partner)| maker.named(*row, *partner, &mut troubles)));
+        troubles.tell(&sheet, &mut faults);
+    }
+    draft.refuse(faults)?;
     let mut sealed = Vec::with_capacity(pairs.len());
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
     let mut seen: BTreeMap<[u8; 32], u64> = BTreeMap::new();
-    for (row, partner) in pairs {
-        let one = maker.make(row, partner, &mut seen)?;
-        for taint in one.attempt.taints() {
-            *taints.entry(taint.to_owned()).or_default() += 1;
+    let mut faulty = Faults::default();
+    for (pair, named) in pairs.into_iter().zip(named) {
+        match maker.make(pair, named, &mut seen) {
+            Ok(one) => {
+                for taint in one.attempt.taints() {
+                    *taints.entry(taint.to_owned()).or_default() += 1;
+                }
+                sealed.push(one);
+            }
+            Err(fault) => faulty.add(fault),
         }
-        sealed.push(one);
     }
-    let sources = std::iter::once(sheet.source.clone()).chain(joined.map(|joined| joined.source)).collect();
-    Ok(Results { name: map.name, sealed, sources, left_out, alone, taints })
+    faulty.check()?;
+    let has_devices =
+        device.is_some() || draft.map.device.as_ref().is_some_and(|device| !device.value.columns().is_empty());
+    let Draft { map: Map { name, notes, .. }, .. } = draft;
+    let sources = std::iter::once(sheet.source).chain(joined.map(|joined| joined.source)).collect();
+    Ok(Results { name, sealed, sources, left_out, alone, taints, notes, has_devices })
+}
+
+/// The table, and the one that the map joins to it.
+fn sheets(path: &Path, map: &Map) -> Result<(Sheet, Option<Sheet>), ImportError> {
+    let sheet = Sheet::read(path, map.separator)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let joined = map.join.as_ref().map(|join| Sheet::read(&folder.join(&join.file), map.separator)).transpose()?;
+    Ok((sheet, joined))
+}
+
+/// Keeps the rows that meet a condition, and says how many did not.
+fn keep(sheet: &mut Sheet, condition: Option<&Placed<String>>, called: &str, faults: &mut manifest::Faults) -> usize {
+    let Some(Placed { value, at }) = condition else { return 0 };
+    sheet.keep(value).unwrap_or_else(|message| {
+        faults.add(*at, format!("{called}: {message}"));
+        0
+    })
 }
 
 /// A row, and its partner where a table is joined.
 type Pair = (usize, Option<usize>);
 
 /// Each row with each of its partners, and how many rows have none.
-fn pairs(map: &Map, sheet: &Sheet, joined: Option<&Sheet>) -> Result<(Vec<Pair>, usize), ImportError> {
+fn pairs(map: &Map, sheet: &Sheet, joined: Option<&Sheet>) -> (Vec<Pair>, usize) {
     let (Some(join), Some(joined)) = (&map.join, joined) else {
-        return Ok(((0..sheet.rows.len()).map(|row| (row, None)).collect(), 0));
+        return ((0..sheet.rows.len()).map(|row| (row, None)).collect(), 0);
     };
-    let places = sheet.places(&join.on)?;
-    let index = joined.index(&join.on)?;
+    let on = join.columns();
+    let places = sheet.places(&on);
+    let index = joined.index(&on);
     let (mut pairs, mut alone) = (Vec::new(), 0);
     for (at, row) in sheet.rows.iter().enumerate() {
         match index.get(&sheet::keys(row, &places)) {
@@ -92,5 +144,5 @@ fn pairs(map: &Map, sheet: &Sheet, joined: Option<&Sheet>) -> Result<(Vec<Pair>,
             None => alone += 1,
         }
     }
-    Ok((pairs, alone))
+    (pairs, alone)
 }

@@ -90,7 +90,7 @@ fn lines(faults: &[Fault]) -> String {
 }
 
 /// Faults by byte offset while they are collected; the same fault at the same place is kept once.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Faults {
     found: BTreeSet<(usize, String)>,
 }
@@ -104,6 +104,11 @@ impl Faults {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.found.len()
     }
 
     /// Gives every fault its line and column in one walk over the text.

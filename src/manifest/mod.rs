@@ -18,6 +18,7 @@ mod reference;
 mod resolve;
 mod schema;
 mod slurm;
+mod standard;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use program::{ArgvError, Program};
 pub use reference::reference_markdown;
 pub use schema::schema;
 pub use slurm::{SLURM_PATHS, load_site};
+pub use standard::{Standard, standard, without_table};
 pub use vary::vary;
 
 use crate::record::{Cell, Digest, Direction, KNOWN_METRICS, Table, Value, known_metric};

@@ -23,11 +23,13 @@ enum Measure {
     Share,
     Flops,
     Rate,
+    /// Tokens in a time: no rate of samples, which have many tokens each.
+    Tokens,
 }
 
-use Measure::{Bytes, Energy, EnergyDelay, Flops, Frequency, Power, Rate, Share, Temperature, Time};
+use Measure::{Bytes, Energy, EnergyDelay, Flops, Frequency, Power, Rate, Share, Temperature, Time, Tokens};
 
-/// Names, what they measure, and the factor to the base unit: s, J, W, B, Hz, degC, J·s, a share of 1, FLOP/s, 1/s.
+/// Names, what they measure, and the factor to the base unit: s, J, W, B, Hz, degC, J·s, a share of 1, FLOP/s, 1/s, tokens/s.
 const UNITS: &[(&[&str], Measure, f64)] = &[
     (&["ns"], Time, 1e-9),
     (&["us", "µs"], Time, 1e-6),
@@ -67,6 +69,8 @@ const UNITS: &[(&[&str], Measure, f64)] = &[
     (&["TFLOP/s"], Flops, 1e12),
     (&["samples/s", "1/s"], Rate, 1.0),
     (&["samples/min"], Rate, 1.0 / 60.0),
+    (&["images/s"], Rate, 1.0),
+    (&["tokens/s"], Tokens, 1.0),
 ];
 
 impl Unit {
@@ -89,7 +93,7 @@ impl Unit {
 
     /// Whether it measures what a machine took for its work, of which it takes more while it is disturbed: time, energy, and work in a time.
     pub fn is_of_effort(self) -> bool {
-        self.is_of_energy() || matches!(self.measures, Time | Flops | Rate)
+        self.is_of_energy() || matches!(self.measures, Time | Flops | Rate | Tokens)
     }
 
     /// Whether it measures a quantity of a machine, and not a share.
@@ -177,6 +181,7 @@ mod tests {
             (16.0, "GiB", "B", 17_179_869_184.0),
             (1.1, "s", "ms", 1100.0),
             (0.1, "J", "J", 0.1),
+            (5.0, "images/s", "samples/s", 5.0),
         ] {
             let found = convert(value, from, to);
             assert!((found - expected).abs() <= 1e-12 * expected.abs(), "{value} {from} is {found} {to}");
@@ -185,7 +190,8 @@ mod tests {
         assert_eq!(Unit::named("furlong"), None);
         let of = |names: &[&str], is: fn(Unit) -> bool| names.iter().all(|name| Unit::named(name).is_some_and(is));
         assert!(of(&["J", "kWh", "mW", "J*s"], Unit::is_of_energy) && !of(&["s"], Unit::is_of_energy));
-        assert!(of(&["ms", "min", "kW", "GFLOP/s", "samples/min"], Unit::is_of_effort));
+        assert!(of(&["ms", "min", "kW", "GFLOP/s", "samples/min", "images/s", "tokens/s"], Unit::is_of_effort));
+        assert!(!Unit::named("tokens/s").unwrap().fits(Unit::named("samples/s").unwrap()), "a sample has many tokens");
         assert!(["", "%", "GiB", "MHz", "degC"].iter().all(|name| !of(&[*name], Unit::is_of_effort)));
         assert!(known_units().contains("kWh"));
     }

@@ -37,6 +37,8 @@ pub struct Correlated {
     pub points: Vec<LabelledPoint>,
     /// How many had only one of the quantities, or none.
     pub incomplete: usize,
+    /// The events within which readings count; none where all do.
+    pub within: Option<String>,
     /// How they go together.
     pub correlation: Correlation,
     /// Two clusters, if they were asked for; none inside where the points are too few.
@@ -165,6 +167,9 @@ pub fn correlate_text(found: &Correlated) -> String {
     });
     text.push_str(&found.split_text());
     text.push_str(&still);
+    if let Some(event) = &found.within {
+        text.push_str(&format!("readings within `{event}` alone\n"));
+    }
     if found.incomplete > 0 {
         text.push_str(&format!("left out: {} without a finite {x} or {y}\n", count(found.incomplete, &found.by)));
     }
@@ -209,6 +214,9 @@ pub fn correlate_value(found: &Correlated) -> Table {
         ("points", Value::List(points.collect())),
         ("incomplete", found.incomplete.into()),
     ]);
+    if let Some(event) = &found.within {
+        members.insert("within".to_owned(), event.as_str().into());
+    }
     if let Some(Some(split)) = &found.split {
         members.insert("split_gain".to_owned(), split.gain.into());
     }
@@ -238,6 +246,7 @@ mod tests {
             by: "run".to_owned(),
             points: labelled.collect(),
             incomplete: 0,
+            within: None,
             correlation: Correlation::of(points).unwrap(),
             split: Some(split(points)),
         }

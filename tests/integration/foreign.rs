@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// The folder of a data set. None, and a line that says so, where it is not there.
 #[expect(clippy::print_stdout, reason = "whoever runs the tests learns what they leave out")]
-fn data(name: &str) -> Option<PathBuf> {
+pub fn data(name: &str) -> Option<PathBuf> {
     let places = ["../shared/data", "shared/data"].map(|place| repository(place).join(name));
     let found = places.into_iter().find(|place| place.is_dir());
     if found.is_none() {
@@ -36,7 +36,7 @@ fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
     row[column].parse().unwrap()
 }
 
-fn terascope() -> Option<Sandbox> {
+pub fn terascope() -> Option<Sandbox> {
     let data = data("terascope")?;
     let sandbox = Sandbox::new();
     let files = ["application-checkpoints.csv", "gpu.csv", "task-x-y.csv"].map(|name| text(data.join(name)));
@@ -288,17 +288,18 @@ fn tainted_rows_are_kept_and_left_out_of_answers() {
     sandbox.write("t.csv", "net,power,seconds\na,100,10\na,0,9\nb,5,-1\n");
     sandbox.write(
         "m.toml",
-        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"m\"\nnet = \"{net}\"\npower = \"{power}\"\nhardware.power_limit_w = \"{power}\"\n\
-         [metrics]\npower_mean = \"{power}\"\nepoch_time = \"{seconds}\"\nenergy = { formula = \"power_mean * epoch_time\" }\n",
+        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"m\"\nnet = \"{net}\"\npower = \"{power}\"\nhardware.power_limit_w = 250\n\
+         [metrics]\npower_mean = { value = \"{power}\", unit = \"W\" }\nepoch_time = { value = \"{seconds}\", unit = \"s\" }\n\
+         energy = { formula = \"power_mean * epoch_time\", unit = \"J\" }\n",
     );
     let imported = sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     insta::assert_snapshot!(imported, @r"
     MODEL  NEW  KNOWN  TAINTED
     m        3      0        2
-    tainted: 1 attempt because `energy` is 0 J although `epoch_time` is not
+    tainted: 1 attempt because `energy` (`power_mean * epoch_time`) is 0 J, but `epoch_time` (column `seconds`) is above 0
     tainted: 1 attempt because `energy` is negative
     tainted: 1 attempt because `epoch_time` is negative
-    tainted: 1 attempt because `power_mean` is 0 W although `epoch_time` is not
+    tainted: 1 attempt because `power_mean` (column `power`) is 0 W, but `epoch_time` (column `seconds`) is above 0
     ");
     for metric in ["energy", "epoch_time", "power_mean"] {
         let best = sandbox.json(&["best", "--model", "m", "--metric", metric], 0);
@@ -330,7 +331,8 @@ fn small() -> Sandbox {
     sandbox.write("t.csv", "net,power,seconds\na,100,10\nb,0,9\n");
     sandbox.write(
         "m.toml",
-        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"{net}\"\n[metrics]\npower_mean = \"{power}\"\nepoch_time = \"{seconds}\"\n",
+        "date = 2024-05-31\nname = \"mine\"\n[fields]\nmodel.name = \"{net}\"\n[metrics]\n\
+         power_mean = { value = \"{power}\", unit = \"W\" }\nepoch_time = { value = \"{seconds}\", unit = \"s\" }\n",
     );
     sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     sandbox
@@ -344,7 +346,11 @@ fn text_goes_to_standard_output_and_says_what_is_tainted() {
     assert_eq!(rows.len(), 2);
     assert!(rows[0].starts_with("attempt,run,group,model,seed,started,outcome,reason,tainted,"), "{}", rows[0]);
     assert!(rows[0].ends_with(",epoch_time [s],power_mean [W]"), "{}", rows[0]);
-    assert!(rows[1].contains(",b,0,2024-05-31T00:00:00.000Z,finished,,`power_mean` is 0 W although"), "{}", rows[1]);
+    assert!(
+        rows[1].contains(",b,0,2024-05-31T00:00:00.000Z,finished,,\"`power_mean` (column `power`) is 0 W, but"),
+        "{}",
+        rows[1]
+    );
     assert!(rows[1].ends_with(",9.0,0.0"), "{}", rows[1]);
     let jsonl = sandbox.run(&["export", "--to", "jsonl"]).expect(0);
     let rows: Vec<Value> = jsonl.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -366,7 +372,7 @@ fn what_a_table_says_moves_no_cursor_and_what_it_does_not_say_is_no_zero() {
     sandbox.write("t.csv", "net,power,word\na,100,\"x\u{1b}[2K\u{1b}[1Gbest: fake\"\na,50,\"y\nz\"\n");
     sandbox.write(
         "m.toml",
-        "date = 2024-05-31\n[fields]\nmodel.name = \"{net}\"\nword = \"{word}\"\n[metrics]\npower_mean = \"{power}\"\n\"loss\\u001B[2K\" = \"{power}\"\n",
+        "date = 2024-05-31\n[fields]\nmodel.name = \"{net}\"\nword = \"{word}\"\n[metrics]\npower_mean = { value = \"{power}\", unit = \"W\" }\n\"loss\\u001B[2K\" = \"{power}\"\n",
     );
     sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     for arguments in [

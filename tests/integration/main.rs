@@ -30,6 +30,7 @@ mod slurm_ends;
 mod slurm_local;
 mod slurm_scripted;
 mod sweep;
+mod tables;
 mod telemetry;
 #[cfg(feature = "train")]
 mod training;

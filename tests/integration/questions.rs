@@ -302,7 +302,8 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     sandbox.write(
         "m.toml",
         "date = 2024-05-31\n[fields]\nmodel.name = \"net\"\ndata.train_count = 20480\ntraining.steps = 110\ntraining.batch_size = \"{batch}\"\n\
-         [metrics]\nenergy = \"{joules}\"\nenergy_per_sample = \"{sample}\"\ntrain_time = \"{seconds}\"\n",
+         [metrics]\nenergy = { value = \"{joules}\", unit = \"J\" }\n\
+         energy_per_sample = { value = \"{sample}\", unit = \"J\" }\ntrain_time = { value = \"{seconds}\", unit = \"s\" }\n",
     );
     sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     let ask = |metric: &str| sandbox.run(&["best", "--model", "net", "--metric", metric]).expect(0);

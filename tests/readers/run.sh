@@ -64,8 +64,8 @@ date = 2024-05-31
 model.name = "{net}"
 note = "{note}"
 [metrics]
-power_mean = "{power}"
-epoch_time = "{seconds}"
+power_mean = { value = "{power}", unit = "W" }
+epoch_time = { value = "{seconds}", unit = "s" }
 energy = { formula = "power_mean * epoch_time", unit = "J" }
 MAP
 "$ledger" run "$work/program.toml" > "$work/log" 2>&1 || [ $? -eq 4 ] || { cat "$work/log"; exit 1; }

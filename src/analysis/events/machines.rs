@@ -94,6 +94,22 @@ impl<'a> Machines<'a> {
         &self.gpus[place]
     }
 
+    /// The GPU of a number.
+    pub(super) fn find(&self, number: u32) -> Option<&Gpu<'a>> {
+        self.gpus.get(usize::try_from(number).ok()?)
+    }
+
+    /// The rank beside whose phases a GPU stands.
+    pub(super) fn rank_beside(&self, number: u32) -> Option<u32> {
+        let place = usize::try_from(number).ok()?;
+        self.of_rank.iter().find(|(_, places)| places.contains(&place)).map(|(rank, _)| *rank)
+    }
+
+    /// Whether several GPUs have that serial number.
+    pub(super) fn has_twice(&self, serial: &str) -> bool {
+        self.gpus.iter().filter(|gpu| gpu.serial == serial).nth(1).is_some()
+    }
+
     pub(super) fn host(&self, rank: u32) -> &str {
         usize::try_from(rank).ok().and_then(|rank| self.hosts.get(rank)).map_or("?", String::as_str)
     }

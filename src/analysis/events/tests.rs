@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Run, Series, Source, Table, Tail};
+use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Run, Series, Source, Table, Tail, Value};
 
 /// A run on one host: two GPUs, two ranks, power of both.
 fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
@@ -118,4 +118,51 @@ fn what_was_never_stopped_and_what_is_asked_for() {
     assert_eq!(events_by(&sealed, By::Host, Some("step")).unwrap().rows[0].events, 2);
     let fault = events_by(&sealed, By::Name, Some("stp")).unwrap_err().to_string();
     assert_eq!(fault, "no event is called `stp` (there are: epoch, step)");
+}
+
+#[test]
+fn readings_count_all_or_within_the_events_beside_a_gpu() {
+    let phases = vec![
+        phase("step", 1, 0, 0, Some(1000)),
+        phase("step", 2, 0, 2500, Some(3000)),
+        phase("step", 1, 1, 500, Some(900)),
+        phase("eval", 1, 0, 1000, Some(1500)),
+        phase("step", 3, 0, 3000, None),
+    ];
+    let sealed = sealed(phases, Table::new());
+    let steps = Beside::new(&sealed, None);
+    assert_eq!(steps.event(), Some("step"), "steps take the most time");
+    // 1 s and 0.5 s; the one that was never stopped has no length.
+    assert_eq!((steps.length_s(0), steps.length_s(1)), (Some(0.75), Some(0.4)));
+    // 100 and 110 in the first event, 130 in the second: each event counts once.
+    assert_eq!(steps.reading(0, &sealed.series[0]), Some(117.5));
+    assert_eq!(steps.reading(1, &sealed.series[1]), None, "no reading from 0.5 to 0.9 s");
+    assert_eq!(mean_of_all(&sealed.series[0]), Some(115.0));
+    let eval = Beside::new(&sealed, Some("eval"));
+    assert_eq!((eval.length_s(0), eval.length_s(1), eval.length_s(7)), (Some(0.5), None, None));
+    assert_eq!(steps.name_of(0), None, "a GPU of a run is known by its UUID");
+    let mut counter = sealed.series[0].clone();
+    counter.name = Source::Gpu(0).series(Quantity::Energy);
+    assert_eq!((steps.reading(0, &counter), mean_of_all(&counter)), (None, None), "a counter's readings have no mean");
+}
+
+#[test]
+fn gpus_of_a_cluster_are_named_by_their_serial_number() {
+    let texts = |texts: &[&str]| Value::List(texts.iter().map(|text| (*text).into()).collect());
+    let cluster = Table::from([
+        ("hosts".to_owned(), texts(&["a", "b"])),
+        ("gpu_hosts".to_owned(), Value::List(vec![0i64.into(), 1i64.into()])),
+        ("gpu_serials".to_owned(), texts(&["07", "07"])),
+        ("gpu_uuids".to_owned(), texts(&["u", "u"])),
+    ]);
+    let of = |cluster: Table| {
+        sealed(vec![phase("Render", 0, 1, 0, Some(2000))], [("cluster".to_owned(), cluster.into())].into())
+    };
+    let same = of(cluster.clone());
+    let beside = Beside::new(&same, Some("Render"));
+    assert_eq!((beside.name_of(0).as_deref(), beside.name_of(1).as_deref()), (Some("07 on a"), Some("07 on b")));
+    assert_eq!((beside.length_s(0), beside.length_s(1)), (None, Some(2.0)), "it ran on the second host");
+    let mut other = cluster;
+    other.insert("gpu_serials".to_owned(), texts(&["07", "08"]));
+    assert_eq!(Beside::new(&of(other), None).name_of(1).as_deref(), Some("08"));
 }

@@ -82,6 +82,15 @@ impl Formula {
         &self.text
     }
 
+    /// The full names that it is made of, each once.
+    pub fn names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.root.visit(&mut |name| {
+            names.insert(name);
+        });
+        names
+    }
+
     /// What comes out; division by zero and the like give numbers that are not finite.
     ///
     /// # Errors
@@ -92,6 +101,19 @@ impl Formula {
 }
 
 impl Term {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str)) {
+        match self {
+            Self::Number(_) => {}
+            Self::Name(name) => visit(name),
+            Self::Sum(terms) | Self::Product(terms) => terms.iter().for_each(|(_, term)| term.visit(visit)),
+            Self::Power(base, exponent) => {
+                base.visit(visit);
+                exponent.visit(visit);
+            }
+            Self::Call(_, terms) => terms.iter().for_each(|term| term.visit(visit)),
+        }
+    }
+
     fn value(&self, lookup: &dyn Fn(&str) -> Option<f64>) -> Result<f64, &str> {
         Ok(match self {
             Self::Number(number) => *number,

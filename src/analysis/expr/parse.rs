@@ -1,7 +1,7 @@
 //! Tokens as a condition: the grammar, and what names stand for.
 
 use super::scan::{Token, scan};
-use super::{Comparison, Condition, ExprError, Literal, Operator};
+use super::{Bare, Comparison, Condition, ExprError, Literal, Operator};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use std::ops::Range;
 const MOST_LEVELS: usize = 64;
 const KEYWORDS: [&str; 6] = ["and", "or", "not", "in", "true", "false"];
 
-pub(super) fn parse(text: &str, names: &[&BTreeSet<String>]) -> Result<Condition, ExprError> {
+pub(super) fn parse(text: &str, names: &[&BTreeSet<String>], bare: Bare) -> Result<Condition, ExprError> {
     let tokens = scan(text)?;
     if tokens.is_empty() {
         return Err(ExprError::new(text, 0..0, "the expression is empty (write a comparison such as `gpus <= 2`)"));
     }
-    let mut parser = Parser { text, names, tokens, next: 0 };
+    let mut parser = Parser { text, names, bare, tokens, next: 0 };
     let condition = parser.any(0)?;
     match parser.peek() {
         None => Ok(condition),
@@ -26,6 +26,7 @@ pub(super) fn parse(text: &str, names: &[&BTreeSet<String>]) -> Result<Condition
 struct Parser<'a> {
     text: &'a str,
     names: &'a [&'a BTreeSet<String>],
+    bare: Bare,
     tokens: Vec<(Token, Range<usize>)>,
     next: usize,
 }
@@ -97,9 +98,11 @@ impl Parser<'_> {
             Operator::In | Operator::NotIn => self.list()?,
             _ => {
                 let place = self.place();
-                let literal = self.literal()?;
-                let ordered = !matches!(operator, Operator::Equal | Operator::Unequal);
-                if ordered && matches!(literal, Literal::Text(_) | Literal::Bool(_)) {
+                let literal = match self.other_field(operator)? {
+                    Some(field) => Literal::Field(field),
+                    None => self.literal()?,
+                };
+                if operator.is_ordered() && matches!(literal, Literal::Text(_) | Literal::Bool(_)) {
                     let message = format!("{} has no order here (compare with a number, or use `==`)", literal.kind());
                     return Err(ExprError::new(self.text, place, message));
                 }
@@ -110,8 +113,28 @@ impl Parser<'_> {
         Ok(Comparison { field, operator, literals, place: start..end })
     }
 
+    /// The field that stands on the right of a comparison, if one does.
+    fn other_field(&mut self, operator: Operator) -> Result<Option<String>, ExprError> {
+        let field = match self.peek() {
+            Some(Token::Name(name)) => Some(resolve(name, self.names).map_err(|message| self.fault(message))?),
+            Some(Token::Word(word)) if !KEYWORDS.contains(&word.as_str()) => {
+                let is_name = self.names.iter().any(|names| names.contains(word));
+                if operator.is_ordered() {
+                    // Text has no order, so a word is a name here.
+                    resolve(word, self.names).ok()
+                } else {
+                    (is_name && (self.bare == Bare::Field || word.contains('.'))).then(|| word.clone())
+                }
+            }
+            _ => None,
+        };
+        self.next += usize::from(field.is_some());
+        Ok(field)
+    }
+
     fn field(&mut self) -> Result<String, ExprError> {
         let name = match self.peek() {
+            Some(Token::Name(name)) => name.clone(),
             Some(Token::Word(word)) if !KEYWORDS.contains(&word.as_str()) => word.clone(),
             None => return Err(self.fault("a comparison is expected here, such as `gpus <= 2`")),
             Some(_) => return Err(self.fault("a name is expected here (a comparison begins with a field's name)")),
@@ -176,7 +199,7 @@ impl Parser<'_> {
                 "false" => Literal::Bool(false),
                 word if KEYWORDS.contains(&word) => return Err(self.fault("a value is expected here")),
                 word if word.contains('.') && self.names.iter().any(|names| names.contains(word)) => {
-                    let message = "a field cannot be compared with a field (put text in quotes)";
+                    let message = "a list holds values and no fields (put text in quotes)";
                     return Err(self.fault(message));
                 }
                 word => Literal::Text(word.to_owned()),

@@ -7,6 +7,8 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Word(String),
+    /// A name between backquotes, which is no text and no keyword.
+    Name(String),
     Text(String),
     Int(i128),
     Real(f64),
@@ -33,6 +35,11 @@ pub(super) fn scan(text: &str) -> Result<Vec<(Token, Range<usize>)>, ExprError> 
                 return Err(ExprError::new(text, at..text.len(), format!("this text is not closed (end it with {c})")));
             };
             (Token::Text(rest[1..=end].to_owned()), end + 2)
+        } else if c == '`' {
+            let Some(end) = rest[1..].find('`') else {
+                return Err(ExprError::new(text, at..text.len(), "this name is not closed (end it with `)"));
+            };
+            (Token::Name(rest[1..=end].to_owned()), end + 2)
         } else if starts_number(rest) {
             number(text, at)?
         } else if c.is_alphabetic() || c == '_' {

@@ -171,6 +171,52 @@ fn different_types_are_reported_against_values() {
 }
 
 #[test]
+fn two_fields_are_compared_by_their_values() {
+    for text in [
+        "gpus > accuracy and accuracy < gpus and not gpus < accuracy",
+        "gpus < big and big < seed and gpus <= gpus",
+        "optimizer == training.optimizer and optimizer != training.precision",
+        "`hardware.gpus` != `big` and loss == `loss`",
+        "optimizer == 'optimizer' or optimizer != big",
+    ] {
+        assert!(holds(text), "{text}");
+    }
+    // A missing value, and one of another type, is no match.
+    for text in ["gpus < missing", "gpus != `missing`", "optimizer != `big`", "model.name < data.name"] {
+        assert!(!holds(text), "{text}");
+    }
+    assert_eq!(parsed("gpus < big").fields(), ["big", "hardware.gpus"].into());
+    let values = values();
+    let check = |text: &str| parsed(text).check(&|name| values.get(name).cloned()).map_err(|error| error.message);
+    assert_eq!(check("gpus < big and gpus < missing"), Ok(()));
+    assert_eq!(
+        check("optimizer == `big`").unwrap_err(),
+        "`training.optimizer` is text, but `big` is a number (compare fields of one type)"
+    );
+    assert_eq!(
+        check("model.name < data.name").unwrap_err(),
+        "`model.name` and `data.name` are text, which has no order here (use `==` or `!=`)"
+    );
+    assert!(fault("gpus == `bg`").contains("did you mean `big`?"));
+    assert!(fault("gpus == `big").contains("not closed"));
+}
+
+#[test]
+fn a_bare_word_is_a_column_only_over_columns() {
+    let columns: BTreeSet<String> = ["made", "wanted", "batch size"].map(str::to_owned).into();
+    let row = |name: &str| {
+        let cells = [("made", "x"), ("wanted", "y"), ("batch size", "8")];
+        cells.into_iter().find(|(column, _)| *column == name).map(|(_, cell)| cell.into())
+    };
+    let over = |text: &str| Expr::over_columns(text, &columns).unwrap().matches(&row);
+    assert!(over("made != wanted and made == made and made != 'made'"));
+    assert!(!over("made == wanted") && !over("made in [wanted, made]"), "a list holds texts");
+    assert!(over("`batch size` == '8'"), "a name with a blank");
+    let plain = Expr::parse("made == wanted", &columns).unwrap();
+    assert!(!plain.matches(&row) && plain.fields() == ["made"].into(), "elsewhere it is text");
+}
+
+#[test]
 fn nesting_is_limited_and_length_is_not() {
     let deep = format!("{}gpus == 2{}", "(".repeat(100_000), ")".repeat(100_000));
     assert!(fault(&deep).contains("64 levels"));
@@ -209,7 +255,7 @@ proptest! {
 
     #[test]
     fn no_tokens_panic(words in proptest::collection::vec(prop::sample::select(vec![
-        "gpus", "model", "name", "==", "<", "in", "not", "and", "or", "(", ")", "[", "]", ",", "1", "-", "1e", "+inf", "'", "\"x\"", "é", "=", "!", ".5",
+        "gpus", "model", "name", "==", "<", "in", "not", "and", "or", "(", ")", "[", "]", ",", "1", "-", "1e", "+inf", "'", "\"x\"", "é", "=", "!", ".5", "`", "`big`",
     ]), 0..20), space in any::<bool>()) {
         let text = words.join(if space { " " } else { "" });
         if let Ok(expr) = Expr::parse(&text, &names()) {

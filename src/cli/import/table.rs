@@ -1,5 +1,6 @@
 //! `ledger import table`
 
+use super::earlier::{Earlier, Replaced};
 use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::clock;
@@ -8,13 +9,15 @@ use crate::record::{Table, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::Added;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Take a table of results as runs, one for each row
 ///
 /// A map (TOML) says which column is which field and metric, in which unit, what follows from several by a formula, which table belongs to
 /// it, and which rows cannot be right: these are taken in as tainted, and `best` leaves them out. `docs/import.md` has every key. File, digest,
 /// line and cells are recorded with each run. A row that the ledger holds already stays as it is.
+///
+/// Of each row of a file the newest import counts: what an earlier import with another map made of the same row is hidden.
 ///
 /// Example: ledger import table summary_power_v100.csv --map docs/examples/zeus/energy.toml
 #[derive(Debug, clap::Args)]
@@ -25,10 +28,21 @@ pub(super) struct Args {
     /// What its columns are
     #[arg(long, value_name = "MAP")]
     map: PathBuf,
+
+    /// What the results were measured on, in place of what the map says
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    device: Option<String>,
+
+    /// Count what earlier imports made of the same rows beside this one
+    #[arg(long)]
+    keep_earlier: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let results = read_results(&args.file, &args.map)?;
+    let results = read_results(&args.file, &args.map, args.device.as_deref())?;
+    for note in &results.notes {
+        say(&format!("note: {}: {note}", args.map.display()));
+    }
     if results.left_out > 0 {
         say(&format!("note: {} do not meet the map's condition", count(results.left_out, "row")));
     }
@@ -39,10 +53,35 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             args.file.display()
         ));
     }
-    let added = context.store().write_many(|writer| writer.import_many(&results.sealed, clock::unix_ms()))?;
+    let store = context.store();
+    let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
+    let by = format!("an import of {} by {}", name_of(&args.file), name_of(&args.map));
+    let (added, replaced) = store.write_many(|writer| {
+        let now = clock::unix_ms();
+        let added = writer.import_many(&results.sealed, now)?;
+        let found = earlier.replaced(&results, &added);
+        let replaced = if args.keep_earlier { found.beside() } else { found };
+        replaced.write(writer, &by, now)?;
+        Ok((added, replaced))
+    })?;
+    let (shared, files) = &replaced.shared;
+    if *shared > 0 {
+        let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+        say(&format!(
+            "note: {} {} runs of {} (if this file is of another device, import it again with --device NAME)",
+            count(*shared, "new row"),
+            if *shared == 1 { "repeats" } else { "repeat" },
+            files.join(", ")
+        ));
+    }
     let models = models(&results, &added);
-    context.answer(|| text(&results, &models), || value(&results, &models))?;
+    context.answer(|| text(args, &results, &models, &replaced), || value(&results, &models, &replaced))?;
     Ok(if results.sealed.is_empty() { exit::NO } else { exit::YES })
+}
+
+/// A file without its folder.
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// What became of a model's rows.
@@ -66,7 +105,7 @@ fn models(results: &Results, added: &[Added]) -> BTreeMap<String, Model> {
     models
 }
 
-fn text(results: &Results, models: &BTreeMap<String, Model>) -> String {
+fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replaced: &Replaced) -> String {
     let rows = models.iter().map(|(name, model)| {
         vec![name.clone(), model.new.to_string(), model.known.to_string(), model.tainted.to_string()]
     });
@@ -74,10 +113,17 @@ fn text(results: &Results, models: &BTreeMap<String, Model>) -> String {
     for (reason, attempts) in &results.taints {
         text.push_str(&format!("tainted: {} because {reason}\n", count(*attempts, "attempt")));
     }
+    if replaced.rows > 0 {
+        let file = args.file.display();
+        text.push_str(&format!(
+            "replaces {} of an earlier import of {file} (hidden; `ledger hide --undo --import {file}` restores them)\n",
+            count(replaced.rows, "row")
+        ));
+    }
     text
 }
 
-fn value(results: &Results, models: &BTreeMap<String, Model>) -> Table {
+fn value(results: &Results, models: &BTreeMap<String, Model>, replaced: &Replaced) -> Table {
     let models = models.iter().map(|(name, model)| {
         Value::Table(table_of([
             ("model", name.as_str().into()),
@@ -93,6 +139,7 @@ fn value(results: &Results, models: &BTreeMap<String, Model>) -> Table {
             ("rows", source.rows.into()),
         ]))
     });
+    let (hidden, shown) = replaced.counts();
     let taints: Table = results.taints.iter().map(|(reason, count)| (reason.clone(), (*count).into())).collect();
     table_of([
         ("name", results.name.as_str().into()),
@@ -101,5 +148,9 @@ fn value(results: &Results, models: &BTreeMap<String, Model>) -> Table {
         ("left_out", results.left_out.into()),
         ("without_partner", results.alone.into()),
         ("taints", taints.into()),
+        ("replaced", hidden.into()),
+        ("restored", shown.into()),
+        ("repeats_of_other_files", replaced.shared.0.into()),
+        ("notes", results.notes.clone().into()),
     ])
 }

@@ -107,6 +107,8 @@ fn suffix(unit: &str) -> (&'static str, fn(f64) -> f64) {
         "%" => ("_ratio", |value| value / 100.0),
         "degC" | "°C" => ("_celsius", |value| value),
         "samples/s" => ("_samples_per_second", |value| value),
+        "images/s" => ("_images_per_second", |value| value),
+        "tokens/s" => ("_tokens_per_second", |value| value),
         "TFLOP/s" => ("_flops", |value| value * 1e12),
         _ => ("", |value| value),
     }

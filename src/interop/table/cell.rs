@@ -70,6 +70,13 @@ pub(super) fn number(text: &str) -> Option<f64> {
     (number.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
+/// The value that a text is by itself, whatever its column holds.
+pub(super) fn plain(text: &str) -> Value {
+    let text = text.trim();
+    let number = || text.parse().ok().map(Value::Int).or_else(|| number(text).map(Value::Float));
+    number().or_else(|| Kind::Bool.value(text)).unwrap_or_else(|| text.into())
+}
+
 /// Whether a number is missing here.
 pub(super) fn is_missing(text: &str) -> bool {
     MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))

@@ -1,80 +1,73 @@
 //! One row as one sealed attempt.
 
 use super::cell::{self, Kind, Piece, Template, is_missing};
-use super::map::{FieldRule, Map, MetricRule, Origin};
+use super::check::{Checked, JOINED, Tables, Troubles};
+use super::map::{FieldRule, Map, MetricRule, Origin, Placed};
 use super::right;
 use super::sheet::{Row, Sheet};
-use crate::analysis::expr::{Expr, Formula};
-use crate::interop::moment::unix_ns;
-use crate::interop::rows::{ImportError, RowFault, Source, file_name};
-use crate::manifest;
+use crate::interop::moment::unix_ms;
+use crate::interop::rows::{RowFault, Source, file_name, shown};
 use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Unit, Value};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// What a column of the joined table is called where the first table has one of that name.
-const JOINED: &str = "joined.";
+use std::collections::BTreeMap;
 
 /// A map that fits its tables.
 pub(super) struct Maker<'a> {
     map: &'a Map,
-    sheet: &'a Sheet,
-    joined: Option<&'a Sheet>,
-    /// By metric; those that come from a cell have none.
-    formulas: BTreeMap<&'a str, Formula>,
-    taints: Vec<(Expr, &'a str)>,
+    tables: Tables<'a>,
+    checked: Checked<'a>,
+}
+
+/// What a row is, before its metrics are looked at.
+pub(super) struct Named {
+    config: Table,
+    seed: u64,
 }
 
 impl<'a> Maker<'a> {
-    /// Checks that every column that the map names is there, and parses its formulas and conditions.
-    pub(super) fn new(map: &'a Map, sheet: &'a Sheet, joined: Option<&'a Sheet>) -> Result<Self, ImportError> {
-        let mut names: BTreeSet<String> = sheet.heads.iter().cloned().collect();
-        for head in joined.iter().flat_map(|joined| &joined.heads) {
-            names.insert(head.clone());
-            names.insert(format!("{JOINED}{head}"));
-        }
-        let cells = map.metrics.iter().filter_map(|rule| match &rule.from {
-            Origin::Cell(template) => Some(template),
-            Origin::Formula(_) => None,
-        });
-        let templates = map.fields.iter().map(|rule| &rule.template).chain(cells);
-        let templates = templates.chain(&map.started).chain(&map.device).chain(&map.seed);
-        for column in templates.flat_map(Template::columns) {
-            if !names.contains(column) {
-                return Err(sheet.missing(column));
+    pub(super) fn new(map: &'a Map, tables: Tables<'a>, checked: Checked<'a>) -> Self {
+        Self { map, tables, checked }
+    }
+
+    fn cells(&'a self, row: usize, partner: Option<usize>) -> Cells<'a> {
+        let partner = partner.and_then(|at| self.tables.joined?.rows.get(at));
+        Cells { maker: self, row: &self.tables.sheet.rows[row], partner }
+    }
+
+    /// The fields and the seed of a row and its partner. Adds what does not fit: it would make one run of rows that differ.
+    pub(super) fn named(&self, row: usize, partner: Option<usize>, troubles: &mut Troubles) -> Named {
+        let of = self.cells(row, partner);
+        let mut config = Table::new();
+        for rule in &self.map.fields {
+            match self.field(rule, &of) {
+                Ok(Some(value)) => drop(config.insert(rule.name.clone(), value)),
+                Ok(None) => {}
+                Err(message) => troubles.add(rule.at, of.row.line, format!("`{}` {message}", rule.name)),
             }
         }
-        names.extend(map.fields.iter().map(|rule| rule.name.clone()));
-        let wrong = |what: &str, error| ImportError::Refused(format!("{}: {what}: {error}", map.path.display()));
-        let mut formulas = BTreeMap::new();
-        // A formula may use what stands above it.
-        for rule in &map.metrics {
-            if let Origin::Formula(text) = &rule.from {
-                let formula =
-                    Formula::parse(text, &names).map_err(|error| wrong(&format!("metrics.{}", rule.name), error))?;
-                formulas.insert(rule.name.as_str(), formula);
+        let mut seed = 0;
+        if let Some(Placed { value, at }) = &self.map.seed
+            && let Some(text) = of.text(value)
+        {
+            match text.parse() {
+                Ok(number) => seed = number,
+                Err(_) => {
+                    let text = shown(text.as_bytes());
+                    troubles.add(*at, of.row.line, format!("the seed is `{text}` (it must be a whole number from 0)"));
+                }
             }
-            names.insert(rule.name.clone());
         }
-        let taints = map.taints.iter().map(|rule| {
-            let expr = Expr::parse(&rule.when, &names).map_err(|error| wrong("taint.when", error))?;
-            Ok((expr, rule.reason.as_str()))
-        });
-        Ok(Self { map, sheet, joined, formulas, taints: taints.collect::<Result<_, ImportError>>()? })
+        Named { config, seed }
     }
 
     /// Makes an attempt of a row and its partner. `seen` counts rows that say the same.
     pub(super) fn make(
         &self,
-        row: usize,
-        partner: Option<usize>,
+        (row, partner): (usize, Option<usize>),
+        named: Named,
         seen: &mut BTreeMap<[u8; 32], u64>,
-    ) -> Result<Sealed, ImportError> {
-        let of = Cells {
-            maker: self,
-            row: &self.sheet.rows[row],
-            partner: partner.and_then(|at| self.joined?.rows.get(at)),
-        };
-        let config = self.config(&of)?;
+    ) -> Result<Sealed, RowFault> {
+        let of = self.cells(row, partner);
+        let Named { config, seed } = named;
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(
                 of.refused("model.name is empty or no text (type = \"text\" makes text of a number)".to_owned())
@@ -86,13 +79,15 @@ impl<'a> Maker<'a> {
             let metric = metrics.get(name).map(|metric| metric.value.map(Value::Float));
             metric.unwrap_or_else(|| config.get(name).cloned().or_else(|| of.value(name)))
         };
-        for (condition, reason) in &self.taints {
+        for (condition, reason) in &self.checked.taints {
             condition.check(&lookup).map_err(|error| of.refused(format!("taint.when: {error}")))?;
             if condition.matches(&lookup) {
                 taints.push((*reason).to_owned());
             }
         }
-        taints.extend(right::faults(&metrics));
+        let source = |name: &str| self.source(name);
+        let numbers = || of.numbers(&config);
+        taints.extend(right::Row { metrics: &metrics, source: &source, numbers: &numbers }.faults());
         let run = Run::new(Parts {
             program: Table::from([
                 ("import".to_owned(), "table".into()),
@@ -106,10 +101,10 @@ impl<'a> Maker<'a> {
                 .map
                 .device
                 .as_ref()
-                .and_then(|device| of.text(device))
+                .and_then(|device| of.text(&device.value))
                 .unwrap_or_else(|| "unknown".to_owned())
                 .into(),
-            seed: self.seed(&of)?,
+            seed,
             config: config.into(),
         });
         let mut settings = Table::from([("experiment.name".to_owned(), self.map.name.as_str().into())]);
@@ -120,10 +115,13 @@ impl<'a> Maker<'a> {
         if !taints.is_empty() {
             facts.insert(Attempt::TAINT.to_owned(), taints.clone().into());
         }
+        for (name, kind) in self.kinds() {
+            facts.insert(format!("{}{name}", Attempt::METRIC_KIND), kind.into());
+        }
         let wall_s = metrics.get("wall_time").and_then(|metric| metric.value).unwrap_or(0.0);
         let attempt = Attempt {
             run: run.id,
-            nonce: of.nonce(&run, (&metrics, &taints), seen),
+            nonce: of.nonce(&run, &self.made_bytes(&metrics, &taints), seen),
             started_unix_ms: self.started_ms(&of)?,
             wall_ns: std::time::Duration::try_from_secs_f64(wall_s)
                 .map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(0)),
@@ -141,38 +139,51 @@ impl<'a> Maker<'a> {
         Ok(Sealed { run, attempt, series: Vec::new(), phases: Vec::new() })
     }
 
-    fn config(&self, of: &Cells<'_>) -> Result<Table, ImportError> {
-        let mut config = Table::new();
-        for rule in &self.map.fields {
-            if let Some(value) = self.field(rule, of)? {
-                config.insert(rule.name.clone(), as_manifests_have_it(&rule.name, value));
-            }
-        }
-        Ok(config)
+    /// The kinds that the map states of its metrics.
+    fn kinds(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.map.metrics.iter().filter_map(|rule| Some((rule.name.as_str(), rule.kind?.name())))
     }
 
-    /// The value of a field; none where it is missing. One that does not fit would make one run of rows that differ, so it is refused.
-    fn field(&self, rule: &FieldRule, of: &Cells<'_>) -> Result<Option<Value>, ImportError> {
-        let Some(value) = of.made(&rule.template, rule.kind) else {
+    /// Where a metric comes from, to stand behind its name.
+    fn source(&self, name: &str) -> String {
+        match self.map.metrics.iter().find(|rule| rule.name == name).map(|rule| &rule.from) {
+            Some(Origin::Cell(Template::Column(column))) => format!(" (column `{}`)", shown(column.as_bytes())),
+            Some(Origin::Formula(formula)) => format!(" (`{}`)", shown(formula.as_bytes())),
+            _ => String::new(),
+        }
+    }
+
+    /// The value of a field; none where it is missing.
+    fn field(&self, rule: &FieldRule, of: &Cells<'_>) -> Result<Option<Value>, String> {
+        // The type of a standard field decides, and not what else its column holds.
+        let typed = rule.standard.filter(|field| rule.kind.is_none() && (field.is_number() || field.is_flag()));
+        let made = match typed {
+            Some(_) => of.text(&rule.template).filter(|text| !is_missing(text)).map(|text| cell::plain(&text)),
+            None => of.made(&rule.template, rule.kind),
+        };
+        let Some(value) = made else {
             return match of.text(&rule.template).filter(|text| !is_missing(text)) {
                 Some(text) => {
-                    Err(of.refused(format!("`{}`: `{text}` is not of the type that the map names", rule.name)))
+                    Err(format!("is `{}`, which is not of the type that the map names", shown(text.as_bytes())))
                 }
                 None => Ok(None),
             };
         };
-        let Some((from, to)) = rule.units else { return Ok(Some(value)) };
-        match value.as_float() {
-            Some(number) => Ok(Some(whole_again(&value, from.convert(number, to)))),
-            None if value.as_str().is_some_and(is_missing) => Ok(None),
-            None => Err(of.refused(format!("`{}`: `{value}` {NO_NUMBER}, but has a unit", rule.name))),
-        }
+        let value = match (rule.units, value.as_float()) {
+            (None, _) => value,
+            (Some((from, to)), Some(number)) => whole_again(&value, from.convert(number, to)),
+            (Some(_), None) if value.as_str().is_some_and(is_missing) => return Ok(None),
+            (Some(_), None) => {
+                return Err(format!("is `{}`, which {NO_NUMBER}, but has a unit", shown(value.to_string().as_bytes())));
+            }
+        };
+        rule.standard.map_or(Ok(value.clone()), |field| field.typed(&value)).map(Some)
     }
 
     fn metrics(&self, of: &Cells<'_>, config: &Table, taints: &mut Vec<String>) -> BTreeMap<String, Metric> {
         let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
         for rule in &self.map.metrics {
-            let found = match (&rule.from, self.formulas.get(rule.name.as_str())) {
+            let found = match (&rule.from, self.checked.formulas.get(rule.name.as_str())) {
                 (Origin::Cell(template), _) => of.number(template),
                 (Origin::Formula(_), None) => Err("it has no formula".to_owned()),
                 (Origin::Formula(_), Some(formula)) => {
@@ -180,7 +191,12 @@ impl<'a> Maker<'a> {
                         Some(metric) => metric.value,
                         None => config.get(name).map_or_else(|| of.float(name), Value::as_float),
                     };
-                    formula.value(&lookup).map_err(|name| format!("`{name}` has no value"))
+                    formula.value(&lookup).map_err(|name| match of.cell(name).filter(|_| !metrics.contains_key(name)) {
+                        Some(text) if !is_missing(text.trim()) => {
+                            format!("`{}` {NO_NUMBER}", shown(text.trim().as_bytes()))
+                        }
+                        _ => format!("`{name}` has no value"),
+                    })
                 }
             };
             let metric = match found {
@@ -197,20 +213,19 @@ impl<'a> Maker<'a> {
         metrics
     }
 
-    fn seed(&self, of: &Cells<'_>) -> Result<u64, ImportError> {
-        let Some(text) = self.map.seed.as_ref().and_then(|seed| of.text(seed)) else { return Ok(0) };
-        text.parse().map_err(|_| of.refused(format!("the seed is `{text}` (it must be a whole number from 0)")))
-    }
-
-    fn started_ms(&self, of: &Cells<'_>) -> Result<i64, ImportError> {
+    fn started_ms(&self, of: &Cells<'_>) -> Result<i64, RowFault> {
         let Some(started) = &self.map.started else { return Ok(self.map.date_ms.unwrap_or_default()) };
-        let Some(text) = of.text(started) else {
+        let Some(text) = of.text(&started.value) else {
             return Err(
                 of.refused("`started` has no value here (fill it in, or leave such rows out with `where`)".to_owned())
             );
         };
-        let moment = unix_ns(text.as_bytes()).map(|ns| ns.div_euclid(1_000_000));
-        moment.ok_or_else(|| of.refused(format!("`{text}` is no moment (write it as 2018-11-08T08:18:55.510Z)")))
+        unix_ms(&text).ok_or_else(|| {
+            let text = shown(text.as_bytes());
+            of.refused(format!(
+                "`{text}` is no moment (write it as 2018-11-08T08:18:55.510Z, or as seconds or milliseconds since 1970)"
+            ))
+        })
     }
 
     /// Where the numbers came from.
@@ -224,14 +239,40 @@ impl<'a> Maker<'a> {
                 ("cells".to_owned(), cells.into()),
             ])
         };
-        let mut import = place(&self.sheet.source, of.row, &self.sheet.heads);
+        let sheet = self.tables.sheet;
+        let mut import = place(&sheet.source, of.row, &sheet.heads);
         import.insert("kind".to_owned(), "table".into());
         import.insert("map".to_owned(), file_name(&self.map.path).into());
         import.insert("map_digest".to_owned(), self.map.digest.to_string().into());
-        if let (Some(joined), Some(partner)) = (self.joined, of.partner) {
+        if let (Some(joined), Some(partner)) = (self.tables.joined, of.partner) {
             import.insert("joined".to_owned(), place(&joined.source, partner, &joined.heads).into());
         }
         import.into()
+    }
+
+    /// What the map made of a row besides its run. Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
+    fn made_bytes(&self, metrics: &BTreeMap<String, Metric>, taints: &[String]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let text = |bytes: &mut Vec<u8>, text: &str| {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        };
+        for (name, metric) in metrics {
+            text(&mut bytes, name);
+            text(&mut bytes, &metric.unit);
+            bytes.push(u8::from(metric.value.is_some()));
+            bytes.extend(metric.value.map(|value| value.to_bits().to_le_bytes()).into_iter().flatten());
+        }
+        for taint in taints {
+            bytes.push(2);
+            text(&mut bytes, taint);
+        }
+        for (name, kind) in self.kinds() {
+            bytes.push(3);
+            text(&mut bytes, name);
+            text(&mut bytes, kind);
+        }
+        bytes
     }
 }
 
@@ -253,40 +294,6 @@ fn whole_again(before: &Value, after: f64) -> Value {
     if matches!(before, Value::Int(_)) && same { Value::Int(whole) } else { Value::Float(after) }
 }
 
-/// A field that manifests know as a real number is one here too, so that both have one identity.
-fn as_manifests_have_it(name: &str, value: Value) -> Value {
-    let is_real = || {
-        let field = manifest::fields().iter().find(|field| field.cell == name);
-        field.is_some_and(|field| matches!(field.kind, manifest::Kind::Real(_)))
-    };
-    match value.as_float() {
-        Some(number) if matches!(value, Value::Int(_)) && is_real() => Value::Float(number),
-        _ => value,
-    }
-}
-
-/// What a map made of a row besides its run.
-type Made<'a> = (&'a BTreeMap<String, Metric>, &'a [String]);
-
-/// Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
-fn made_bytes((metrics, taints): Made<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, metric) in metrics {
-        for text in [name.as_str(), metric.unit.as_str()] {
-            bytes.extend_from_slice(text.as_bytes());
-            bytes.push(0);
-        }
-        bytes.push(u8::from(metric.value.is_some()));
-        bytes.extend(metric.value.map(|value| value.to_bits().to_le_bytes()).into_iter().flatten());
-    }
-    for taint in taints {
-        bytes.push(2);
-        bytes.extend_from_slice(taint.as_bytes());
-        bytes.push(0);
-    }
-    bytes
-}
-
 /// The cells of a row and of its partner.
 struct Cells<'a> {
     maker: &'a Maker<'a>,
@@ -297,12 +304,25 @@ struct Cells<'a> {
 impl<'a> Cells<'a> {
     /// Sheet, row and place of a column.
     fn find(&self, column: &str) -> Option<(&'a Sheet, &'a Row, usize)> {
-        let own = self.maker.sheet.find(column).map(|place| (self.maker.sheet, self.row, place));
+        let tables = self.maker.tables;
+        let own = tables.sheet.find(column).map(|place| (tables.sheet, self.row, place));
         own.or_else(|| {
             let column = column.strip_prefix(JOINED).unwrap_or(column);
-            let (joined, partner) = (self.maker.joined?, self.partner?);
+            let (joined, partner) = (tables.joined?, self.partner?);
             Some((joined, partner, joined.find(column)?))
         })
+    }
+
+    /// The numbers of the row's fields and columns, each with what it is called in a sentence.
+    fn numbers(&self, config: &Table) -> Vec<(String, f64)> {
+        let fields = config.iter().filter_map(|(name, value)| Some((format!("`{name}`"), value.as_float()?)));
+        let heads = [Some(self.maker.tables.sheet), self.maker.tables.joined]
+            .into_iter()
+            .flatten()
+            .flat_map(|sheet| &sheet.heads);
+        let columns =
+            heads.filter_map(|head| Some((format!("column `{}`", shown(head.as_bytes())), self.float(head)?)));
+        fields.chain(columns).collect()
     }
 
     fn cell(&self, column: &str) -> Option<&'a str> {
@@ -361,16 +381,14 @@ impl<'a> Cells<'a> {
         }
     }
 
-    fn refused(&self, message: String) -> ImportError {
-        let fault = RowFault { path: self.maker.sheet.source.path.clone(), line: self.row.line, message };
-        ImportError::Rows { faults: vec![fault], count: 1 }
+    fn refused(&self, message: String) -> RowFault {
+        RowFault { path: self.maker.tables.sheet.source.path.clone(), line: self.row.line, message }
     }
 
     /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another, and so is
     /// one of which a corrected map makes something else.
-    fn nonce(&self, run: &Run, made: Made<'_>, seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
-        let made = made_bytes(made);
-        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, &made];
+    fn nonce(&self, run: &Run, made: &[u8], seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
+        let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, made];
         pieces.extend(self.row.cells.iter().map(String::as_bytes));
         // Where the first row ends matters, and no cell is a zero byte alone by accident: its length is hashed too.
         pieces.push(&[0]);

@@ -1,16 +1,18 @@
 //! The map of a foreign table: which column is which field and metric, what follows from several, and which rows cannot be right.
 //!
-//! A TOML file. Every fault has its line and column.
+//! A TOML file. Every fault has its line and column, those too that only the table shows.
+
+mod rules;
 
 use super::cell::{Kind, Template};
-use crate::interop::moment::unix_ns;
+use crate::interop::moment::{day_unix_ns, unix_ms, unix_ns};
 use crate::interop::rows::{ImportError, shown};
-use crate::manifest::{Content, Faults, Key, ManifestError, Node, parse_document};
-use crate::record::{Digest, Unit, known_metric, known_units};
+use crate::manifest::{Content, Faults, Field, Key, ManifestError, Node, nearest, parse_document};
+use crate::record::{Digest, MetricKind, Unit};
 use std::path::{Path, PathBuf};
 
 /// What becomes of a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) path: PathBuf,
     pub(super) digest: Digest,
@@ -18,35 +20,52 @@ pub(super) struct Map {
     pub(super) description: Option<String>,
     /// When the results were made, in milliseconds since the Unix epoch, where no column says so.
     pub(super) date_ms: Option<i64>,
-    pub(super) started: Option<Template>,
-    pub(super) device: Option<Template>,
-    pub(super) seed: Option<Template>,
+    pub(super) started: Option<Placed<Template>>,
+    pub(super) device: Option<Placed<Template>>,
+    pub(super) seed: Option<Placed<Template>>,
     pub(super) separator: u8,
-    pub(super) condition: Option<String>,
+    pub(super) condition: Option<Placed<String>>,
     pub(super) fields: Vec<FieldRule>,
     pub(super) metrics: Vec<MetricRule>,
     pub(super) join: Option<JoinRule>,
     pub(super) taints: Vec<TaintRule>,
+    /// Fields and metrics that have a fault of their own, so that others may name them.
+    pub(super) faulty: Vec<String>,
+    /// What is allowed and may be a mistake all the same.
+    pub(super) notes: Vec<String>,
+}
+
+/// A part of the map and its first byte.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) at: usize,
 }
 
 /// How a field of a run is made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct FieldRule {
     pub(super) name: String,
     pub(super) template: Template,
+    pub(super) at: usize,
     pub(super) kind: Option<Kind>,
     pub(super) units: Option<(Unit, Unit)>,
+    /// The field of manifests that has this name.
+    pub(super) standard: Option<&'static Field>,
 }
 
 /// How a metric is made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct MetricRule {
     pub(super) name: String,
     pub(super) from: Origin,
+    pub(super) at: usize,
     /// The unit in which it is kept.
     pub(super) unit: String,
     /// From the unit that it is given in to that one.
     pub(super) units: Option<(Unit, Unit)>,
+    /// Whether it is an outcome or measured, where the map says so.
+    pub(super) kind: Option<MetricKind>,
 }
 
 /// Where a metric comes from.
@@ -57,53 +76,84 @@ pub(super) enum Origin {
 }
 
 /// Another table whose rows belong to those of the first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct JoinRule {
     pub(super) file: String,
-    pub(super) on: Vec<String>,
-    pub(super) condition: Option<String>,
+    pub(super) on: Vec<Placed<String>>,
+    pub(super) condition: Option<Placed<String>>,
+}
+
+impl JoinRule {
+    /// The columns that both tables have.
+    pub(super) fn columns(&self) -> Vec<String> {
+        self.on.iter().map(|column| column.value.clone()).collect()
+    }
 }
 
 /// When a row cannot be right.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct TaintRule {
-    pub(super) when: String,
+    pub(super) when: Placed<String>,
     pub(super) reason: String,
 }
 
-impl Map {
-    /// Reads and checks a map.
+/// A map while its faults are found: first its own, then those that its tables show.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) map: Map,
+    pub(super) faults: Faults,
+    text: String,
+}
+
+impl Draft {
+    /// Reads a map.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and text that is not TOML.
     pub(super) fn read(path: &Path) -> Result<Self, ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let bytes = std::fs::read(path).map_err(unreadable)?;
         let text = String::from_utf8(bytes).map_err(|_| {
             ImportError::Refused(format!("`{}` is not UTF-8 text (a map is a TOML file)", path.display()))
         })?;
-        Self::parse(&text, path)
-    }
-
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, ImportError> {
-        let mut reader = Reader { text, faults: Faults::default() };
-        let map = match parse_document(text) {
+        let mut reader = Reader { text: &text, faults: Faults::default(), notes: Vec::new() };
+        let map = match parse_document(&text) {
             Ok(root) => reader.map(&root, path),
             Err((span, message)) => {
                 reader.faults.add(span.start, format!("this is not TOML: {message}"));
-                None
+                return Err(placed(reader.faults, path, &text));
             }
         };
-        match map.filter(|_| reader.faults.is_empty()) {
-            Some(map) => Ok(map),
-            None => {
-                let faults = reader.faults.placed(&path.display().to_string(), text);
-                Err(ImportError::Map(ManifestError::Invalid { faults }))
-            }
-        }
+        let Reader { faults, .. } = reader;
+        Ok(Self { map, faults, text })
     }
+
+    /// Nothing if the map has no faults of its own.
+    ///
+    /// # Errors
+    /// All of them, with their places.
+    pub(super) fn check(&mut self) -> Result<(), ImportError> {
+        let faults = std::mem::take(&mut self.faults);
+        self.refuse(faults)
+    }
+
+    /// Nothing if there are no faults.
+    ///
+    /// # Errors
+    /// All of them, with their places.
+    pub(super) fn refuse(&self, faults: Faults) -> Result<(), ImportError> {
+        if faults.is_empty() { Ok(()) } else { Err(placed(faults, &self.map.path, &self.text)) }
+    }
+}
+
+fn placed(faults: Faults, path: &Path, text: &str) -> ImportError {
+    ImportError::Map(ManifestError::Invalid { faults: faults.placed(&path.display().to_string(), text) })
 }
 
 struct Reader<'a> {
     text: &'a str,
     faults: Faults,
+    notes: Vec<String>,
 }
 
 /// Which of what every map has is named in one, rightly or not.
@@ -120,12 +170,36 @@ type Each<'a, Reader> = dyn FnMut(&mut Reader, (String, &Key), &Node) + 'a;
 const KEYS: &str =
     "name, description, date, started, device, seed, separator, where, [fields], [metrics], [join], [[taint]]";
 
+/// The same as they are written.
+const WORDS: [&str; 12] = [
+    "name",
+    "description",
+    "date",
+    "started",
+    "device",
+    "seed",
+    "separator",
+    "where",
+    "fields",
+    "metrics",
+    "join",
+    "taint",
+];
+
+/// A key that there is not: the one that was probably meant, else what there is.
+fn unknown(key: &str, known: &[&str], listed: &str) -> String {
+    match nearest(key, known.iter().copied()) {
+        Some(meant) => format!("unknown key `{key}` (did you mean `{meant}`?)"),
+        None => format!("unknown key `{key}` ({listed})"),
+    }
+}
+
 impl Reader<'_> {
     fn fault(&mut self, at: usize, message: impl Into<String>) {
         self.faults.add(at, message);
     }
 
-    fn map(&mut self, root: &Node, path: &Path) -> Option<Map> {
+    fn map(&mut self, root: &Node, path: &Path) -> Map {
         let mut map = Map {
             path: path.to_owned(),
             digest: Digest::of(self.text.as_bytes()),
@@ -141,12 +215,14 @@ impl Reader<'_> {
             metrics: Vec::new(),
             join: None,
             taints: Vec::new(),
+            faulty: Vec::new(),
+            notes: Vec::new(),
         };
-        let Content::Table(entries) = &root.content else { return None };
+        let Content::Table(entries) = &root.content else { return map };
         let mut named = Named::default();
         for (key, node) in entries {
             match key.text.as_str() {
-                "name" => map.name = self.word(key, node)?,
+                "name" => map.name = self.word(key, node).unwrap_or_default(),
                 "description" => map.description = self.word(key, node),
                 "date" => {
                     named.date = true;
@@ -155,34 +231,41 @@ impl Reader<'_> {
                 "started" => {
                     named.date = true;
                     let made = self.template(key, node);
-                    let is_moment = |text: &str| unix_ns(text.as_bytes()).is_some();
+                    let is_moment = |text: &str| unix_ms(text).is_some();
                     map.started = self.fixed(made, (key, node), "moment as 2018-11-08T08:18:55.510Z", is_moment);
                 }
-                "device" => map.device = self.template(key, node),
+                "device" => map.device = self.template(key, node).map(|value| Placed { value, at: node.span.start }),
                 "seed" => {
                     let made = self.template(key, node);
                     let is_seed = |text: &str| text.parse::<u64>().is_ok();
                     map.seed = self.fixed(made, (key, node), "whole number from 0", is_seed);
                 }
-                "separator" => map.separator = self.separator(node)?,
-                "where" => map.condition = self.word(key, node),
+                "separator" => map.separator = self.separator(node).unwrap_or(b','),
+                "where" => map.condition = self.condition(key, node),
                 "fields" => self.leaves("", node, &mut |reader, name, node| {
                     named.model |= name.0 == "model.name";
-                    let rule = reader.field(name, node);
-                    map.fields.extend(rule);
+                    let called = name.0.clone();
+                    match reader.field(name, node) {
+                        Some(rule) => map.fields.push(rule),
+                        None => map.faulty.push(called),
+                    }
                 }),
                 "metrics" => self.leaves("", node, &mut |reader, name, node| {
                     named.metric = true;
-                    let rule = reader.metric(name, node);
-                    map.metrics.extend(rule);
+                    let called = name.0.clone();
+                    match reader.metric(name, node) {
+                        Some(rule) => map.metrics.push(rule),
+                        None => map.faulty.push(called),
+                    }
                 }),
                 "join" => map.join = self.join(node),
                 "taint" => map.taints = self.taints(node),
-                other => self.fault(key.span.start, format!("unknown key `{other}` (known keys: {KEYS})")),
+                other => self.fault(key.span.start, unknown(other, &WORDS, &format!("known keys: {KEYS}"))),
             }
         }
         self.whole(&named);
-        Some(map)
+        map.notes = std::mem::take(&mut self.notes);
+        map
     }
 
     /// What every map has. What is there and faulty has a fault of its own.
@@ -211,12 +294,16 @@ impl Reader<'_> {
         }
     }
 
+    fn condition(&mut self, key: &Key, node: &Node) -> Option<Placed<String>> {
+        self.word(key, node).map(|value| Placed { value, at: node.span.start })
+    }
+
     fn date(&mut self, node: &Node) -> Option<i64> {
         let text = match &node.content {
             Content::Text(text) => text.as_str(),
             _ => self.text.get(node.span.clone()).unwrap_or_default(),
         };
-        let ns = crate::interop::moment::day_unix_ns(text.as_bytes()).or_else(|| unix_ns(text.as_bytes()));
+        let ns = day_unix_ns(text.as_bytes()).or_else(|| unix_ns(text.as_bytes()));
         if ns.is_none() {
             self.fault(
                 node.span.start,
@@ -256,15 +343,16 @@ impl Reader<'_> {
         (key, node): (&Key, &Node),
         kind: &str,
         is_one: impl Fn(&str) -> bool,
-    ) -> Option<Template> {
+    ) -> Option<Placed<Template>> {
         if let Some(Template::Constant(value)) = &made
             && !is_one(&value.to_string())
         {
             let (key, value) = (&key.text, shown(value.to_string().as_bytes()));
             let message = format!("`{key}` is `{value}`, which is no {kind} (a column is written as \"{{{value}}}\")");
             self.fault(node.span.start, message);
+            return None;
         }
-        made
+        made.map(|value| Placed { value, at: node.span.start })
     }
 
     /// Calls with each key that is no table, or a table that says how a value is made, by its dotted name.
@@ -282,152 +370,5 @@ impl Reader<'_> {
                 _ => each(self, (name, key), node),
             }
         }
-    }
-
-    fn field(&mut self, (name, key): (String, &Key), node: &Node) -> Option<FieldRule> {
-        let Content::Table(entries) = &node.content else {
-            let template = self.template(key, node)?;
-            return Some(FieldRule { name, template, kind: None, units: None });
-        };
-        let (mut template, mut kind, mut unit, mut to) = (None, None, None, None);
-        for (key, node) in entries {
-            match key.text.as_str() {
-                "value" => template = self.template(key, node),
-                "type" => kind = self.kind(key, node),
-                "unit" => unit = self.unit(key, node),
-                "to" => to = self.unit(key, node),
-                other => {
-                    self.fault(key.span.start, format!("unknown key `{other}` (a field has value, type, unit and to)"))
-                }
-            }
-        }
-        let units = match (unit, to) {
-            (None, None) => None,
-            (Some((from, _)), Some((to, _))) if from.fits(to) => Some((from, to)),
-            (Some(_), Some(_)) => {
-                self.fault(node.span.start, "unit and to measure different things");
-                None
-            }
-            _ => {
-                self.fault(node.span.start, "a field is converted with both, unit and to");
-                None
-            }
-        };
-        Some(FieldRule { name, template: template?, kind, units })
-    }
-
-    fn kind(&mut self, key: &Key, node: &Node) -> Option<Kind> {
-        let word = self.word(key, node)?;
-        let kind = Kind::named(&word);
-        if kind.is_none() {
-            self.fault(node.span.start, format!("type `{word}` is unknown (there are int, real, bool and text)"));
-        }
-        kind
-    }
-
-    fn unit(&mut self, key: &Key, node: &Node) -> Option<(Unit, String)> {
-        let Content::Text(name) = &node.content else {
-            self.fault(node.span.start, format!("`{}` must be text", key.text));
-            return None;
-        };
-        let unit = Unit::named(name);
-        if unit.is_none() {
-            self.fault(node.span.start, format!("unit `{name}` is unknown (known ones: {})", known_units()));
-        }
-        Some((unit?, name.clone()))
-    }
-
-    fn metric(&mut self, (name, key): (String, &Key), node: &Node) -> Option<MetricRule> {
-        let (mut from, mut unit, mut to) = (None, None, None);
-        match &node.content {
-            Content::Table(entries) => {
-                for (key, node) in entries {
-                    match key.text.as_str() {
-                        "value" => from = self.template(key, node).map(Origin::Cell),
-                        "formula" => from = self.word(key, node).map(Origin::Formula),
-                        "unit" => unit = Some(self.unit(key, node)?),
-                        "to" => to = Some(self.unit(key, node)?),
-                        other => {
-                            let message = format!("unknown key `{other}` (a metric has value or formula, unit and to)");
-                            self.fault(key.span.start, message);
-                        }
-                    }
-                }
-            }
-            _ => from = self.template(key, node).map(Origin::Cell),
-        }
-        if let Some(Origin::Cell(template)) = &from
-            && !template.is_one_value()
-        {
-            self.fault(node.span.start, format!("`{name}` must be one column, as \"{{column}}\", or a number"));
-        }
-        let known = known_metric(&name).and_then(|known| Some((Unit::named(known.unit)?, known.unit.to_owned())));
-        let given = unit.clone().or_else(|| known.clone());
-        if let (Some((to, said)), Some((own, kept))) = (&to, &known)
-            && to != own
-        {
-            self.fault(node.span.start, format!("`{name}` is kept in `{kept}`, not in `{said}` (leave out `to`)"));
-            return None;
-        }
-        let kept = known.or(to).or(unit);
-        let (unit, units) = match (given, kept) {
-            (Some((from, _)), Some((to, name))) if from.fits(to) => (name, Some((from, to))),
-            (Some((_, from)), Some((_, to))) => {
-                self.fault(node.span.start, format!("`{name}` is kept in `{to}`, but is given in `{from}`"));
-                return None;
-            }
-            _ => (String::new(), None),
-        };
-        Some(MetricRule { name, from: from?, unit, units })
-    }
-
-    fn join(&mut self, node: &Node) -> Option<JoinRule> {
-        let Content::Table(entries) = &node.content else {
-            self.fault(node.span.start, "`join` must be a table, [join]");
-            return None;
-        };
-        let (mut file, mut on, mut condition) = (None, Vec::new(), None);
-        for (key, node) in entries {
-            match key.text.as_str() {
-                "file" => file = self.word(key, node),
-                "where" => condition = self.word(key, node),
-                "on" => match &node.content {
-                    Content::List(items) => on = items.iter().filter_map(|item| self.word(key, item)).collect(),
-                    _ => self.fault(node.span.start, "`on` must be a list of columns"),
-                },
-                other => self.fault(key.span.start, format!("unknown key `{other}` (join has file, on and where)")),
-            }
-        }
-        if file.is_none() || on.is_empty() {
-            self.fault(node.span.start, "join needs a file and the columns that both have: on = [\"column\"]");
-        }
-        Some(JoinRule { file: file?, on, condition })
-    }
-
-    fn taints(&mut self, node: &Node) -> Vec<TaintRule> {
-        let Content::List(items) = &node.content else {
-            self.fault(node.span.start, "`taint` must be a list of tables, [[taint]]");
-            return Vec::new();
-        };
-        let mut rules = Vec::new();
-        for item in items {
-            let (mut when, mut reason) = (None, None);
-            if let Content::Table(entries) = &item.content {
-                for (key, node) in entries {
-                    match key.text.as_str() {
-                        "when" => when = self.word(key, node),
-                        "reason" => reason = self.word(key, node),
-                        other => {
-                            self.fault(key.span.start, format!("unknown key `{other}` (a taint has when and reason)"))
-                        }
-                    }
-                }
-            }
-            match (when, reason) {
-                (Some(when), Some(reason)) => rules.push(TaintRule { when, reason }),
-                _ => self.fault(item.span.start, "a taint needs both, when and reason"),
-            }
-        }
-        rules
     }
 }

@@ -6,41 +6,148 @@ use std::collections::BTreeMap;
 /// Metrics that are a share of one.
 const SHARES: [&str; 6] = ["accuracy", "box_ap_50", "box_ap_75", "mask_ap", "mask_ap_50", "mask_ap_75"];
 
-/// Why metrics cannot be right, one reason for each fault.
-pub(super) fn faults(metrics: &BTreeMap<String, Metric>) -> Vec<String> {
-    let values =
-        || metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), metric.value?, metric.unit.as_str())));
-    let mut found = Vec::new();
-    let passed = values().find(|(_, value, unit)| *unit == "s" && *value > 0.0);
-    for (name, value, unit) in values() {
-        // What was drawn beyond the idle power may be nothing, or less.
-        let is_total = matches!(unit, "J" | "W") && name != "energy_net";
-        if value < 0.0 && (is_total || matches!(unit, "s" | "B" | "J·s")) {
-            found.push(format!("`{name}` is negative"));
+/// Energies that may be 0, and the first one also less: what was drawn beyond the idle power, and while waiting for other ranks.
+const DIFFERENCES: [&str; 2] = ["energy_net", "wait_energy"];
+
+/// Words of names that measure time.
+const TIME: [&str; 12] =
+    ["time", "duration", "elapsed", "runtime", "latency", "wall", "seconds", "secs", "sec", "minutes", "hours", "ms"];
+
+/// Words of names that count work.
+const AMOUNT: [&str; 14] = [
+    "epoch",
+    "epochs",
+    "step",
+    "steps",
+    "iteration",
+    "iterations",
+    "iters",
+    "samples",
+    "images",
+    "tokens",
+    "batches",
+    "throughput",
+    "flops",
+    "updates",
+];
+
+/// Words of names that say when, at most, or what was drawn.
+const OTHER: [&str; 14] = [
+    "start",
+    "started",
+    "end",
+    "ended",
+    "date",
+    "timestamp",
+    "limit",
+    "max",
+    "seed",
+    "energy",
+    "power",
+    "joules",
+    "watts",
+    "kwh",
+];
+
+/// What a row says, as far as it shows whether its metrics can be right.
+pub(super) struct Row<'a> {
+    pub(super) metrics: &'a BTreeMap<String, Metric>,
+    /// Where a metric comes from, such as ` (column `power`)`.
+    pub(super) source: &'a dyn Fn(&str) -> String,
+    /// Fields and columns with numbers, each with what it is called in a sentence.
+    pub(super) numbers: &'a dyn Fn() -> Vec<(String, f64)>,
+}
+
+impl Row<'_> {
+    /// Why metrics cannot be right, one reason for each fault.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, value, unit) in self.values() {
+            let is_total = matches!(unit, "J" | "W") && name != DIFFERENCES[0];
+            if value < 0.0 && (is_total || matches!(unit, "s" | "B" | "J·s")) {
+                found.push(format!("`{name}` is negative"));
+            }
+            if is_total && value == 0.0 && !DIFFERENCES.contains(&name) {
+                found.extend(self.work().map(|work| format!("{} is 0 {unit}, but {work}", self.named(name))));
+            }
+            if SHARES.contains(&name) && !(0.0..=1.0).contains(&value) && !value.is_nan() {
+                found.push(format!("`{name}` is no share from 0 to 1"));
+            }
         }
-        if let Some((time, ..)) = passed.filter(|_| is_total && value == 0.0) {
-            found.push(format!("`{name}` is 0 {unit} although `{time}` is not"));
-        }
-        if SHARES.contains(&name) && !(0.0..=1.0).contains(&value) && !value.is_nan() {
-            found.push(format!("`{name}` is no share from 0 to 1"));
-        }
+        found
     }
-    found
+
+    fn values(&self) -> impl Iterator<Item = (&str, f64, &str)> {
+        self.metrics.iter().filter_map(|(name, metric)| Some((name.as_str(), metric.value?, metric.unit.as_str())))
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("`{name}`{}", (self.source)(name))
+    }
+
+    /// What shows that the row did some work, for which a device draws power; none where its times say that it did nothing.
+    fn work(&self) -> Option<String> {
+        let is_energy = |unit: &str| matches!(unit, "J" | "W" | "J·s");
+        if let Some((name, ..)) = self.values().find(|(_, value, unit)| *unit == "s" && *value > 0.0) {
+            return Some(format!("{} is above 0", self.named(name)));
+        }
+        let numbers = (self.numbers)();
+        let above = |words: &[&str]| numbers.iter().find(|(name, value)| *value > 0.0 && is_of(name, words));
+        if let Some((name, _)) = above(&TIME).or_else(|| above(&AMOUNT)) {
+            return Some(format!("{name} is above 0"));
+        }
+        if self.values().any(|(_, value, unit)| unit == "s" && value == 0.0)
+            || numbers.iter().any(|(name, value)| *value == 0.0 && is_of(name, &TIME))
+        {
+            return None;
+        }
+        let result = self.values().find(|(_, value, unit)| !is_energy(unit) && value.is_finite());
+        Some(result.map_or_else(
+            || "every run draws power".to_owned(),
+            |(name, ..)| format!("the row has a result, {}", self.named(name)),
+        ))
+    }
+}
+
+/// Whether one of these words is in a name, and none that makes something else of it.
+fn is_of(name: &str, words: &[&str]) -> bool {
+    let mut plain = String::new();
+    let mut was_lower = false;
+    for c in name.chars() {
+        if was_lower && c.is_uppercase() {
+            plain.push('_');
+        }
+        was_lower = c.is_lowercase();
+        plain.extend(c.to_lowercase());
+    }
+    let has = |words: &[&str]| plain.split(|c: char| !c.is_alphanumeric()).any(|word| words.contains(&word));
+    has(words) && !has(&OTHER)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn with(metrics: &[(&str, f64, &str)], numbers: &[(&str, f64)]) -> Vec<String> {
+        let metrics =
+            metrics.iter().map(|(name, value, unit)| ((*name).to_owned(), Metric::new(*value, *unit))).collect();
+        let row = Row {
+            metrics: &metrics,
+            source: &|name| format!(" (column `{}`)", &name[..1]),
+            numbers: &|| numbers.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        };
+        row.faults()
+    }
+
     fn of(metrics: &[(&str, f64, &str)]) -> Vec<String> {
-        faults(&metrics.iter().map(|(name, value, unit)| ((*name).to_owned(), Metric::new(*value, *unit))).collect())
+        with(metrics, &[])
     }
 
     #[test]
     fn what_cannot_be_is_found_and_what_can_is_not() {
         assert_eq!(
             of(&[("power_mean", 0.0, "W"), ("epoch_time", 11.0, "s")]),
-            ["`power_mean` is 0 W although `epoch_time` is not"]
+            ["`power_mean` (column `p`) is 0 W, but `epoch_time` (column `e`) is above 0"]
         );
         assert_eq!(of(&[("power_mean", 0.0, "W"), ("epoch_time", 0.0, "s")]), [""; 0]);
         assert_eq!(of(&[("energy", 5.0, "J"), ("epoch_time", -1.0, "s")]), ["`epoch_time` is negative"]);
@@ -49,5 +156,26 @@ mod tests {
             ["`accuracy` is no share from 0 to 1"]
         );
         assert_eq!(of(&[("energy", f64::NAN, "J"), ("accuracy", f64::NAN, ""), ("train_time", 4.0, "s")]), [""; 0]);
+        assert_eq!(of(&[("wait_energy", 0.0, "J"), ("train_time", 4.0, "s")]), [""; 0], "one GPU waits for none");
+    }
+
+    #[test]
+    fn an_energy_of_0_is_set_apart_without_a_time_too() {
+        let zero = ("energy", 0.0, "J");
+        assert_eq!(of(&[zero]), ["`energy` (column `e`) is 0 J, but every run draws power"]);
+        assert_eq!(
+            of(&[zero, ("accuracy", 0.7, "")]),
+            ["`energy` (column `e`) is 0 J, but the row has a result, `accuracy` (column `a`)"]
+        );
+        assert_eq!(
+            with(&[zero], &[("`training.batch_size`", 64.0), ("column `time_per_epoch`", 11.0)]),
+            ["`energy` (column `e`) is 0 J, but column `time_per_epoch` is above 0"]
+        );
+        // A row that says that it did nothing drew nothing.
+        assert_eq!(with(&[zero, ("accuracy", 0.1, "")], &[("column `trainTime`", 0.0)]), [""; 0]);
+        for (name, value) in [("column `start_time`", 0.0), ("column `energy_per_epoch`", 0.0), ("column `epoch`", 0.0)]
+        {
+            assert_eq!(with(&[zero], &[(name, value)]).len(), 1, "{name} says nothing of how long it took");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! A whole table in memory, each column with its type.
 
-use super::cell::{Kind, key};
+use super::cell::{Kind, is_missing, key};
 use crate::analysis::expr::Expr;
-use crate::interop::rows::{Faults, ImportError, Rows, Source, shown};
+use crate::interop::rows::{Faults, ImportError, Rows, Source, listed, shown};
+use crate::manifest::nearest;
 use crate::record::Value;
 use csv::ByteRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,44 +70,62 @@ impl Sheet {
     }
 
     /// Keeps the rows that meet a condition, and says how many did not.
-    pub(super) fn keep(&mut self, condition: &str, what: &str) -> Result<usize, ImportError> {
+    ///
+    /// # Errors
+    /// What is wrong with the condition.
+    pub(super) fn keep(&mut self, condition: &str) -> Result<usize, String> {
         let names: BTreeSet<String> = self.heads.iter().cloned().collect();
-        let wrong = |error| ImportError::Refused(format!("{what}: {error}"));
-        let expr = Expr::parse(condition, &names).map_err(wrong)?;
-        let before = self.rows.len();
-        let rows = std::mem::take(&mut self.rows);
-        let mut kept = Vec::new();
-        for row in rows {
-            let lookup = |name: &str| self.find(name).and_then(|place| self.value(&row, place));
-            expr.check(&lookup).map_err(wrong)?;
-            if expr.matches(&lookup) {
-                kept.push(row);
-            }
+        let expr = Expr::over_columns(condition, &names).map_err(|error| error.to_string())?;
+        let mut meets = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            let lookup = |name: &str| self.find(name).and_then(|place| self.value(row, place));
+            expr.check(&lookup).map_err(|error| error.to_string())?;
+            meets.push(expr.matches(&lookup));
         }
-        self.rows = kept;
+        let before = self.rows.len();
+        let mut meets = meets.into_iter();
+        self.rows.retain(|_| meets.next().unwrap_or(true));
         // A row that is left out says nothing of what its columns hold.
         self.kinds = kinds(self.heads.len(), &self.rows);
         Ok(before - self.rows.len())
     }
 
+    /// A text that a column holds although no cell of it is a number; none of a column of numbers, and of one without values.
+    pub(super) fn text_of(&self, place: usize) -> Option<&str> {
+        let cells = self.rows.iter().filter_map(|row| row.cells.get(place)).map(|cell| cell.trim());
+        let mut texts = cells.filter(|cell| !is_missing(cell)).peekable();
+        let first = texts.peek().copied()?;
+        texts.all(|cell| cell.parse::<f64>().is_err()).then_some(first)
+    }
+
     /// The rows by the keys of some columns.
-    pub(super) fn index(&self, on: &[String]) -> Result<BTreeMap<Vec<String>, Vec<usize>>, ImportError> {
-        let places = self.places(on)?;
+    pub(super) fn index(&self, on: &[String]) -> BTreeMap<Vec<String>, Vec<usize>> {
+        let places = self.places(on);
         let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
         for (at, row) in self.rows.iter().enumerate() {
             index.entry(keys(row, &places)).or_default().push(at);
         }
-        Ok(index)
+        index
     }
 
-    /// The places of columns that must be there.
-    pub(super) fn places(&self, names: &[String]) -> Result<Vec<usize>, ImportError> {
-        names.iter().map(|name| self.find(name).ok_or_else(|| self.missing(name))).collect()
+    /// The places of those of the columns that are there.
+    pub(super) fn places(&self, names: &[String]) -> Vec<usize> {
+        names.iter().filter_map(|name| self.find(name)).collect()
     }
 
     /// The fault that there is no such column.
-    pub(super) fn missing(&self, column: &str) -> ImportError {
-        ImportError::Column { path: self.source.path.clone(), column: column.to_owned(), columns: self.heads.clone() }
+    pub(super) fn missing(&self, column: &str) -> String {
+        const SEPARATORS: [char; 3] = [';', '\t', '|'];
+        let path = self.source.path.display();
+        if let [only] = self.heads.as_slice()
+            && let Some(separator) = SEPARATORS.into_iter().find(|separator| only.contains(*separator))
+        {
+            let shown = separator.escape_default();
+            return format!("`{path}` has one column, `{only}` (separator = \"{shown}\" splits it)");
+        }
+        let meant = nearest(column, self.heads.iter().map(String::as_str));
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+        format!("`{path}` has no column `{column}` ({meant}there are: {})", listed(&self.heads))
     }
 }
 

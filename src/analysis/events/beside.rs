@@ -1,0 +1,81 @@
+//! The GPUs of an attempt beside the events of one name: how long these took, and what was read of each GPU meanwhile.
+
+use super::machines::Machines;
+use super::{Mean, longest};
+use crate::analysis::statistic::seconds;
+use crate::analysis::telemetry::Kind;
+use crate::record::{Sealed, Series};
+use std::collections::BTreeMap;
+
+/// Events of one name, by the rank that they happened on.
+pub struct Beside<'a> {
+    machines: Machines<'a>,
+    event: Option<&'a str>,
+    intervals: BTreeMap<u32, Vec<(u64, u64)>>,
+    is_cluster: bool,
+}
+
+impl<'a> Beside<'a> {
+    /// Those of a name; without one, of the name that takes the most time in all.
+    pub fn new(sealed: &'a Sealed, event: Option<&'a str>) -> Self {
+        let event = event.or_else(|| longest(&sealed.phases));
+        let mut intervals: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for phase in sealed.phases.iter().filter(|phase| Some(phase.name.as_str()) == event) {
+            // One that was never stopped has no length.
+            if let Some(stop_ns) = phase.stop_ns {
+                intervals.entry(phase.rank).or_default().push((phase.start_ns, stop_ns.max(phase.start_ns)));
+            }
+        }
+        let is_cluster = sealed.attempt.facts.contains_key("cluster");
+        Self { machines: Machines::new(sealed), event, intervals, is_cluster }
+    }
+
+    /// The name of the events; none where there are no events.
+    pub fn event(&self) -> Option<&'a str> {
+        self.event
+    }
+
+    /// What names a GPU of an imported cluster: its serial number, and its host where several have the same. None for a run of ours.
+    pub fn name_of(&self, gpu: u32) -> Option<String> {
+        let machine = self.machines.find(gpu).filter(|_| self.is_cluster)?;
+        if self.machines.has_twice(&machine.serial) {
+            return Some(format!("{} on {}", machine.serial, self.machines.host(machine.host)));
+        }
+        Some(machine.serial.clone())
+    }
+
+    /// The mean length in seconds of the events of a rank.
+    pub fn length_of_rank_s(&self, rank: u32) -> Option<f64> {
+        let intervals = self.intervals.get(&rank)?;
+        Mean::of(intervals.iter().map(|(start, stop)| seconds(stop - start))).value()
+    }
+
+    /// The mean length in seconds of the events beside a GPU.
+    pub fn length_s(&self, gpu: u32) -> Option<f64> {
+        self.length_of_rank_s(self.machines.rank_beside(gpu)?)
+    }
+
+    /// The mean over the events beside a GPU of the mean of a quantity's readings from start to stop, both included; an event without any is not in
+    /// it. None of counters and flags, whose readings have no mean.
+    pub fn reading(&self, gpu: u32, series: &Series) -> Option<f64> {
+        if Kind::of(&series.name) != Kind::Level {
+            return None;
+        }
+        let intervals = self.intervals.get(&self.machines.rank_beside(gpu)?)?;
+        let within = |(start, stop): &(u64, u64)| {
+            let from = series.positions.partition_point(|position| position < start);
+            let to = series.positions.partition_point(|position| position <= stop);
+            let finite = series.values.get(from..to)?.iter().copied().filter(|value| value.is_finite());
+            Mean::of(finite).value()
+        };
+        Mean::of(intervals.iter().filter_map(within)).value()
+    }
+}
+
+/// The mean of all readings of a level, each counted once however long it stood; none of counters and flags, and of none.
+pub fn mean_of_all(series: &Series) -> Option<f64> {
+    if Kind::of(&series.name) != Kind::Level {
+        return None;
+    }
+    Mean::of(series.values.iter().copied().filter(|value| value.is_finite())).value()
+}

@@ -1,0 +1,118 @@
+//! Rows of tables that were imported earlier: those that an import replaces in answers, and those of other files that share its runs.
+
+use crate::interop::{Results, RowOrigin};
+use crate::record::{AttemptId, Change, LogEntry, RunId, Target, Value};
+use crate::store::{Added, Reader, StoreError, Writer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The attempts that were made of rows of tables.
+#[derive(Default)]
+pub(super) struct Earlier {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    id: AttemptId,
+    run: RunId,
+    origin: RowOrigin,
+    /// Whether it was taken out of answers by itself, and not with its run.
+    is_hidden: bool,
+    /// Whether it is in answers.
+    counts: bool,
+}
+
+/// What an import changes of earlier ones.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Replaced {
+    /// Attempts of the same rows that are taken out of answers.
+    hidden: Vec<AttemptId>,
+    /// Attempts of this import that an import in between had replaced.
+    shown: Vec<AttemptId>,
+    /// How many rows have attempts that are taken out.
+    pub(super) rows: usize,
+    /// New rows in runs that have rows of other files, and the names of these.
+    pub(super) shared: (usize, BTreeSet<String>),
+}
+
+impl Earlier {
+    /// All of a ledger.
+    pub(super) fn read(reader: &Reader<'_>) -> Result<Self, StoreError> {
+        let mut runs = Vec::new();
+        reader.runs(|run| {
+            let program = run.parts.program.as_table();
+            if program.and_then(|program| program.get("import")).and_then(Value::as_str) == Some("table") {
+                runs.push(run.id);
+            }
+            Ok(())
+        })?;
+        let hidden = reader.hidden()?;
+        let mut rows = Vec::new();
+        for run in runs {
+            for (id, _) in reader.attempts_of(run)? {
+                let Some(origin) = reader.readable(id)?.as_ref().and_then(RowOrigin::of) else { continue };
+                let is_hidden = hidden.contains(&id.0);
+                let counts = !is_hidden && !hidden.contains(&run.0);
+                rows.push(Row { id, run, origin, is_hidden, counts });
+            }
+        }
+        Ok(Self { rows })
+    }
+
+    /// What an import of rows changes: of each row of a file the newest import counts.
+    pub(super) fn replaced(&self, results: &Results, added: &[Added]) -> Replaced {
+        let Some(source) = results.sources.first() else { return Replaced::default() };
+        let digest = source.digest.to_string();
+        let ids: BTreeSet<AttemptId> = added.iter().map(|added| added.id()).collect();
+        let lines: BTreeSet<i64> =
+            results.sealed.iter().filter_map(|sealed| Some(RowOrigin::of(&sealed.attempt)?.line)).collect();
+        let same: Vec<&Row> =
+            self.rows.iter().filter(|row| row.origin.digest == digest && lines.contains(&row.origin.line)).collect();
+        let out = same.iter().filter(|row| row.counts && !ids.contains(&row.id));
+        let (hidden, replaced): (Vec<AttemptId>, BTreeSet<i64>) = out.map(|row| (row.id, row.origin.line)).unzip();
+        // What a person took out stays out: nothing stood in its place.
+        let back =
+            same.iter().filter(|row| row.is_hidden && ids.contains(&row.id) && replaced.contains(&row.origin.line));
+        Replaced {
+            shown: back.map(|row| row.id).collect(),
+            rows: replaced.len(),
+            shared: if results.has_devices { Default::default() } else { self.shared(results, added, &digest) },
+            hidden,
+        }
+    }
+
+    /// New rows in runs that have rows of other files.
+    fn shared(&self, results: &Results, added: &[Added], digest: &str) -> (usize, BTreeSet<String>) {
+        let mut files: BTreeMap<RunId, BTreeSet<&str>> = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| row.counts && row.origin.digest != digest) {
+            files.entry(row.run).or_default().insert(&row.origin.file);
+        }
+        let new = results.sealed.iter().zip(added).filter(|(_, added)| matches!(added, Added::New(_)));
+        let shared: Vec<_> = new.filter_map(|(sealed, _)| files.get(&sealed.run.id)).collect();
+        (shared.len(), shared.iter().copied().flatten().map(|file| (*file).to_owned()).collect())
+    }
+}
+
+impl Replaced {
+    /// The same, but nothing is taken out of answers.
+    pub(super) fn beside(self) -> Self {
+        Self { shared: self.shared, ..Self::default() }
+    }
+
+    /// How many attempts are taken out of answers, and how many come back.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.hidden.len(), self.shown.len())
+    }
+
+    /// Writes it into the log, each attempt with a note that says why.
+    pub(super) fn write(&self, writer: &mut Writer<'_>, by: &str, unix_ms: i64) -> Result<(), StoreError> {
+        let hidden = self.hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, "replaced by"));
+        let shown = self.shown.iter().map(|id| (*id, Change::Unhidden as fn(Target) -> Change, "counts again by"));
+        for (id, change, why) in hidden.chain(shown) {
+            let target = Target::Attempt(id);
+            let text = format!("{why} {by}");
+            writer.note(&LogEntry { unix_ms, change: Change::Noted { target, text } })?;
+            writer.note(&LogEntry { unix_ms, change: change(target) })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! From which row of which file an attempt came, as its record says.
+
+use crate::record::{Attempt, Table, Value};
+
+/// The row of a table that an attempt was made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowOrigin {
+    /// The file's name, without its folder.
+    pub file: String,
+    /// The BLAKE3 digest of its bytes, in hexadecimal digits.
+    pub digest: String,
+    /// The line on which the row begins.
+    pub line: i64,
+}
+
+impl RowOrigin {
+    /// That of an attempt; none if it was not imported from a table.
+    pub fn of(attempt: &Attempt) -> Option<Self> {
+        let import = import(attempt)?;
+        let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { file: text("file")?, digest: text("digest")?, line: import.get("line")?.as_int()? })
+    }
+}
+
+fn import(attempt: &Attempt) -> Option<&Table> {
+    attempt.facts.get("import")?.as_table()
+}
+
+/// Whether an attempt was imported from such a file, a joined one or one of several among them. `matches` is shown names and digests.
+pub fn is_from(attempt: &Attempt, matches: &mut dyn FnMut(&str, &str) -> bool) -> bool {
+    let mut is_one = |table: &Table| {
+        let text = |name: &str| table.get(name).and_then(Value::as_str);
+        text("file").zip(text("digest")).is_some_and(|(file, digest)| matches(file, digest))
+    };
+    let Some(import) = import(attempt) else { return false };
+    let several = match import.get("files") {
+        Some(Value::List(files)) => files.as_slice(),
+        _ => &[],
+    };
+    let others = import.get("joined").into_iter().chain(several).filter_map(Value::as_table);
+    std::iter::once(import).chain(others).any(&mut is_one)
+}
