@@ -6,7 +6,6 @@
 mod cell;
 mod make;
 mod map;
-mod right;
 mod sheet;
 #[cfg(test)]
 mod tests;

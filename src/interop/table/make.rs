@@ -2,9 +2,9 @@
 
 use super::cell::{self, Kind, Piece, Template, is_missing};
 use super::map::{FieldRule, Map, MetricRule, Origin};
-use super::right;
 use super::sheet::{Row, Sheet};
 use crate::analysis::expr::{Expr, Formula};
+use crate::analysis::implausible;
 use crate::interop::moment::unix_ns;
 use crate::interop::rows::{ImportError, RowFault, Source, file_name};
 use crate::manifest;
@@ -92,7 +92,7 @@ impl<'a> Maker<'a> {
                 taints.push((*reason).to_owned());
             }
         }
-        taints.extend(right::faults(&metrics));
+        taints.extend(implausible(&metrics).into_iter().map(|fault| fault.reason));
         let run = Run::new(Parts {
             program: Table::from([
                 ("import".to_owned(), "table".into()),
