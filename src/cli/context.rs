@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::environment;
+use crate::host::{environment, ownership};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
@@ -18,8 +18,8 @@ pub(super) struct Context {
 
 impl Context {
     /// # Errors
-    /// If what names its place names a file.
-    pub(super) fn new(ledger: Option<PathBuf>, json: bool) -> Result<Self, Failure> {
+    /// If what names its place names a file, or if it was found, is asked for, and may be another user's.
+    pub(super) fn new(ledger: Option<PathBuf>, json: bool, needs_ledger: bool) -> Result<Self, Failure> {
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let found = environment::find_ledger(ledger.as_deref(), &here);
         if found.exists() && !found.is_dir() {
@@ -30,6 +30,10 @@ impl Context {
             };
             let text = format!("{by}`{}` is a file (name the folder that holds the ledger)", found.display());
             return Err(Failure::new(exit::USAGE, text));
+        }
+        let is_named = ledger.is_some() || environment::var("LEDGER_DIR").is_some();
+        if needs_ledger && !is_named {
+            ownership::check(&found).map_err(|dubious| Failure::new(exit::LEDGER, dubious))?;
         }
         // Workers run in other folders, and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);

@@ -136,6 +136,16 @@ enum Command {
     Task(task::Args),
 }
 
+impl Command {
+    /// Whether it reads or writes the ledger. What starts workers names its ledger to them.
+    fn needs_ledger(&self) -> bool {
+        !matches!(
+            self,
+            Self::Schema(_) | Self::Completions(_) | Self::Man(_) | Self::Worker(_) | Self::Restorer(_) | Self::Task(_)
+        )
+    }
+}
+
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     failure::quiet_panics();
@@ -147,7 +157,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::YES });
         }
     };
-    let context = match Context::new(cli.ledger, cli.json) {
+    let context = match Context::new(cli.ledger, cli.json, cli.command.needs_ledger()) {
         Ok(context) => context,
         Err(failure) => return failure.report(),
     };

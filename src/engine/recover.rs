@@ -326,7 +326,7 @@ mod tests {
         let beside = journals[2].with_extension("reserve");
         // It went with the writer.
         std::fs::create_dir(&beside).unwrap();
-        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")) };
+        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
         let (facts, jobs, canary) = (Table::new(), 1, false);
         let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Nobody, jobs, canary };
         let report = Mutex::new(SweepReport { troubled: waiting, ..SweepReport::default() });
