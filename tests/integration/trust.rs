@@ -406,9 +406,10 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     git(&from, &["commit", "-qm", "one"]);
     from.run(&["run", "m.toml"]).expect(0);
     from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
-    // What git would execute if it was asked whether the file has changed.
+    // What a git without care would execute if it was asked whether the file has changed.
     let trap = from.path("sprung");
-    git(&from, &["config", "filter.f.clean", &format!("touch '{}'; cat", trap.display())]);
+    let touch = format!("touch '{}'; cat", trap.display());
+    git(&from, &["config", "filter.f.clean", &touch]);
     from.write("worker.sh", format!("{WORKER} "));
     let to = Sandbox::new();
     to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
@@ -417,7 +418,11 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     to.run(&["import", "one.pack"]).expect(0);
     to.run(&["rerun", "latest"]).complaint(2);
     assert!(!trap.exists(), "git was asked in a folder that a pack names");
-    from.run(&["run", "m.toml"]).expect(0);
+    for args in [&["run", "m.toml", "--dry-run"][..], &["plan", "m.toml"], &["run", "m.toml"]] {
+        from.run(args);
+        assert!(!trap.exists(), "{args:?} executed a filter of the repository");
+    }
+    git(&from, &["status"]);
     assert!(trap.exists(), "the trap works");
     // A pipe that nobody writes into.
     std::fs::remove_file(from.path("worker.sh")).unwrap();
