@@ -7,7 +7,7 @@ use crate::host::{environment, ownership};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// The ledger that is meant, and how to answer.
@@ -128,9 +128,11 @@ pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     Ok(found)
 }
 
-/// Writes to standard output. A reader that went away ends the command quietly.
+/// Writes to standard output, to a terminal without control characters. A reader that went away ends the command quietly.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
+    let clean = out.is_terminal().then(|| report::plain_lines(text));
+    let text = clean.as_deref().unwrap_or(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(exit::NO, format!("cannot write to standard output: {error}")))
