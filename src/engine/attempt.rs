@@ -16,7 +16,7 @@ use crate::host::clock::Moment;
 use crate::host::user_key::UserKey;
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
-use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
+use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
 use crate::store::{Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

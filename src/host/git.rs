@@ -353,7 +353,7 @@ mod tests {
 
     /// Another process writes it: a file that this one holds open for writing, if only in a child that another test is just
     /// starting, cannot be executed ("text file busy").
-    fn script(directory: &Path, text: &str) -> std::path::PathBuf {
+    fn script(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("git");
         script_at(&path, text);
         path

@@ -63,9 +63,8 @@ impl UserKey {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let mut bytes = random()?.to_vec();
-        bytes.extend(random()?);
-        let temporary = folder.join(format!(".key-{}", files::random_nonce()?));
+        let [first, second, name] = [random()?, random()?, random()?];
+        let temporary = folder.join(format!(".key-{name}"));
         let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
         let linked = written.and_then(|mut file| {
             file.write_all(&first.0)?;
