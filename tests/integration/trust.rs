@@ -2,6 +2,7 @@
 
 use crate::sandbox::{Said, Sandbox, WORKER};
 use ledger::record::{Axis, Parts, Run, Series};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 #[test]
@@ -390,6 +391,16 @@ fn what_is_attested_is_checked_by_ssh_keygen_and_by_verify() {
     check("early.head", "key.pub", 1);
     sandbox.run(&["verify", "--attested", "early.head"]).complaint(2);
     sandbox.run(&["attest", "--key", "absent", "-o", "x"]).complaint(2);
+    // Whoever was killed between the two names has left a signature alone.
+    std::fs::copy(sandbox.path("late.head.sig"), sandbox.path("again.head.sig")).unwrap();
+    sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).expect(0);
+    check("again.head", "key.pub", 0);
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).complaint(2).contains("-o names another"));
+    sandbox.write("mine.head.sig", "a signature of somebody else");
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "mine.head"]).complaint(2).contains("mine.head.sig"));
+    assert!(!sandbox.path("mine.head").exists());
+    std::fs::set_permissions(sandbox.path("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "x"]).complaint(2).contains("mode 0644"));
     sandbox.run(&["attest", "-o", "x"]).complaint(2);
     keygen(&["-q", "-t", "ed25519", "-N", "secret", "-f", "locked"]).unwrap();
     assert!(sandbox.run(&["attest", "--key", "locked", "-o", "x"]).complaint(2).contains("ssh-keygen -Y sign"));
@@ -462,7 +473,6 @@ fn a_mark_is_of_its_own_run_and_settings() {
 
 #[test]
 fn a_ledger_above_that_everybody_may_write_to_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(WORKER, "1", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
