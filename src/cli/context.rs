@@ -9,6 +9,7 @@ use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ledger that is meant, and how to answer.
 pub(super) struct Context {
@@ -128,8 +129,17 @@ pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     Ok(found)
 }
 
+/// Whether this process has written to standard output.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has written an answer.
+pub(super) fn has_printed() -> bool {
+    PRINTED.load(Ordering::Relaxed)
+}
+
 /// Writes to standard output, to a terminal without control characters. A reader that went away ends the command quietly.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    PRINTED.store(true, Ordering::Relaxed);
     let mut out = std::io::stdout().lock();
     let clean = out.is_terminal().then(|| report::plain_lines(text));
     let text = clean.as_deref().unwrap_or(text);

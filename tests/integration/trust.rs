@@ -433,7 +433,7 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
         from.run(args);
         assert!(!trap.exists(), "{args:?} executed a filter of the repository");
     }
-    git(&from, &["status"]);
+    git(&from, &["diff"]);
     assert!(trap.exists(), "the trap works");
     // A pipe that nobody writes into.
     std::fs::remove_file(from.path("worker.sh")).unwrap();
