@@ -2,7 +2,7 @@
 
 use super::{Args, Form, Rows};
 use crate::analysis::names;
-use crate::cli::context::{self, Context};
+use crate::cli::context::{self, Context, say};
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
@@ -230,7 +230,9 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     };
     let write = || {
         let (draft, root) = begin().map_err(Fault::Io)?;
+        let mut long = BTreeSet::new();
         each(store, ids, &mut |entry| {
+            long.extend(entry.long_names(form == Form::Mlflow));
             let put = |(path, bytes): &interop::File| draft.put(path, bytes);
             let written = match form {
                 Form::Mlflow => put_run(&draft, &interop::mlflow_files(&entry, &root)),
@@ -239,9 +241,16 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
             };
             written.map_err(Fault::Io)
         })?;
-        draft.finish().map_err(Fault::Io)
+        draft.finish().map_err(Fault::Io)?;
+        Ok(long)
     };
-    write().map_err(|fault| failed(folder, fault))
+    let long: BTreeSet<String> = write().map_err(|fault| failed(folder, fault))?;
+    if let Some(first) = long.first() {
+        let start: String = first.chars().take(60).collect();
+        let names = count(long.len(), "name");
+        say(&format!("warning: a hash replaces the end of {names} that no file can have (the first: `{start}…`)"));
+    }
+    Ok(())
 }
 
 /// Writes a run of MLflow's.

@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::frame::Kind;
 use super::*;
 use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table, Tail};
@@ -200,21 +202,6 @@ fn a_row_a_value() {
     HASH,HASH,toy/net,1,metric,perplexity,inf,,,,
     HASH,HASH,toy/net,1,fact,host.name,,node7,,,
     "#);
-}
-
-#[test]
-fn no_cell_of_safe_csv_is_a_formula() {
-    let mut hostile = entry(Outcome::Finished, 1);
-    let metrics = &mut hostile.sealed.attempt.metrics;
-    metrics.clear();
-    metrics.insert("=1+1".to_owned(), Metric::new(-2.5, ""));
-    metrics.insert("@sum".to_owned(), Metric::missing("s", "-1+cmd"));
-    let rows = |encoding| text(written(encoding, [long(std::slice::from_ref(&hostile))]));
-    let (raw, safe) = (rows(Encoding::Csv), rows(Encoding::CsvSafe));
-    assert!(raw.contains(",metric,=1+1,-2.5,,") && raw.contains(",metric,@sum,,,s,,-1+cmd\n"), "{raw}");
-    assert!(safe.contains(",metric,'=1+1,-2.5,,") && safe.contains(",metric,'@sum,,,s,,'-1+cmd\n"), "{safe}");
-    let heads = text(written(Encoding::CsvSafe, [wide(std::slice::from_ref(&hostile))]));
-    assert!(heads.lines().next().unwrap().contains(",'=1+1"), "{heads}");
 }
 
 #[test]
