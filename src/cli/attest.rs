@@ -1,10 +1,13 @@
 //! `ledger attest`
 
 use super::context::{self, Context, read_file, write_new};
+use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::host::clock;
 use crate::interop::attest::{AttestError, Head, Signer, statement};
 use crate::report::{count, table_of, timestamp};
+use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Sign the head of the log, or one attempt, with an Ed25519 key of `ssh-keygen`
@@ -60,8 +63,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Some(signer) => {
             let signature = signer.sign(&text).map_err(failed)?;
             let beside = beside(&args.output);
-            write_new(&args.output, text.as_bytes())?;
-            write_new(&beside, signature.as_bytes())?;
+            write_both((&args.output, &text), (&beside, &signature), signer)?;
             files.push(beside);
         }
         None => write_new(&args.output, text.as_bytes())?,
@@ -78,6 +80,39 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
+/// Writes a statement and its signature. The signature gets its name first, so that no statement is ever without one; a signature of this key whose
+/// statement never came is replaced.
+fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signer) -> Result<(), Failure> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error: Error| {
+            let hint = if error.kind() == ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
+            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+        }
+    };
+    let written = |path: &Path, text: &str, draft: Result<Draft, Error>| {
+        let write = || {
+            let draft = draft?;
+            draft.held().write_all(text.as_bytes())?;
+            draft.held().sync_all()?;
+            Ok::<_, Error>(draft)
+        };
+        write().map_err(failed(path))
+    };
+    let whole = written(statement.0, statement.1, Draft::file(statement.0))?;
+    // The statement is not there: nothing else needs what an attestation before left.
+    let is_left = std::fs::read_to_string(signature.0).is_ok_and(|left| signer.made(&left));
+    let draft = if is_left { Draft::replacing(signature.0) } else { Draft::file(signature.0) };
+    let signed = written(signature.0, signature.1, draft)?;
+    let named = if is_left { signed.finish_by(|from, to| std::fs::rename(from, to)) } else { signed.finish() };
+    named.map_err(failed(signature.0))?;
+    whole.finish().map_err(|error| {
+        // Another process was faster, whose signature is not this one.
+        let _ = std::fs::remove_file(signature.0);
+        failed(statement.0)(error)
+    })
+}
+
 /// Where the signature of a file lies.
 pub(super) fn beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
@@ -86,6 +121,12 @@ pub(super) fn beside(file: &Path) -> PathBuf {
 }
 
 fn signer(path: &Path) -> Result<Signer, Failure> {
+    let mode = std::fs::metadata(path).map(|found| found.mode()).unwrap_or_default();
+    if mode & 0o077 != 0 {
+        let (path, mode) = (path.display(), mode & 0o777);
+        let text = format!("`{path}`: other users may read or change this key (mode {mode:04o}; `chmod 600 {path}`)");
+        return Err(Failure::new(exit::USAGE, text));
+    }
     let text = read_file(path)?;
     Signer::read(&text).map_err(|error| Failure::new(exit::USAGE, format!("`{}`: {error}", path.display())))
 }

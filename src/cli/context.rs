@@ -3,12 +3,13 @@
 use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::environment;
+use crate::host::{environment, ownership};
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ledger that is meant, and how to answer.
 pub(super) struct Context {
@@ -18,8 +19,8 @@ pub(super) struct Context {
 
 impl Context {
     /// # Errors
-    /// If what names its place names a file.
-    pub(super) fn new(ledger: Option<PathBuf>, json: bool) -> Result<Self, Failure> {
+    /// If what names its place names a file, or if it was found, is asked for, and may be another user's.
+    pub(super) fn new(ledger: Option<PathBuf>, json: bool, needs_ledger: bool) -> Result<Self, Failure> {
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let found = environment::find_ledger(ledger.as_deref(), &here);
         if found.exists() && !found.is_dir() {
@@ -30,6 +31,10 @@ impl Context {
             };
             let text = format!("{by}`{}` is a file (name the folder that holds the ledger)", found.display());
             return Err(Failure::new(exit::USAGE, text));
+        }
+        let is_named = ledger.is_some() || environment::var("LEDGER_DIR").is_some();
+        if needs_ledger && !is_named {
+            ownership::check(&found).map_err(|dubious| Failure::new(exit::LEDGER, dubious))?;
         }
         // Workers run in other folders, and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);
@@ -124,9 +129,20 @@ pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     Ok(found)
 }
 
-/// Writes to standard output. A reader that went away ends the command quietly.
+/// Whether this process has written to standard output.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has written an answer.
+pub(super) fn has_printed() -> bool {
+    PRINTED.load(Ordering::Relaxed)
+}
+
+/// Writes to standard output, to a terminal without control characters. A reader that went away ends the command quietly.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    PRINTED.store(true, Ordering::Relaxed);
     let mut out = std::io::stdout().lock();
+    let clean = out.is_terminal().then(|| report::plain_lines(text));
+    let text = clean.as_deref().unwrap_or(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(exit::NO, format!("cannot write to standard output: {error}")))

@@ -1,5 +1,7 @@
 //! `ledger doctor`
 
+mod secrets;
+
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::trainer::trainer;
@@ -15,7 +17,7 @@ const REMOVE: &str = "look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set 
 
 /// Say what this machine can do, and the fix for each thing that it cannot
 ///
-/// Nothing is changed and nothing is started, but with --restore and --seal.
+/// Nothing is changed and nothing is started, but with --restore and --seal. With --secrets it looks through the ledger instead, and exits with 1 if it finds some.
 ///
 /// Example: ledger doctor
 #[derive(Debug, clap::Args)]
@@ -27,9 +29,16 @@ pub(super) struct Args {
     /// First seal the attempt of a journal of another host, as interrupted: that host's command is gone for good
     #[arg(long, value_name = "JOURNAL")]
     seal: Option<PathBuf>,
+
+    /// Look for passwords, tokens and keys in all records, notes and kept texts; name their places, and never show them
+    #[arg(long, conflicts_with_all = ["restore", "seal"])]
+    secrets: bool,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if args.secrets {
+        return secrets::run(context);
+    }
     let failed = args.restore && !restore();
     args.seal.as_deref().map_or(Ok(()), |journal| seal(journal, context))?;
     let library_path = environment::var("LD_LIBRARY_PATH");

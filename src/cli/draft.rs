@@ -78,10 +78,7 @@ impl Draft {
     }
 
     fn begin(place: &Path, make: impl Fn(&Path) -> Result<File, Error>) -> Result<Self, Error> {
-        let place = std::path::absolute(place)?;
-        if place.file_name().is_none() {
-            return Err(Error::new(ErrorKind::InvalidInput, "it has no name of its own"));
-        }
+        let place = in_real_folder(place)?;
         sweep(&place, NEW);
         let mut drafts = drafts();
         if !drafts.is_watched {
@@ -174,6 +171,15 @@ impl Drop for Draft {
             let _ = remove(&self.path);
             drafts.paths.remove(&self.path);
         }
+    }
+}
+
+/// The same place by the real path of its folder: a path through a folder that is moved meanwhile leads nowhere, as `report/../report` does.
+pub(super) fn in_real_folder(place: &Path) -> Result<PathBuf, Error> {
+    let place = std::path::absolute(place)?;
+    match (place.parent(), place.file_name()) {
+        (Some(folder), Some(name)) => Ok(folder.canonicalize()?.join(name)),
+        _ => Err(Error::new(ErrorKind::InvalidInput, "it has no name of its own")),
     }
 }
 

@@ -53,6 +53,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "TABLE", requires = "to")]
     table: Option<Rows>,
 
+    /// Put an apostrophe before text that a spreadsheet would compute: cells that begin with `=`, `+`, `-`, `@`, a tab or a line break
+    #[arg(long, requires = "to")]
+    csv_safe: bool,
+
     /// Only attempts of that model
     #[arg(long, value_name = "M", requires = "selecting")]
     model: Option<String>,

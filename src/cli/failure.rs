@@ -1,9 +1,10 @@
 //! What ends a command early: a kind, a cause and hints.
 
+use super::context::{has_printed, print};
 use crate::cluster::ClusterError;
 use crate::engine::{BindError, CalibrateError, CalibrationError, EngineError, KernelCacheError};
 use crate::manifest::ManifestError;
-use crate::report::plain_lines;
+use crate::report::{document, plain_lines, table_of};
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
 use std::io::Write;
@@ -48,22 +49,38 @@ impl Failure {
         Self::new(self.code, format!("{} ({hint})", self.source))
     }
 
-    /// Prints it with its causes, and gives the exit code.
-    pub(super) fn report(&self) -> ExitCode {
-        let mut text = format!("{}\n", self.source);
+    /// Prints it with its causes, with `json` also as a document where nothing else was answered, and gives the exit code.
+    pub(super) fn report(&self, json: bool) -> ExitCode {
+        let mut causes = Vec::new();
+        let message = self.source.to_string();
+        let mut text = format!("{message}\n");
         let mut cause = self.source.source();
         while let Some(source) = cause {
             // Some messages already end with their cause's.
             if !text.trim_end().ends_with(&source.to_string()) {
                 text.push_str(&format!("  because: {source}\n"));
+                causes.push(source.to_string());
             }
             cause = source.source();
         }
         let head = if text.starts_with("manifest") || text.contains(".toml:") { "" } else { "error: " };
         // Nobody is left to tell if standard error is closed.
         let _ = write!(std::io::stderr(), "{head}{}", plain_lines(&text));
+        if json {
+            tell(&message, causes, self.code);
+        }
         ExitCode::from(self.code)
     }
+}
+
+/// Prints the document of an error, unless the command has printed its answer.
+pub(super) fn tell(message: &str, causes: Vec<String>, code: u8) {
+    if has_printed() {
+        return;
+    }
+    let error = table_of([("message", message.into()), ("causes", causes.into()), ("code", i64::from(code).into())]);
+    // Nobody is left to tell if standard output is closed.
+    let _ = print(&document(table_of([("error", error.into())])));
 }
 
 impl From<StoreError> for Failure {

@@ -136,6 +136,16 @@ enum Command {
     Task(task::Args),
 }
 
+impl Command {
+    /// Whether it reads or writes the ledger. What starts workers names its ledger to them.
+    fn needs_ledger(&self) -> bool {
+        !matches!(
+            self,
+            Self::Schema(_) | Self::Completions(_) | Self::Man(_) | Self::Worker(_) | Self::Restorer(_) | Self::Task(_)
+        )
+    }
+}
+
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     failure::quiet_panics();
@@ -144,18 +154,26 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // clap prints help and versions to standard output, faults to standard error, as it should.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::YES });
+            if !error.use_stderr() {
+                return ExitCode::from(exit::YES);
+            }
+            // The arguments were not understood, so that the flag is looked for by its name.
+            if std::env::args_os().any(|argument| argument == "--json") {
+                failure::tell(error.render().to_string().trim_end(), Vec::new(), exit::USAGE);
+            }
+            return ExitCode::from(exit::USAGE);
         }
     };
-    let context = match Context::new(cli.ledger, cli.json) {
+    let json = cli.json;
+    let context = match Context::new(cli.ledger, json, cli.command.needs_ledger()) {
         Ok(context) => context,
-        Err(failure) => return failure.report(),
+        Err(failure) => return failure.report(json),
     };
     let done = dispatch(&cli.command, &context);
     context.tell_passed_over();
     match done {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
 }
 

@@ -95,13 +95,18 @@ pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Fai
         if secrets::cleaned(value, &secrets::without_known) != *value {
             return Err(secret(path, &format!("`{field}`")));
         }
-        if value.as_str().is_some() && field.starts_with("params.") && secrets::is_named_secret(field) {
-            doubtful.insert(field);
+        let is_named = field.starts_with("params.") && secrets::is_named_secret(field);
+        if value.as_str().is_some_and(|text| is_named || secrets::redacted(text) != text) {
+            doubtful.insert(field.as_str());
         }
     }
-    let mut words = manifest.program.iter().flat_map(|program| &program.command);
-    if words.any(|word| secrets::has_known(word)) {
-        return Err(secret(path, "`program.command`"));
+    for command in manifest.program.iter().map(|program| &program.command) {
+        if secrets::has_known(&command.join(" ")) {
+            return Err(secret(path, "`program.command`"));
+        }
+        if secrets::has_secret_words(command) {
+            doubtful.insert("program.command");
+        }
     }
     for field in doubtful {
         let text = "is recorded as it is (if it is a secret, let the program read it from an environment variable)";

@@ -2,7 +2,7 @@
 
 mod original;
 
-pub(super) use self::original::{Elsewhere, Original, find, tell_packed_rerun};
+pub(super) use self::original::{Elsewhere, Original, find, is_executed_by_user, tell_packed_rerun};
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::provenance::Provenance;
@@ -58,7 +58,7 @@ pub(super) struct Consent {
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute what came from another ledger: a command, an image, or a run that reads files or sets GPUs as its record says
+    /// Execute what this user did not execute in this ledger: a command, an image, or a run that reads files or sets GPUs as its record says
     #[arg(long)]
     pub(super) trust: bool,
 }
@@ -121,16 +121,20 @@ fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String>
             Value::List(words) => words.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
-        return Some(format!("command came from another ledger and is not executed (--trust executes it): {words:?}"));
+        return Some(format!(
+            "command is of another ledger, user or machine and is not executed (--trust executes it): {words:?}"
+        ));
     }
     if let Some(image) = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host") {
-        return Some(format!("image came from another ledger and is not executed (--trust executes it): `{image}`"));
+        return Some(format!(
+            "image is of another ledger, user or machine and is not executed (--trust executes it): `{image}`"
+        ));
     }
     if Settings::of(run.config()).is_some() {
-        let text = "power limit and clocks came from another ledger and are not set (--trust sets them)";
+        let text = "power limit and clocks are of another ledger, user or machine and are not set (--trust sets them)";
         return Some(text.to_owned());
     }
-    let text = "data lie where another ledger says and are not read (--trust reads them, --data PATH names others)";
+    let text = "data lie where another ledger, user or machine says and are not read (--trust reads them, --data PATH names others)";
     Some(format!("{text}: `{}`", data?))
 }
 
@@ -167,7 +171,7 @@ pub(super) fn rerun(
     is_repeatable(&original.sealed, &original.id.0.prefix(8))?;
     let sealed = &original.sealed;
     let distrusted = || asks_trust(&sealed.run, &sealed.attempt.settings, elsewhere.unnamed_data(sealed));
-    if let (true, false, Some(what)) = (original.is_foreign, consent.trust, distrusted()) {
+    if let (false, false, Some(what)) = (original.is_own, consent.trust, distrusted()) {
         let text = format!("its {what}");
         return Err(Failure::new(exit::USAGE, text));
     }

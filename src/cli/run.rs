@@ -15,6 +15,7 @@ use crate::analysis::differing;
 use crate::engine::{
     self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
 };
+use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
 use crate::manifest::{self, Manifest};
 use crate::record::{Cell, Run, Table};
@@ -113,7 +114,7 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
 /// This program, which becomes the worker by its hidden command: the very file that runs, whatever lies at its path by then.
 pub(super) fn shim() -> Result<Shim, Failure> {
     own_path()?;
-    Ok(Shim { executable: process::OWN_FILE.into(), restore: Place::usual() })
+    Ok(Shim { executable: process::OWN_FILE.into(), restore: Place::usual(), key: UserKey::of_user_or_new() })
 }
 
 /// Where this program's file lies.

@@ -7,6 +7,7 @@ use super::best::DEFAULT;
 use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
+use super::rerun::is_executed_by_user;
 use super::run::answer_plan;
 use super::selection::{direction_of, trials_of};
 use super::trainer::trainer;
@@ -225,7 +226,10 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
         };
         Ok(match found {
             Err(failure) => Err(failure),
-            Ok((id, sealed)) => Ok((id, sealed, reader.was_imported(id)?)),
+            Ok((id, sealed)) => {
+                let is_foreign = reader.was_imported(id)? || !is_executed_by_user(&sealed);
+                Ok((id, sealed, is_foreign))
+            }
         })
     })??;
     let shown = sealed.run.id.0.prefix(8);

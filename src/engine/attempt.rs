@@ -13,9 +13,10 @@ use super::until::filled;
 use super::worker::{self, Ended, Shim, Worker};
 use super::{EngineError, Seen, Stop, Watch};
 use crate::host::clock::Moment;
+use crate::host::user_key::UserKey;
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
-use crate::record::{AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
+use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
 use crate::store::{Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -127,7 +128,9 @@ pub fn execute(
         is_single: bound.launch == Launch::Trainer,
     };
     let sampler = Sampler::start(watched, stop, &|| watch.see(Seen::Unread(bound)));
-    let Some(mut supervision) = Supervision::claim(store, bound, facts)? else { return Ok(Attempted::Elsewhere) };
+    let Some(mut supervision) = Supervision::claim(store, bound, facts, shim.key.as_ref())? else {
+        return Ok(Attempted::Elsewhere);
+    };
     if let Some(sampler) = &sampler {
         sampler.look();
     }
@@ -207,7 +210,7 @@ struct Supervision {
 }
 
 impl Supervision {
-    fn claim(store: &Store, bound: &Bound, facts: &Table) -> Result<Option<Self>, EngineError> {
+    fn claim(store: &Store, bound: &Bound, facts: &Table, key: Option<&UserKey>) -> Result<Option<Self>, EngineError> {
         let dir = store.journals();
         let gate = Gate::enter(&dir)?;
         if is_claimed(&dir, bound)? {
@@ -217,6 +220,8 @@ impl Supervision {
         let (started_unix_ms, started_ns) = (clock::unix_ms(), clock::monotonic_ns());
         let mut known = container::surroundings(bound.image.as_ref(), facts);
         known.extend(bound.facts.clone());
+        let mark = key.map(|key| key.mark(bound.run.id, &bound.cell.settings).to_string());
+        known.extend(mark.map(|mark| (Attempt::EXECUTED_BY.to_owned(), mark.into())));
         let opened = Entry::Opened {
             owner: owner::this_owner()?,
             nonce,

@@ -1,15 +1,17 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
+mod invalid;
 mod others;
 
+use self::invalid::invalidate;
 use self::others::Others;
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
     Surplus, cut, fit_phases, fit_series, most_phases, quoted, weight,
 };
 use super::said::{self, End};
-use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass};
+use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass, share_for_percent};
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
@@ -107,7 +109,10 @@ impl Fold {
         facts.append(&mut folding.facts);
         // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
         facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
+        let stated: BTreeSet<String> = metrics.keys().cloned().collect();
         observed.complete(&mut metrics, &mut facts, &mut warnings);
+        invalidate(&stated, &metrics, &mut facts, &mut warnings);
+        warnings.extend(folding.units_in_doubt.into_values());
         warnings.extend(longer_than_the_attempt(&observed));
         warnings.extend(after_the_end(&observed));
         if let Some((first, count)) = folding.backwards {
@@ -248,6 +253,8 @@ struct Folding {
     metrics: BTreeMap<String, Metric>,
     /// Why known metrics are missing that were stated in a unit of something else.
     unfit: BTreeMap<String, Metric>,
+    /// Warnings of known metrics whose values look like another unit.
+    units_in_doubt: BTreeMap<String, String>,
     digests: BTreeMap<String, Digest>,
     others: Others,
     /// Whose plan it is that is kept.
@@ -389,6 +396,10 @@ impl Folding {
                 self.dropped.count(Surplus::Metrics, || quoted(name));
             }
             return;
+        };
+        match share_for_percent(name, &stated) {
+            Some(doubt) => self.units_in_doubt.insert(name.to_owned(), doubt),
+            None => self.units_in_doubt.remove(name),
         };
         match known.standard(&stated) {
             Some(metric) => {

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// The first entry alone is longer than this, and is durable before anything begins.
 const MAY_HOLD_AN_ATTEMPT: u64 = 512;
 
+/// How long a command waits, for all journals together, for locks that dead supervisors left to their workers.
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// A journal that was found, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovered {
@@ -44,9 +47,9 @@ pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
         return Ok(Vec::new());
     }
     let _gate = Gate::enter(&dir)?;
-    let mut found = Vec::new();
+    let (mut found, until) = (Vec::new(), Instant::now() + MOMENT);
     for path in journal::list(&dir)? {
-        found.extend(recover_one(store, &path, false)?);
+        found.extend(recover_one(store, &path, false, until)?);
     }
     Ok(found)
 }
@@ -63,19 +66,17 @@ pub fn recover_left(store: &Store, name: &OsStr) -> Result<Option<Recovered>, En
         return Ok(None);
     }
     let _gate = Gate::enter(&dir)?;
-    find()?.map_or(Ok(None), |path| recover_one(store, &path, true))
+    find()?.map_or(Ok(None), |path| recover_one(store, &path, true, Instant::now() + MOMENT))
 }
 
 /// Whether somebody writes that journal.
 ///
-/// A supervisor that dies while it starts a worker leaves the lock to it for the moment until its program begins. A lock that stays is of a living supervisor whose process
-/// cannot be seen from here, in a container perhaps; where the name of its host says so, it is not waited for.
-fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
-    const MOMENT: Duration = Duration::from_secs(2);
-    let since = Instant::now();
+/// The lock decides. A process number does not: a supervisor in another process-id namespace cannot be seen from here. But one that dies while it starts a worker leaves the
+/// lock to it for the moment until its program begins; that is waited for, up to the moment `until`, where nobody of the number is seen.
+fn is_held(path: &Path, owner: &Owner, until: Instant) -> Result<bool, EngineError> {
     while journal::is_held(path)? {
         let is_hidden = owner.host != owner::host_name();
-        if is_hidden || owner::liveness(owner)? != owner::Liveness::Gone || since.elapsed() > MOMENT {
+        if is_hidden || owner::liveness(owner)? != owner::Liveness::Gone || Instant::now() > until {
             return Ok(true);
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -83,8 +84,8 @@ fn is_held(path: &Path, owner: &Owner) -> Result<bool, EngineError> {
     Ok(false)
 }
 
-/// `is_left` says that an owner that cannot be judged from here is gone.
-fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recovered>, EngineError> {
+/// `is_left` says that an owner that cannot be judged from here is gone; locks are waited for until the moment `until`.
+fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Result<Option<Recovered>, EngineError> {
     let unread = |error| match error {
         // Its owner has just sealed and removed it.
         journal::JournalError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -96,7 +97,7 @@ fn recover_one(store: &Store, path: &Path, is_left: bool) -> Result<Option<Recov
         Err(error) => return unread(error),
     };
     if let Some(Entry::Opened { owner, .. }) = &first {
-        if is_held(path, owner)? {
+        if is_held(path, owner, until)? {
             return Ok(None);
         }
         if !is_left && owner::liveness(owner)? == owner::Liveness::Elsewhere {
@@ -221,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn journals_of_supervisors_in_another_namespace_are_left_alone_at_once() {
+        let (_dir, store) = store();
+        // Of this host's name and boot, with numbers that no process here has.
+        let writers: Vec<Writer> = (0..20).map(|number| begun_as(&store, dead(), Nonce([number; 16]))).collect();
+        let since = Instant::now();
+        assert_eq!(recover(&store).unwrap(), [], "their locks say that they live");
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        drop(writers);
+        assert_eq!(recover(&store).unwrap().len(), 20);
+    }
+
+    #[test]
     fn a_container_that_was_killed_leaves_nothing_that_the_next_one_cannot_seal() {
         let (_dir, store) = store();
         let writer = begun(&store, Owner { host: "1f0c3a9d2b7e".to_owned(), ..dead() });
@@ -326,7 +339,7 @@ mod tests {
         let beside = journals[2].with_extension("reserve");
         // It went with the writer.
         std::fs::create_dir(&beside).unwrap();
-        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")) };
+        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
         let (facts, jobs, canary) = (Table::new(), 1, false);
         let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Nobody, jobs, canary };
         let report = Mutex::new(SweepReport { troubled: waiting, ..SweepReport::default() });

@@ -8,6 +8,7 @@ use super::place::Place;
 use super::said::no_events;
 use crate::host::clock::Moment;
 use crate::host::secrets::redacted;
+use crate::host::user_key::UserKey;
 use crate::host::{clock, files, process};
 use crate::record::{Entry, Exit, Table, Value};
 use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
@@ -38,6 +39,8 @@ pub struct Shim {
     pub executable: PathBuf,
     /// Where is written down what is set on GPUs.
     pub restore: Place,
+    /// Marks attempts as executed by this user; none where there is no key.
+    pub key: Option<UserKey>,
 }
 
 impl Shim {
@@ -546,7 +549,7 @@ mod tests {
     fn this_program_is_started_by_its_name_whatever_lies_at_its_path() {
         let name = concat!(module_path!(), "::what_this_process_is_called");
         let name = name.split_once("::").map_or(name, |(_, name)| name);
-        let shim = Shim { executable: process::OWN_FILE.into(), restore: Place::usual() };
+        let shim = Shim { executable: process::OWN_FILE.into(), restore: Place::usual(), key: None };
         let said = shim.command().args(["--ignored", "--exact", name, "--nocapture"]).output().unwrap();
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert!(said.contains("called ledger, in the list ledger"), "{said}");

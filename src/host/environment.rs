@@ -2,7 +2,7 @@
 //!
 //! An attempt records those that can change what a run computes or how fast, by an allow-list, with secrets left out.
 
-use super::secrets::without_known;
+use super::secrets::{redacted as without_secrets, without_known};
 use crate::record::{Table, Value};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::{OsStr, OsString};
@@ -85,6 +85,9 @@ pub(super) const SECRET: &[&str] =
 const MOST_CHARS: usize = 4096;
 const MOST_VARIABLES: usize = 256;
 
+/// The longest value in which secrets are known by the names before them.
+const MOST_JUDGED: usize = 32 << 10;
+
 /// What stands in a record in the place of a secret.
 pub const REDACTED: &str = "(redacted)";
 
@@ -126,7 +129,9 @@ pub fn recorded_of(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Tabl
 }
 
 fn redacted(name: &str, value: &str) -> Value {
-    if is_secret(name) { REDACTED.into() } else { cut(without_known(value)).into() }
+    // A longer text is judged by the forms of secrets alone: as a line it would be taken out whole.
+    let clean = |value: &str| if value.len() < MOST_JUDGED { without_secrets(value) } else { without_known(value) };
+    if is_secret(name) { REDACTED.into() } else { cut(clean(value)).into() }
 }
 
 /// Whether what has this name is taken for a secret.
@@ -302,6 +307,8 @@ mod tests {
         for (text, clean) in cases {
             assert_eq!(without_credentials(text), clean);
         }
+        let path = record(&[("PYTHONPATH", "/a:https://h/p?token=a1b2c3d4e5f6:/b")]);
+        assert!(!path["PYTHONPATH"].as_str().unwrap().contains("a1b2c3"), "{path:?}");
         assert_eq!(record(&[("CUBECL_PROXY", "http://u:p@h")])["CUBECL_PROXY"], "http://(redacted)@h".into());
     }
 

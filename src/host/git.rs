@@ -2,9 +2,11 @@
 
 use super::environment;
 use crate::record::{Digest, DigestWriter, Table, Value};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -20,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// - `git.untracked`: how many files and directories git neither tracks nor ignores; `git.untracked_names`: the first hundred of them;
 /// - `git.patch`: the digest of `git diff HEAD` in a fixed form, where the state is dirty.
 ///
-/// Untracked files alone leave the state clean. Nothing is written into the repository and no hook is run.
+/// Untracked files alone leave the state clean. Nothing is written into the repository, and no program runs that the repository configures: no filter, hook, monitor,
+/// external diff or transport. Filters of the user's own configuration run, as Git LFS's.
 pub fn facts(directory: &Path) -> Table {
     match environment::which("git") {
         Some(git) => facts_by(git.as_os_str(), directory, TIMEOUT),
@@ -67,7 +70,8 @@ pub enum PatchError {
 /// If it has more than `most` bytes, or is another one by now.
 pub fn patch(directory: &Path, digest: Digest, most: usize) -> Result<Vec<u8>, PatchError> {
     let git = environment::which("git").ok_or(PatchError::Silent)?;
-    let answer = ask(git.as_os_str(), directory, DIFF, TIMEOUT, most.saturating_add(1));
+    let disarmed = disarmed(git.as_os_str(), directory, TIMEOUT, 0).map_err(|_| PatchError::Silent)?;
+    let answer = ask(git.as_os_str(), directory, &after(&disarmed, DIFF), TIMEOUT, most.saturating_add(1));
     let answer = answer.ok().filter(|answer| answer.status.success()).ok_or(PatchError::Silent)?;
     if answer.writer.finish() != digest {
         Err(PatchError::Changed)
@@ -92,11 +96,14 @@ fn facts_by(git: &OsStr, directory: &Path, timeout: Duration) -> Table {
         "--no-renames",
         "-z",
     ];
-    let listed = match ask(git, directory, &status, timeout, 1 << 26) {
+    let disarmed = match disarmed(git, directory, timeout, 0) {
+        Ok(disarmed) => disarmed,
+        Err(table) => return table,
+    };
+    let listed = match ask(git, directory, &after(&disarmed, &status), timeout, MOST_LISTED) {
         Ok(answer) if answer.status.success() => parse_status(&answer.head),
         Ok(answer) => return said(&refusal(&answer.errors)),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => return said("git did not answer in time"),
-        Err(error) => return said(&format!("git cannot be started: {error}")),
+        Err(error) => return unanswered(&error),
     };
     let mut table = said(if listed.changed { "dirty" } else { "clean" });
     let mut put = |name: &str, value: Value| table.insert(name.to_owned(), value);
@@ -109,12 +116,98 @@ fn facts_by(git: &OsStr, directory: &Path, timeout: Duration) -> Table {
     }
     if let Some(commit) = listed.commit {
         put("git.commit", commit.into());
-        let patch = if listed.changed { ask(git, directory, DIFF, timeout, 0).ok() } else { None };
+        let patch = if listed.changed { ask(git, directory, &after(&disarmed, DIFF), timeout, 0).ok() } else { None };
         if let Some(patch) = patch.filter(|patch| patch.status.success()) {
             put("git.patch", patch.writer.finish().to_string().into());
         }
     }
     table
+}
+
+fn unanswered(error: &io::Error) -> Table {
+    match error.kind() {
+        io::ErrorKind::TimedOut => said("git did not answer in time"),
+        _ => said(&format!("git cannot be started: {error}")),
+    }
+}
+
+/// Of a longer answer nothing is believed.
+const MOST_LISTED: usize = 1 << 26;
+/// Submodules lie in submodules no deeper than this.
+const MOST_DEPTH: usize = 8;
+
+/// The options that take each filter out which a repository or one of its submodules configures: `git status` and `git diff` run them on changed files. A filter of the
+/// user's own configuration stays as it is there. Git hands such options on to the processes that it starts in submodules.
+///
+/// # Errors
+/// The facts to tell instead, if git does not answer or a name cannot be taken out.
+fn disarmed(git: &OsStr, directory: &Path, timeout: Duration, depth: usize) -> Result<Vec<String>, Table> {
+    let list = |arguments: &[&str]| match ask(git, directory, arguments, timeout, MOST_LISTED) {
+        Ok(answer) if answer.head.len() >= MOST_LISTED => Err(said("git lists more than can be read")),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(unanswered(&error)),
+    };
+    let scoped = list(&["config", "--list", "-z", "--show-scope"])?;
+    let (entries, has_scope) = if scoped.status.success() {
+        (scoped.head, true)
+    } else {
+        // Before git 2.26 nothing tells the user's own filters apart.
+        (list(&["config", "--list", "-z"])?.head, false)
+    };
+    let mut options = Vec::new();
+    for (key, value) in overrides(&entries, has_scope) {
+        if key.contains('=') {
+            return Err(said("its configuration names a filter with `=`, which cannot be kept from running"));
+        }
+        options.extend(["-c".to_owned(), format!("{key}={value}")]);
+    }
+    let files = list(&["ls-files", "--stage", "-z"])?.head;
+    for path in gitlinks(&files).map(|path| directory.join(path)).filter(|path| path.join(".git").exists()) {
+        if depth == MOST_DEPTH {
+            return Err(said("its submodules lie too deep in each other"));
+        }
+        options.extend(disarmed(git, &path, timeout, depth + 1)?);
+    }
+    Ok(options)
+}
+
+/// What each key of a filter has to be set to: as the user has it, or to nothing.
+fn overrides(entries: &[u8], has_scope: bool) -> BTreeMap<String, String> {
+    let (mut own, mut foreign) = (BTreeMap::new(), BTreeSet::new());
+    let mut parts = entries.split(|byte| *byte == 0);
+    loop {
+        let scope = if has_scope { parts.next() } else { Some(&b"local"[..]) };
+        let (Some(scope), Some(entry)) = (scope, parts.next()) else { break };
+        let entry = String::from_utf8_lossy(entry);
+        let (key, value) = entry.split_once('\n').unwrap_or((&entry, "true"));
+        if !key.starts_with("filter.") {
+            continue;
+        }
+        if matches!(scope, b"system" | b"global") {
+            own.insert(key.to_owned(), value.to_owned());
+        } else {
+            foreign.insert(key.to_owned());
+        }
+    }
+    let set = |key: String| {
+        let nothing = if key.ends_with(".required") { "false" } else { "" };
+        let value = own.get(&key).cloned().unwrap_or_else(|| nothing.to_owned());
+        (key, value)
+    };
+    foreign.into_iter().map(set).collect()
+}
+
+/// The paths of submodules among the entries of the index.
+fn gitlinks(files: &[u8]) -> impl Iterator<Item = PathBuf> {
+    files.split(|byte| *byte == 0).filter(|entry| entry.starts_with(b"160000 ")).filter_map(|entry| {
+        let tab = entry.iter().position(|byte| *byte == b'\t')?;
+        Some(PathBuf::from(OsStr::from_bytes(&entry[tab + 1..])))
+    })
+}
+
+/// A command of git behind these options.
+fn after<'a>(options: &'a [String], command: &[&'a str]) -> Vec<&'a str> {
+    options.iter().map(String::as_str).chain(command.iter().copied()).collect()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -174,10 +267,18 @@ fn ask(git: &OsStr, directory: &Path, arguments: &[&str], timeout: Duration, kee
         "-c",
         "core.fsmonitor=false",
         "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "core.sshCommand=false",
+        "-c",
         "core.quotePath=true",
+        "-c",
+        "status.submoduleSummary=false",
         "-C",
     ]);
     command.arg(directory).args(arguments);
+    // A partial clone fetches missing files by what its configuration names.
+    command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none").env("GIT_OPTIONAL_LOCKS", "0");
     // Set while git runs a hook, these would name another repository than the directory's.
     for name in [
         "GIT_DIR",
@@ -252,12 +353,16 @@ mod tests {
 
     /// Another process writes it: a file that this one holds open for writing, if only in a child that another test is just
     /// starting, cannot be executed ("text file busy").
-    fn script(directory: &Path, text: &str) -> std::path::PathBuf {
+    fn script(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("git");
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(&path).arg(text);
-        assert!(command.status().unwrap().success());
+        script_at(&path, text);
         path
+    }
+
+    fn script_at(path: &Path, text: &str) {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path).arg(text);
+        assert!(command.status().unwrap().success());
     }
 
     #[test]
@@ -300,6 +405,82 @@ mod tests {
 
         git(dir.path(), &["checkout", "-qf", "--detach"]);
         assert!(!facts(dir.path()).contains_key("git.branch"));
+    }
+
+    /// Each program that a repository can configure leaves a file of its name.
+    #[test]
+    fn no_program_of_a_repository_runs() {
+        if environment::which("git").is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let marks = dir.path().join("marks");
+        fs::create_dir(&marks).unwrap();
+        let mark = |name: &str| format!("touch '{}'; cat", marks.join(name).display());
+        let repository = |name: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir(&path).unwrap();
+            git(&path, &["init", "-q"]);
+            fs::write(path.join(".gitattributes"), "* filter=evil diff=evil\n*.lfs filter=evil.Sub\n").unwrap();
+            fs::write(path.join("a"), "one\n").unwrap();
+            fs::write(path.join("b.lfs"), "one\n").unwrap();
+            git(&path, &["add", "."]);
+            git(&path, &["commit", "-qm", "m"]);
+            path
+        };
+        let (outer, inner) = (repository("outer"), repository("outer/inner"));
+        git(&outer, &["-c", "advice.addEmbeddedRepo=false", "add", "inner"]);
+        git(&outer, &["commit", "-qm", "submodule"]);
+        for (path, name) in [(&outer, "outer"), (&inner, "inner")] {
+            for (key, program) in [
+                ("filter.evil.clean", "clean"),
+                ("filter.evil.smudge", "smudge"),
+                ("filter.evil.Sub.process", "process"),
+                ("diff.evil.textconv", "textconv"),
+                ("diff.evil.command", "command"),
+                ("diff.external", "external"),
+                ("core.fsmonitor", "fsmonitor"),
+                ("core.sshCommand", "ssh"),
+                ("core.pager", "pager"),
+                ("core.editor", "editor"),
+                ("alias.status", "alias"),
+            ] {
+                git(path, &["config", key, &mark(&format!("{name}-{program}"))]);
+            }
+            git(path, &["config", "filter.evil.required", "true"]);
+            git(path, &["config", "filter.evil.Sub.required", "true"]);
+            for hook in ["post-index-change", "fsmonitor-watchman", "pre-commit"] {
+                script_at(&path.join(".git/hooks").join(hook), &format!("#!/bin/sh\n{}\n", mark(hook)));
+            }
+            fs::write(path.join("a"), "two\n").unwrap();
+            fs::write(path.join("b.lfs"), "two\n").unwrap();
+        }
+        let told = facts(&outer);
+        assert_eq!(told["git.state"], "dirty".into(), "{told:?}");
+        let digest = told["git.patch"].as_str().unwrap().parse().unwrap();
+        let patch = String::from_utf8(patch(&outer, digest, 1 << 20).unwrap()).unwrap();
+        assert!(patch.contains("-one\n+two"), "{patch}");
+        let left: Vec<_> = fs::read_dir(&marks).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{left:?}");
+
+        git(&outer, &["config", "filter.a=b.clean", &mark("named")]);
+        let refused = facts(&outer);
+        assert!(refused["git.state"].as_str().unwrap().contains("a filter with `=`"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_filter_of_the_users_own_stays_as_the_user_has_it() {
+        let scoped =
+            b"global\0filter.lfs.clean\ngit-lfs clean -- %f\0local\0filter.lfs.clean\nevil\0local\0filter.x.required\0\
+            worktree\0filter.x.process\nevil\0global\0filter.y.clean\nown\0local\0core.bare\nfalse\0";
+        let expected =
+            [("filter.lfs.clean", "git-lfs clean -- %f"), ("filter.x.process", ""), ("filter.x.required", "false")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(overrides(scoped, true), expected.into());
+        let old = overrides(b"filter.lfs.clean\ngit-lfs\0core.bare\nfalse\0", false);
+        assert_eq!(old, [("filter.lfs.clean".to_owned(), String::new())].into());
+        let files = b"100644 aa 0\ta\x00160000 bb 0\tsub/one\0";
+        assert_eq!(gitlinks(files).collect::<Vec<_>>(), [PathBuf::from("sub/one")]);
     }
 
     #[test]

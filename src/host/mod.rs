@@ -19,6 +19,7 @@ pub mod machine;
 pub mod mapped;
 pub mod meter;
 pub mod owner;
+pub mod ownership;
 pub mod platform;
 pub mod process;
 mod procfs;
@@ -28,6 +29,7 @@ pub mod signals;
 pub mod slurm;
 pub mod sums;
 pub mod terminal;
+pub mod user_key;
 
 pub use checks::checks;
 pub use clock::Clock;

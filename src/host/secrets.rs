@@ -5,7 +5,7 @@
 mod named;
 
 use super::environment::{REDACTED, without_credentials};
-use crate::record::Value;
+use crate::record::{Table, Value};
 use named::{Name, without_values};
 
 /// What tokens of well-known services begin with; at least sixteen characters follow.
@@ -107,6 +107,42 @@ pub fn has_known(text: &str) -> bool {
     marker(text, "-----BEGIN ").is_some() || !text.lines().all(is_clean)
 }
 
+/// Whether words of a command hold a secret by its form, or behind the name of one: `--password=…`, `--password …`.
+pub fn has_secret_words(words: &[String]) -> bool {
+    let is_named = |pair: &[String]| match pair {
+        [name, value] => {
+            let line = format!("{name}=\"{value}\"");
+            let is_value = !value.starts_with(['-', '$', '<']) && !value.contains('{');
+            name.starts_with('-') && !name.contains('=') && is_value && without_values(&line) != line
+        }
+        _ => false,
+    };
+    redacted(&words.join(" ")) != words.join(" ") || words.windows(2).any(is_named)
+}
+
+/// The places of a table whose values are taken for secrets, by their form or their name, with dots between the names of nested tables.
+pub fn places(table: &Table) -> Vec<String> {
+    fn look(name: &str, value: &Value, found: &mut Vec<String>) {
+        let is_secret = match value {
+            Value::Table(table) => {
+                table.iter().for_each(|(inner, value)| look(&format!("{name}.{inner}"), value, found));
+                false
+            }
+            Value::List(items) => {
+                let words: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+                has_secret_words(&words) || without_secret(name, value) != *value
+            }
+            other => without_secret(name, other) != *other,
+        };
+        if is_secret {
+            found.push(name.to_owned());
+        }
+    }
+    let mut found = Vec::new();
+    table.iter().for_each(|(name, value)| look(name, value, &mut found));
+    found
+}
+
 /// Whether what has this name is taken for a secret in texts.
 pub fn is_named_secret(name: &str) -> bool {
     Name::at_end_of(name).is_some()
@@ -168,6 +204,37 @@ fn is_of_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '/' | '=')
 }
 
+/// Where a secret lies behind the words that announce it: `Bearer …`, `wandb login …`.
+fn announced(text: &str) -> Option<(usize, usize)> {
+    let first = text.as_bytes().first()?;
+    let behind = |word: &str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
+    let (mut begin, is_token): (usize, fn(&str) -> bool) = match first {
+        b'B' | b'b' if behind("bearer ") => {
+            let is_mixed = |token: &str| token.len() >= 16 && token.contains(|c: char| c.is_ascii_digit());
+            (7, is_mixed)
+        }
+        b'w' | b'W' if behind("wandb login ") => {
+            let is_key =
+                |token: &str| token.len() >= 32 && token.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            (12, is_key)
+        }
+        _ => return None,
+    };
+    loop {
+        let rest = &text[begin..];
+        let length = rest.find(|c| !is_of_token(c)).unwrap_or(rest.len());
+        let token = &rest[..length];
+        if is_token(token) && !token.starts_with('-') {
+            return Some((begin, begin + length));
+        }
+        // Options stand before the key: `wandb login --relogin KEY`.
+        if !token.starts_with("--") || !rest[length..].starts_with(' ') {
+            return None;
+        }
+        begin += length + 1;
+    }
+}
+
 fn without_tokens(line: &str) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
@@ -175,7 +242,14 @@ fn without_tokens(line: &str) -> String {
         let stands_alone = !clean.ends_with(|c: char| c.is_ascii_alphanumeric());
         let begin = TOKENS.iter().find(|begin| stands_alone && rest.starts_with(**begin));
         let length = begin.map(|begin| (begin.len(), rest.find(|c| !is_of_token(c)).unwrap_or(rest.len())));
+        let announced = if stands_alone { announced(rest) } else { None };
         match length {
+            _ if announced.is_some() => {
+                let (begin, end) = announced.unwrap_or_default();
+                clean.push_str(&rest[..begin]);
+                clean.push_str(REDACTED);
+                rest = &rest[end..];
+            }
             Some((begin, length)) if length >= begin + 16 => {
                 clean.push_str(REDACTED);
                 rest = &rest[length..];
@@ -296,6 +370,49 @@ mod tests {
         assert!(!has_known("gelu") && !has_known("https://host/path"));
         assert!(is_named_secret("params.api_key") && is_named_secret("params.db-password"));
         assert!(!is_named_secret("params.monkey") && !is_named_secret("params.tokens"));
+    }
+
+    #[test]
+    fn secrets_behind_words_that_announce_them_are_known() {
+        let key = "0123456789abcdef0123456789abcdef01234567";
+        for (text, expected) in [
+            (format!("wandb login {key} && run"), "wandb login (redacted) && run".to_owned()),
+            (format!("wandb login --relogin {key}"), "wandb login --relogin (redacted)".to_owned()),
+            ("curl -H 'x: bearer a1b2c3d4e5f6a7b8c9' x".to_owned(), "curl -H 'x: bearer (redacted)' x".to_owned()),
+        ] {
+            assert!(has_known(&text));
+            assert_eq!(without_known(&text), expected);
+        }
+        for text in ["Bearer authentication-is-required", "wandb login --relogin", "bearer of a1b2c3d4e5f6a7b8c9"] {
+            assert!(!has_known(text), "{text}");
+        }
+        assert_eq!(
+            clean("DefaultEndpointsProtocol=https;AccountKey=abCD12+/efGH34==;EndpointSuffix=x\n"),
+            "DefaultEndpointsProtocol=https;AccountKey=(redacted);EndpointSuffix=x\n"
+        );
+        assert_eq!(redacted("/data:https://h/p?token=a1b2c3d4e5f6"), "/data:https://h/p?token=(redacted)");
+    }
+
+    #[test]
+    fn words_of_a_command_are_judged_together() {
+        let is_secret =
+            |words: &[&str]| has_secret_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert!(is_secret(&["train", "--password=hunter2"]) && is_secret(&["train", "--password", "hunter2"]));
+        assert!(is_secret(&["wandb", "login", "0123456789abcdef0123456789abcdef01234567"]));
+        assert!(!is_secret(&["train", "--password", "{password}"]) && !is_secret(&["train", "--token", "--verbose"]));
+        assert!(!is_secret(&["train", "--lr=0.1", "--key-size", "4096"]));
+    }
+
+    #[test]
+    fn places_of_secrets_are_named_without_the_secrets() {
+        let nested = Table::from([("api_key".to_owned(), "a81c9f20d1b3".into()), ("name".to_owned(), "gelu".into())]);
+        let table = Table::from([
+            ("program.command".to_owned(), vec!["sh", "--password", "hunter2"].into()),
+            ("import".to_owned(), nested.into()),
+            ("url".to_owned(), "https://me:hunter2@host/".into()),
+            ("path".to_owned(), "/home/me/data".into()),
+        ]);
+        assert_eq!(places(&table), ["import.api_key", "program.command", "url"]);
     }
 
     #[test]

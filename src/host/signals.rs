@@ -9,7 +9,22 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+/// What asks a command to end. A terminal that closes sends the third.
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+const STATUS: &str = "/proc/self/status";
+
+/// Those of [`SIGNALS`] that this process heeds: one under `nohup` was started to live on when it is hung up on.
+fn heeded() -> impl Iterator<Item = i32> {
+    let is_ignored = ignores_hangups(&std::fs::read_to_string(STATUS).unwrap_or_default());
+    SIGNALS.into_iter().filter(move |signal| *signal != SIGHUP || !is_ignored)
+}
+
+/// Whether a process with this status, as proc(5) has it, ignores `SIGHUP`.
+fn ignores_hangups(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
+}
 
 /// How many [`Interrupts`] there are, and the flag that says that there are none.
 ///
@@ -26,7 +41,9 @@ fn installed() -> MutexGuard<'static, Installed> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts `SIGINT` and `SIGTERM` from its making to its dropping, in place of the process ending by them.
+/// Counts `SIGINT`, `SIGTERM` and `SIGHUP` from its making to its dropping, in place of the process ending by them.
+///
+/// A terminal that closes sends `SIGHUP` more than once, by the kernel and by the shell: all of them count as one. Under `nohup` none counts.
 ///
 /// No thread is started: each signal writes a byte into a socket of its own process. A process that is started meanwhile gets
 /// the default behaviour back when it executes its program; it sees a Ctrl-C of the terminal too unless it has a process
@@ -34,7 +51,10 @@ fn installed() -> MutexGuard<'static, Installed> {
 #[derive(Debug)]
 pub struct Interrupts {
     arrivals: UnixStream,
+    /// The hang-ups among them, which are written first.
+    hangups: UnixStream,
     count: AtomicU32,
+    hangup_count: AtomicU32,
     terminated: Arc<AtomicBool>,
     actions: Vec<SigId>,
 }
@@ -47,12 +67,14 @@ impl Interrupts {
     pub fn install() -> io::Result<Self> {
         let (arrivals, sender) = UnixStream::pair()?;
         arrivals.set_nonblocking(true)?;
+        let (hangups, hangup_sender) = UnixStream::pair()?;
+        hangups.set_nonblocking(true)?;
         let mut installed = installed();
         let none = match installed.none.take() {
             Some(none) => none,
             None => {
                 let none = Arc::new(AtomicBool::new(false));
-                for signal in SIGNALS {
+                for signal in heeded() {
                     flag::register_conditional_default(signal, Arc::clone(&none))?;
                 }
                 none
@@ -64,34 +86,46 @@ impl Interrupts {
         drop(installed);
 
         let terminated = Arc::new(AtomicBool::new(false));
-        let mut made = Self { arrivals, count: AtomicU32::new(0), terminated, actions: Vec::new() };
-        for signal in SIGNALS {
+        let (count, hangup_count) = (AtomicU32::new(0), AtomicU32::new(0));
+        let mut made = Self { arrivals, hangups, count, hangup_count, terminated, actions: Vec::new() };
+        for signal in heeded() {
+            if signal == SIGHUP {
+                made.actions.push(low_level::pipe::register(signal, hangup_sender.try_clone()?)?);
+            }
             made.actions.push(low_level::pipe::register(signal, sender.try_clone()?)?);
         }
         made.actions.push(flag::register(SIGTERM, Arc::clone(&made.terminated))?);
         Ok(made)
     }
 
-    /// How many of the two signals have come so far.
+    /// How many of the signals have come so far.
     pub fn count(&self) -> u32 {
-        let mut bytes = [0; 64];
-        loop {
-            match (&self.arrivals).read(&mut bytes) {
-                Ok(0) => break,
-                Ok(read) => {
-                    self.count.fetch_add(u32::try_from(read).unwrap_or(u32::MAX), Ordering::SeqCst);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        self.count.load(Ordering::SeqCst)
+        // In this order: of each hang-up that has arrived is known that it is one.
+        let arrived = drain(&self.arrivals, &self.count);
+        let hangups = drain(&self.hangups, &self.hangup_count);
+        arrived.saturating_sub(hangups.saturating_sub(1))
     }
 
     /// Whether one of them was `SIGTERM`.
     pub fn terminated(&self) -> bool {
         self.terminated.load(Ordering::SeqCst)
     }
+}
+
+/// Adds the bytes that wait in a socket to a number, and gives it.
+fn drain(mut socket: &UnixStream, count: &AtomicU32) -> u32 {
+    let mut bytes = [0; 64];
+    loop {
+        match socket.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => {
+                count.fetch_add(u32::try_from(read).unwrap_or(u32::MAX), Ordering::SeqCst);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    count.load(Ordering::SeqCst)
 }
 
 /// Readable when a signal has come that [`Interrupts::count`] has not counted yet.
@@ -139,7 +173,7 @@ impl Forewarning {
     }
 }
 
-/// Calls `last` when `SIGINT` or `SIGTERM` comes, on a thread of its own, and then lets the process end by that signal, as it would have.
+/// Calls `last` when `SIGINT`, `SIGTERM` or `SIGHUP` comes, on a thread of its own, and then lets the process end by that signal, as it would have.
 ///
 /// For as long as the process lives. Another signal meanwhile changes nothing.
 ///
@@ -147,16 +181,24 @@ impl Forewarning {
 /// If the system has no more file descriptors or threads, or refuses the handlers.
 pub fn before_end(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let (mut arrivals, sender) = UnixStream::pair()?;
-    let terminated = Arc::new(AtomicBool::new(false));
-    // Before the byte that wakes the thread.
-    flag::register(SIGTERM, Arc::clone(&terminated))?;
-    for signal in SIGNALS {
+    let (terminated, hung_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for signal in heeded() {
+        // Before the byte that wakes the thread.
+        match signal {
+            SIGTERM => drop(flag::register(signal, Arc::clone(&terminated))?),
+            SIGHUP => drop(flag::register(signal, Arc::clone(&hung_up))?),
+            _ => {}
+        }
         low_level::pipe::register(signal, sender.try_clone()?)?;
     }
     let wait = move || {
         if arrivals.read_exact(&mut [0]).is_ok() {
             last();
-            let signal = if terminated.load(Ordering::SeqCst) { SIGTERM } else { SIGINT };
+            let signal = match (terminated.load(Ordering::SeqCst), hung_up.load(Ordering::SeqCst)) {
+                (true, _) => SIGTERM,
+                (false, true) => SIGHUP,
+                (false, false) => SIGINT,
+            };
             // It ends the process; there is nobody to tell if it cannot.
             let _ = low_level::emulate_default_handler(signal);
         }
@@ -222,12 +264,23 @@ mod tests {
         assert_eq!((interrupts.count(), interrupts.terminated()), (3, true));
         assert_eq!(interrupts.count(), 3);
 
+        for _ in 0..3 {
+            low_level::raise(SIGHUP).unwrap();
+        }
+        assert_eq!(interrupts.count(), 4, "a terminal that closes hangs up more than once");
+
         let second = Interrupts::install().unwrap();
         low_level::raise(SIGINT).unwrap();
-        assert_eq!((second.count(), interrupts.count()), (1, 4));
+        assert_eq!((second.count(), interrupts.count()), (1, 5));
         drop(interrupts);
         low_level::raise(SIGINT).unwrap();
         assert_eq!((second.count(), second.terminated()), (2, false));
+    }
+
+    #[test]
+    fn a_process_under_nohup_ignores_hangups() {
+        assert!(ignores_hangups("Name:\tx\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangups("SigIgn:\t0000000000001000\n") && !ignores_hangups(""));
     }
 
     #[test]

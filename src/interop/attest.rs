@@ -75,6 +75,12 @@ impl Signer {
         signature.to_pem(LineEnding::LF).map_err(AttestError::Sign)
     }
 
+    /// Whether a signature of a log's head is by this key, whatever text it is of.
+    pub fn made(&self, signature: &str) -> bool {
+        SshSig::from_pem(signature)
+            .is_ok_and(|made| made.namespace() == NAMESPACE && made.public_key() == self.0.public_key().key_data())
+    }
+
     /// A statement in a DSSE envelope, as JSON.
     ///
     /// # Errors

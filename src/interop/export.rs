@@ -129,8 +129,7 @@ fn distinct(
             let apart = if std::mem::replace(&mut is_free, false) {
                 formed.clone()
             } else {
-                let start: String = formed.chars().take(LONGEST_START).collect();
-                format!("{start}_{}", Digest::of(name.as_bytes()).prefix(8))
+                format!("{}_{}", cut(&formed, LONGEST_START), Digest::of(name.as_bytes()).prefix(8))
             };
             found.insert(name, apart);
         }
@@ -141,9 +140,57 @@ fn distinct(
 /// Of a name that gets a digest, at most so much stays, so that it is no longer than any tool takes.
 const LONGEST_START: usize = 200;
 
-/// A name that is safe as one component of a path on every system: other characters become `_`.
+/// A name that is safe as one component of a path on every system: other characters become `_`, and a longer one is [`fitted`].
 fn path_name(name: &str) -> String {
     let safe: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
     // `.` and `..` are folders, and a name in front of which there is a dot is hidden.
-    if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe }
+    let visible = if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe };
+    fitted(&visible, name, LONGEST_NAME)
+}
+
+/// File systems take names of 255 bytes, of which endings as `.txt` need some.
+const LONGEST_NAME: usize = 250;
+/// Of a model's name before an id, so that both fit.
+const LONGEST_MODEL: usize = 200;
+
+/// A name of at most so many bytes: of a longer one the beginning, and a short digest of the `whole` name.
+fn fitted(name: &str, whole: &str, most: usize) -> String {
+    if name.len() <= most {
+        return name.to_owned();
+    }
+    format!("{}_{}", cut(name, most - 9), Digest::of(whole.as_bytes()).prefix(8))
+}
+
+/// The beginning of a text, of at most so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
+
+impl Entry {
+    /// The model, as names of files begin with it.
+    fn short_model(&self) -> String {
+        let model = self.sealed.run.model();
+        fitted(model, model, LONGEST_MODEL)
+    }
+
+    /// Names that are too long for folders and files, in which a digest stands for their end.
+    ///
+    /// `has_file_each` is of forms in which metrics, series and fields are files of their own, as MLflow's.
+    pub fn long_names(&self, has_file_each: bool) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        if has_file_each {
+            names.extend(self.attempt().metrics.keys().cloned());
+            names.extend(self.sealed.series.iter().map(|series| series.name.clone()));
+            names.extend(self.fields().into_keys());
+        } else {
+            names.insert(self.experiment().to_owned());
+        }
+        names.retain(|name| name.len() > LONGEST_NAME);
+        let model = self.sealed.run.model();
+        if !has_file_each && model.len() > LONGEST_MODEL {
+            names.insert(model.to_owned());
+        }
+        names
+    }
 }

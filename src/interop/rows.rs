@@ -12,6 +12,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// A longer row is none, and would take the memory of a whole file.
+const MOST_ROW_BYTES: usize = 16 << 20;
+
 /// More faults than these are counted and not shown.
 const SHOWN_FAULTS: usize = 10;
 
@@ -152,6 +155,8 @@ struct Hashed {
     file: File,
     digest: DigestWriter,
     bytes: u64,
+    /// How many bytes of a row that has not ended were read.
+    row_bytes: usize,
     quotes: Quotes,
     is_at_end: bool,
 }
@@ -187,7 +192,16 @@ impl Read for Hashed {
         if let Some((kind, fix)) = packed(read).filter(|_| is_first) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is {kind} ({fix})")));
         }
-        self.quotes.follow(if is_first { read.strip_prefix(b"\xef\xbb\xbf").unwrap_or(read) } else { read });
+        let text = if is_first { read.strip_prefix(b"\xef\xbb\xbf").unwrap_or(read) } else { read };
+        let behind = self.quotes.follow(text);
+        self.row_bytes = behind.unwrap_or(self.row_bytes + len);
+        if self.row_bytes > MOST_ROW_BYTES {
+            let text = format!(
+                "a row of more than {} MiB (close its quotes, or put each row on a line of its own)",
+                MOST_ROW_BYTES >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         self.bytes += u64::try_from(len).unwrap_or(0);
         self.is_at_end = len == 0;
         Ok(len)
@@ -223,10 +237,19 @@ impl Quotes {
         Self { separator, are_open: false, last: b'\n', has_closed: false }
     }
 
-    fn follow(&mut self, bytes: &[u8]) {
+    /// Takes in the next bytes. Returns how many stand behind the last row that ended in them, if one did.
+    fn follow(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut closed = self.has_closed.then_some(0);
+        let (mut ended, mut from) = (None, 0);
+        let row_end = |from: usize, to: usize| {
+            bytes[from..to].iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map(|at| from + at + 1)
+        };
         for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'"') {
             let before = if at == 0 { self.last } else { bytes[at - 1] };
+            if !self.are_open {
+                ended = row_end(from, at).or(ended);
+            }
+            from = at;
             if self.are_open {
                 (self.are_open, closed) = (false, Some(at + 1));
             } else {
@@ -236,6 +259,10 @@ impl Quotes {
         if let Some(last) = bytes.last() {
             (self.last, self.has_closed) = (*last, !self.are_open && closed == Some(bytes.len()));
         }
+        if !self.are_open {
+            ended = row_end(from, bytes.len()).or(ended);
+        }
+        ended.map(|end| bytes.len() - end)
     }
 }
 
@@ -253,7 +280,7 @@ impl Rows {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;
         let quotes = Quotes::of(delimiter);
-        let hashed = Hashed { file, digest: DigestWriter::new(), bytes: 0, quotes, is_at_end: false };
+        let hashed = Hashed { file, digest: DigestWriter::new(), bytes: 0, row_bytes: 0, quotes, is_at_end: false };
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).buffer_capacity(1 << 18).flexible(true).from_reader(hashed);
         let record = reader.byte_headers().map_err(|error| unreadable(cause(error)))?;
@@ -405,6 +432,36 @@ mod tests {
     }
 
     #[test]
+    fn a_row_without_an_end_is_refused_before_it_takes_all_memory() {
+        let endless = |begin: &str| {
+            let text = begin.to_owned() + &"x".repeat(MOST_ROW_BYTES + (1 << 19));
+            let opened = Rows::open(file(&text).path(), b',');
+            let read = opened.and_then(|mut rows| rows.next(&mut ByteRecord::new()));
+            read.map_err(|error| error.to_string())
+        };
+        for begin in ["", "a,b\n", "a,b\n1,\"\n2,3\n"] {
+            assert!(endless(begin).unwrap_err().contains("a row of more than 16 MiB"), "{begin:?}");
+        }
+        let rows = "1,\"2\n\"\n".repeat((MOST_ROW_BYTES + (1 << 19)) / 7);
+        let file = file(&format!("a,b\n{rows}"));
+        let mut rows = Rows::open(file.path(), b',').unwrap();
+        let mut record = ByteRecord::new();
+        while rows.next(&mut record).unwrap() {}
+        assert!(rows.finish().rows > 2_000_000);
+    }
+
+    #[test]
+    fn the_end_of_the_last_row_is_told() {
+        let behind = |text: &str| Quotes::of(b',').follow(text.as_bytes());
+        assert_eq!(behind("a,b"), None);
+        assert_eq!(behind("a,b\n1"), Some(1));
+        assert_eq!(behind("a,b\r"), Some(0));
+        assert_eq!(behind("a,\"b\n1"), None, "within quotes a line is no row");
+        assert_eq!(behind("a\n1,\"b\n1"), Some(6));
+        assert_eq!(behind("a,\"b\n\"\n12"), Some(2));
+    }
+
+    #[test]
     fn a_faulty_row_has_its_line_however_lines_end() {
         let lines = |text: &str| {
             let file = file(text);
@@ -458,7 +515,9 @@ mod tests {
         let text = b"\"a;\"\"\";b\n\"\"\"\"\"\";\"c";
         for cut in 0..text.len() {
             let mut quotes = Quotes::of(b';');
-            [&text[..cut], &text[cut..]].iter().for_each(|piece| quotes.follow(piece));
+            [&text[..cut], &text[cut..]].iter().for_each(|piece| {
+                let _ = quotes.follow(piece);
+            });
             assert!(quotes.are_open, "{cut}");
             quotes.follow(b"\"");
             assert!(!quotes.are_open, "{cut}");

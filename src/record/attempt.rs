@@ -125,6 +125,9 @@ impl Attempt {
     /// The fact that names the attempt which this one was executed to be compared with.
     pub const RERUN_OF: &str = "rerun.of";
 
+    /// The fact that marks an attempt as executed by a user: a hash of that user's key, the run and the settings.
+    pub const EXECUTED_BY: &str = "execution.mark";
+
     /// The attempt that this one was executed to be compared with, if it was.
     pub fn rerun_of(&self) -> Option<AttemptId> {
         self.facts.get(Self::RERUN_OF)?.as_str()?.parse().ok().map(AttemptId)

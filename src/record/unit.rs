@@ -96,6 +96,16 @@ impl Unit {
         self.is_of_energy() || matches!(self.measures, Time | Flops | Rate | Tokens)
     }
 
+    /// Whether it measures energy times time.
+    pub fn is_of_energy_delay(self) -> bool {
+        self.measures == EnergyDelay
+    }
+
+    /// Whether nothing negative is measured in it. Temperatures and shares of change are negative at times.
+    pub fn is_never_negative(self) -> bool {
+        !matches!(self.measures, Temperature | Share)
+    }
+
     /// Whether it measures a quantity of a machine, and not a share.
     pub fn is_of_machine(self) -> bool {
         self.measures != Share

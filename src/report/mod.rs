@@ -55,7 +55,7 @@ pub use pictures::{
     Curved, EnergyOf, Heat, Over, Subject, curves, distribution, effects_figure, energy_figure, front_figure, heat,
     readings_figure, scaling,
 };
-pub use plain::{plain, plain_lines};
+pub use plain::{PlainWriter, plain, plain_lines};
 pub use progress::{Bar, Count, Progress};
 pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};

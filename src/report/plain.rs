@@ -1,6 +1,9 @@
 //! Text of records on its way to a terminal: nothing that a record says may change what a person reads of it.
 
-/// A text on one line, with escape sequences and other control characters written out.
+use crate::record::is_invisible;
+use std::io::{self, Write};
+
+/// A text on one line, with escape sequences, other control characters and invisible ones written out.
 pub fn plain(text: &str) -> String {
     written_out(text, |_| false)
 }
@@ -11,23 +14,84 @@ pub fn plain_lines(text: &str) -> String {
 }
 
 fn written_out(text: &str, stays: impl Fn(char) -> bool) -> String {
-    // Those that change the direction of what follows are controls too.
-    let is_bidi = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
-        if (c.is_control() || is_bidi(c)) && !stays(c) { clean.extend(c.escape_unicode()) } else { clean.push(c) }
+        if is_invisible(c) && !stays(c) { clean.extend(c.escape_unicode()) } else { clean.push(c) }
     }
     clean
+}
+
+/// Writes text as [`plain_lines`] has it, however it is cut into pieces. Bytes that are no UTF-8 become `\u{fffd}`.
+pub struct PlainWriter<W> {
+    out: W,
+    /// The beginning of a character whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> PlainWriter<W> {
+    /// A writer that has written nothing.
+    pub fn new(out: W) -> Self {
+        Self { out, begun: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for PlainWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.begun.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut rest = self.begun.as_slice();
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(whole) => {
+                    text.push_str(whole);
+                    rest = &[];
+                    break;
+                }
+                Err(error) => {
+                    let (whole, after) = rest.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(whole));
+                    rest = after;
+                    let Some(wrong) = error.error_len() else { break };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    rest = &rest[wrong..];
+                }
+            }
+        }
+        self.begun = rest.to_vec();
+        self.out.write_all(plain_lines(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HOSTILE: &str = "rm -rf ~\u{1b}[2K\r\u{9b}1A\u{202e}here\nit is\u{200b} the\u{2028} same\u{61c} run\t µJ → 3";
+    const LINES: &str =
+        "rm -rf ~\\u{1b}[2K\\u{d}\\u{9b}1A\\u{202e}here\nit is\\u{200b} the\\u{2028} same\\u{61c} run\t µJ → 3";
+
     #[test]
     fn nothing_of_a_record_moves_the_cursor() {
-        let hostile = "rm -rf ~\u{1b}[2K\r\u{9b}1A\u{202e}here\nit is the same run\t µJ → 3";
-        assert_eq!(plain(hostile), r"rm -rf ~\u{1b}[2K\u{d}\u{9b}1A\u{202e}here\u{a}it is the same run\u{9} µJ → 3");
-        assert_eq!(plain_lines(hostile), "rm -rf ~\\u{1b}[2K\\u{d}\\u{9b}1A\\u{202e}here\nit is the same run\t µJ → 3");
+        assert_eq!(plain(HOSTILE), LINES.replace('\n', "\\u{a}").replace('\t', "\\u{9}"));
+        assert_eq!(plain_lines(HOSTILE), LINES);
+        assert_eq!(plain_lines(LINES), LINES);
+    }
+
+    #[test]
+    fn a_stream_is_written_out_however_it_is_cut() {
+        for size in 1..8 {
+            let mut writer = PlainWriter::new(Vec::new());
+            HOSTILE.as_bytes().chunks(size).for_each(|piece| writer.write_all(piece).unwrap());
+            writer.flush().unwrap();
+            assert_eq!(String::from_utf8(writer.out).unwrap(), LINES, "{size}");
+        }
+        let mut writer = PlainWriter::new(Vec::new());
+        writer.write_all(b"a\xff\x9bb").unwrap();
+        assert_eq!(String::from_utf8(writer.out).unwrap(), "a\u{fffd}\u{fffd}b");
     }
 }

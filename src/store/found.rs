@@ -19,6 +19,16 @@ fn make_private(path: &Path) -> std::io::Result<()> {
     made.or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
 }
 
+/// The same of the file that a link leads to.
+fn make_private_behind(link: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(link).map(drop)
+}
+
+/// Whether it is a link to a file that is not there.
+fn is_dangling(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
+}
+
 impl Store {
     /// Makes an empty ledger where there is none.
     pub(super) fn found(&self) -> Result<(), StoreError> {
@@ -42,6 +52,10 @@ impl Store {
         // A name that is there already is another process's ledger, which is as good.
         let named = made.and_then(|()| match fs::hard_link(&unfinished, &file) {
             Err(error) if is_without_links(&error) => self.make(&file),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && is_dangling(&file) => {
+                make_private_behind(&file).map_err(failed("create", &file))?;
+                self.make(&file)
+            }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(_) if file.exists() => Ok(()),
             result => result.map_err(failed("create", &file)),

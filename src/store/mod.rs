@@ -316,11 +316,18 @@ impl Store {
         // After a crash the file wants a repair, which only a writer can make. It takes milliseconds, since every commit
         // keeps what a quick repair needs.
         match self.wait(|| builder().open_read_only(self.file())) {
-            Err(StoreError::Database(redb::Error::RepairAborted)) => {
-                Ok(Handle::Writable(self.wait(|| builder().open(self.file()))?))
-            }
+            Err(StoreError::Database(redb::Error::RepairAborted)) => match self.wait(|| builder().open(self.file())) {
+                Err(StoreError::Io { source, .. }) if is_unwritable(&source) => self.open_in_memory(),
+                opened => Ok(Handle::Writable(opened?)),
+            },
             result => Ok(Handle::ReadOnly(result?)),
         }
+    }
+
+    /// Opens a file that wants a repair and cannot be written: it is repaired in memory, for as long as it is open.
+    fn open_in_memory(&self) -> Result<Handle, StoreError> {
+        let open = || builder().create_with_backend(pages::Overlay::shared(&self.file())?);
+        Ok(Handle::Writable(self.wait(open)?))
     }
 
     fn wait<D>(&self, open: impl Fn() -> Result<D, DatabaseError>) -> Result<D, StoreError> {
@@ -460,6 +467,11 @@ fn is_of_content(error: &redb::Error) -> bool {
 /// Whether a page was to be read where the file has none: no disk refused that.
 fn leads_outside(error: &redb::Error) -> bool {
     matches!(error, redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// Whether it is the medium, or the file's mode, that keeps from writing.
+fn is_unwritable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Keeps the file open while a question is answered.

@@ -1,9 +1,9 @@
 //! The checksums of the file's pages, without touching the file: redb checks and repairs a copy that exists in memory only where it is changed.
 
 use super::StoreError;
-use redb::StorageBackend;
+use redb::{DatabaseError, StorageBackend};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -28,6 +28,16 @@ struct State {
 }
 
 impl Overlay {
+    /// The same of a file that nobody writes as long as this is open.
+    pub(super) fn shared(path: &Path) -> Result<Self, DatabaseError> {
+        let overlay = Self::open(path)?;
+        match overlay.file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Err(DatabaseError::DatabaseAlreadyOpen),
+            // A medium without locks has no writers either.
+            Err(TryLockError::Error(_)) | Ok(()) => Ok(overlay),
+        }
+    }
+
     fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();

@@ -1,6 +1,6 @@
 //! Values as JSON and back.
 
-use crate::record::{Table, Value};
+use crate::record::{Table, Value, is_invisible};
 use serde_json::{Map, Number, Value as Json};
 
 /// JSON that has no counterpart among our values.
@@ -42,12 +42,30 @@ fn non_finite_name(value: f64) -> &'static str {
 
 /// Indented JSON text, ending in a line break.
 pub fn to_json_text(value: &Value) -> String {
-    format!("{:#}\n", to_json(value))
+    seen(format!("{:#}\n", to_json(value)))
 }
 
 /// JSON text on one line, without a line break.
 pub fn to_json_line(value: &Value) -> String {
-    to_json(value).to_string()
+    seen(to_json(value).to_string())
+}
+
+/// The same document with invisible characters beyond ASCII as escapes: a terminal obeys them, and JSON itself escapes none of them.
+fn seen(text: String) -> String {
+    let is_raw = |c: char| !c.is_ascii() && is_invisible(c);
+    if !text.contains(is_raw) {
+        return text;
+    }
+    let mut clean = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_raw(c) {
+            // They stand in strings alone.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| clean.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
 }
 
 /// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real. One from 2^63 to 2^64 - 1 becomes text.
@@ -94,6 +112,15 @@ mod tests {
                 prop::collection::btree_map(".{0,4}", inner, 0..4).prop_map(Value::Table),
             ]
         })
+    }
+
+    #[test]
+    fn no_json_moves_the_cursor_of_a_terminal() {
+        let hostile = Value::from("a\u{1b}[2J\u{9b}1A\u{202e}b\u{e0041}é");
+        let (line, text) = (to_json_line(&hostile), to_json_text(&hostile));
+        assert_eq!(line, "\"a\\u001b[2J\\u009b1A\\u202eb\\udb40\\udc41é\"");
+        assert_eq!(text.trim_end(), line);
+        assert_eq!(from_json(&line).unwrap(), hostile);
     }
 
     proptest! {

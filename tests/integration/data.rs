@@ -48,7 +48,7 @@ fn scripted(sandbox: &Sandbox, bound: &Bound, script: &str) -> Bound {
 }
 
 fn shim(sandbox: &Sandbox) -> Shim {
-    Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(sandbox.path("restore")) }
+    Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(sandbox.path("restore")), key: None }
 }
 
 /// What comes of executing the run with that script.

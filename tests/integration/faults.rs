@@ -450,3 +450,19 @@ fn a_full_disk_fails_the_attempt_and_says_so() {
     assert!(reason.as_str().unwrap().contains("the journal cannot be written"), "{reason}");
     sound.expect(0);
 }
+
+#[test]
+fn an_error_is_a_document_too() {
+    let sandbox = Sandbox::new();
+    let error = |args: &[&str], code: i32| {
+        let said = sandbox.run(args);
+        assert!(!said.err.is_empty(), "{said:?}");
+        let document: serde_json::Value = serde_json::from_str(&said.expect(code)).unwrap();
+        assert_eq!((&document["format"], &document["error"]["code"]), (&1.into(), &code.into()), "{document}");
+        document["error"]["message"].as_str().unwrap().to_owned()
+    };
+    assert!(error(&["show", "latest", "--json"], 3).contains("there is no ledger"));
+    assert!(error(&["run", "absent.toml", "--json"], 2).contains("absent.toml"));
+    assert!(error(&["ls", "--json", "--no-such-option"], 2).contains("--no-such-option"));
+    assert_eq!(sandbox.run(&["show", "latest"]).out, "");
+}

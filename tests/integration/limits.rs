@@ -445,8 +445,8 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         facts: Table::new(),
     };
     let store = Store::at(machine.sandbox.ledger_dir());
-    let shim =
-        Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore: Place::at(machine.sandbox.path("restore")) };
+    let restore = Place::at(machine.sandbox.path("restore"));
+    let shim = Shim { executable: env!("CARGO_BIN_EXE_ledger").into(), restore, key: None };
     (store, bound, shim)
 }
 

@@ -80,3 +80,17 @@ fn a_ledger_is_its_users_alone_and_exports_are_not() {
         }
     }
 }
+
+#[test]
+fn a_ledger_behind_a_link_to_nothing_is_its_users_alone() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.ledger_dir()).unwrap();
+    fs::create_dir(sandbox.path("disk")).unwrap();
+    let target = sandbox.path("disk/real.redb");
+    std::os::unix::fs::symlink(&target, sandbox.ledger_dir().join("ledger.redb")).unwrap();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    run("022", &sandbox, &["run", "m.toml"]);
+    assert_eq!(mode(&target), 0o600);
+    run("022", &sandbox, &["verify"]);
+    assert_eq!(sandbox.outcomes(), ["finished"]);
+}

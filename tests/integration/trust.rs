@@ -1,7 +1,8 @@
 //! What makes a record worth believing: reruns, and ledgers that are checked, moved and merged.
 
-use crate::sandbox::{Sandbox, WORKER};
+use crate::sandbox::{Said, Sandbox, WORKER};
 use ledger::record::{Axis, Parts, Run, Series};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 #[test]
@@ -390,6 +391,16 @@ fn what_is_attested_is_checked_by_ssh_keygen_and_by_verify() {
     check("early.head", "key.pub", 1);
     sandbox.run(&["verify", "--attested", "early.head"]).complaint(2);
     sandbox.run(&["attest", "--key", "absent", "-o", "x"]).complaint(2);
+    // Whoever was killed between the two names has left a signature alone.
+    std::fs::copy(sandbox.path("late.head.sig"), sandbox.path("again.head.sig")).unwrap();
+    sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).expect(0);
+    check("again.head", "key.pub", 0);
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).complaint(2).contains("-o names another"));
+    sandbox.write("mine.head.sig", "a signature of somebody else");
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "mine.head"]).complaint(2).contains("mine.head.sig"));
+    assert!(!sandbox.path("mine.head").exists());
+    std::fs::set_permissions(sandbox.path("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(sandbox.run(&["attest", "--key", "key", "-o", "x"]).complaint(2).contains("mode 0644"));
     sandbox.run(&["attest", "-o", "x"]).complaint(2);
     keygen(&["-q", "-t", "ed25519", "-N", "secret", "-f", "locked"]).unwrap();
     assert!(sandbox.run(&["attest", "--key", "locked", "-o", "x"]).complaint(2).contains("ssh-keygen -Y sign"));
@@ -406,9 +417,10 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     git(&from, &["commit", "-qm", "one"]);
     from.run(&["run", "m.toml"]).expect(0);
     from.run(&["pack", "latest", "-o", "one.pack"]).expect(0);
-    // What git would execute if it was asked whether the file has changed.
+    // What a git without care would execute if it was asked whether the file has changed.
     let trap = from.path("sprung");
-    git(&from, &["config", "filter.f.clean", &format!("touch '{}'; cat", trap.display())]);
+    let touch = format!("touch '{}'; cat", trap.display());
+    git(&from, &["config", "filter.f.clean", &touch]);
     from.write("worker.sh", format!("{WORKER} "));
     let to = Sandbox::new();
     to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
@@ -417,11 +429,66 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     to.run(&["import", "one.pack"]).expect(0);
     to.run(&["rerun", "latest"]).complaint(2);
     assert!(!trap.exists(), "git was asked in a folder that a pack names");
-    from.run(&["run", "m.toml"]).expect(0);
+    for args in [&["run", "m.toml", "--dry-run"][..], &["plan", "m.toml"], &["run", "m.toml"]] {
+        from.run(args);
+        assert!(!trap.exists(), "{args:?} executed a filter of the repository");
+    }
+    git(&from, &["diff"]);
     assert!(trap.exists(), "the trap works");
     // A pipe that nobody writes into.
     std::fs::remove_file(from.path("worker.sh")).unwrap();
     let made = std::process::Command::new("mkfifo").arg(from.path("worker.sh")).status().unwrap();
     assert!(made.success());
     to.run(&["replay", "one.pack"]).expect(1);
+}
+
+#[test]
+fn a_command_of_a_copied_ledger_is_executed_only_on_trust() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    // Another user, or another machine: its home does not hold the key.
+    std::fs::create_dir(sandbox.path("other")).unwrap();
+    let as_other =
+        |args: &[&str]| Said::new(sandbox.command(args).env("HOME", sandbox.path("other")).output().unwrap());
+    let refused = as_other(&["rerun", "latest"]).complaint(2);
+    assert!(refused.contains("of another ledger, user or machine") && refused.contains("worker.sh"), "{refused}");
+    assert_eq!(sandbox.outcomes().len(), 1);
+    as_other(&["rerun", "latest", "--trust"]).expect(0);
+    // A folder that its own user moves stays her own.
+    std::fs::rename(sandbox.ledger_dir(), sandbox.path("moved")).unwrap();
+    let moved = sandbox.path("moved");
+    sandbox.run(&["--ledger", moved.to_str().unwrap(), "rerun", "latest~1"]).expect(0);
+}
+
+#[test]
+fn a_mark_is_of_its_own_run_and_settings() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    let mark = attempt["facts"]["execution.mark"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(mark.len(), 64, "{attempt}");
+}
+
+#[test]
+fn a_ledger_above_that_everybody_may_write_to_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(WORKER, "1", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    std::fs::create_dir(sandbox.path("deep")).unwrap();
+    let found = |variable: Option<(&str, &std::path::Path)>, args: &[&str]| {
+        let mut command = sandbox.command(args);
+        command.env_remove("LEDGER_DIR").envs(variable).current_dir(sandbox.path("deep"));
+        Said::new(command.output().unwrap())
+    };
+    found(None, &["ls"]).expect(0);
+    std::fs::set_permissions(sandbox.ledger_dir(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = found(None, &["ls"]).complaint(3);
+    assert!(refused.contains("every user may write to") && refused.contains("LEDGER_SAFE="), "{refused}");
+    let ledger = sandbox.ledger_dir();
+    found(Some(("LEDGER_SAFE", &ledger)), &["ls"]).expect(0);
+    found(Some(("LEDGER_DIR", &ledger)), &["ls"]).expect(0);
+    found(None, &["ls", "--ledger", ledger.to_str().unwrap()]).expect(0);
+    found(None, &["schema"]).expect(0);
 }

@@ -2,22 +2,23 @@
 
 use super::{Args, Form, Rows};
 use crate::analysis::names;
-use crate::cli::context::{self, Context};
+use crate::cli::context::{self, Context, say};
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::{parted, trials_of};
 use crate::host::files;
 use crate::interop::{self, Encoding, Entry, MlflowFiles, TableWriter};
 use crate::record::{AttemptId, Row, Sealed, Target};
-use crate::report::{count, table_of};
+use crate::report::{PlainWriter, count, table_of};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Failure> {
     let table = match form {
+        Form::Csv if args.csv_safe => Some(Encoding::CsvSafe),
         Form::Csv => Some(Encoding::Csv),
         Form::Jsonl => Some(Encoding::JsonLines),
         Form::Parquet => Some(Encoding::Parquet),
@@ -25,6 +26,9 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     };
     if args.table.is_some() && table.is_none() {
         return Err(Failure::new(exit::USAGE, "--table is for csv, jsonl and parquet"));
+    }
+    if args.csv_safe && form != Form::Csv {
+        return Err(Failure::new(exit::USAGE, "--csv-safe is for csv"));
     }
     let is_text = matches!(form, Form::Csv | Form::Jsonl | Form::Prometheus);
     if args.output.is_none() && !is_text {
@@ -193,7 +197,10 @@ fn to_file(
     content: &mut dyn FnMut(&mut (dyn Write + Send)) -> Result<(), Fault>,
 ) -> Result<(), Failure> {
     let Some(path) = path else {
-        let mut out = io::BufWriter::new(io::stdout());
+        let mut out: Box<dyn Write + Send> = Box::new(io::BufWriter::new(io::stdout()));
+        if io::stdout().is_terminal() {
+            out = Box::new(PlainWriter::new(out));
+        }
         return match content(&mut out).and_then(|()| out.flush().map_err(Fault::Io)) {
             // A reader that went away ends the command quietly.
             Err(Fault::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -223,7 +230,9 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     };
     let write = || {
         let (draft, root) = begin().map_err(Fault::Io)?;
+        let mut long = BTreeSet::new();
         each(store, ids, &mut |entry| {
+            long.extend(entry.long_names(form == Form::Mlflow));
             let put = |(path, bytes): &interop::File| draft.put(path, bytes);
             let written = match form {
                 Form::Mlflow => put_run(&draft, &interop::mlflow_files(&entry, &root)),
@@ -232,9 +241,16 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
             };
             written.map_err(Fault::Io)
         })?;
-        draft.finish().map_err(Fault::Io)
+        draft.finish().map_err(Fault::Io)?;
+        Ok(long)
     };
-    write().map_err(|fault| failed(folder, fault))
+    let long: BTreeSet<String> = write().map_err(|fault| failed(folder, fault))?;
+    if let Some(first) = long.first() {
+        let start: String = first.chars().take(60).collect();
+        let names = count(long.len(), "name");
+        say(&format!("warning: a hash replaces the end of {names} that no file can have (the first: `{start}…`)"));
+    }
+    Ok(())
 }
 
 /// Writes a run of MLflow's.

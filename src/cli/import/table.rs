@@ -3,12 +3,12 @@
 use super::earlier::{Earlier, Replaced};
 use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
-use crate::host::clock;
+use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
 use crate::record::{Table, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::Added;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Take a table of results as runs, one for each row
@@ -39,10 +39,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let results = read_results(&args.file, &args.map, args.device.as_deref())?;
+    let mut results = read_results(&args.file, &args.map, args.device.as_deref())?;
     for note in &results.notes {
         say(&format!("note: {}: {note}", args.map.display()));
     }
+    redact(&mut results);
     if results.left_out > 0 {
         say(&format!("note: {} do not meet the map's condition", count(results.left_out, "row")));
     }
@@ -82,6 +83,25 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// A file without its folder.
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Takes secrets out of the recorded cells, and warns of those that became a part of a run's identity.
+fn redact(results: &mut Results) {
+    let (mut rows, mut fields) = (0, BTreeSet::new());
+    for sealed in &mut results.sealed {
+        fields.extend(secrets::places(sealed.run.config()));
+        if let Some(import) = sealed.attempt.facts.get_mut("import") {
+            let clean = secrets::cleaned(import, &secrets::redacted);
+            rows += usize::from(clean != *import);
+            *import = clean;
+        }
+    }
+    if rows > 0 {
+        say(&format!("note: secrets were taken out of the recorded cells of {}", count(rows, "row")));
+    }
+    for field in fields {
+        say(&format!("warning: `{field}` seems to hold a secret and is recorded as it is (leave it out of the map)"));
+    }
 }
 
 /// What became of a model's rows.

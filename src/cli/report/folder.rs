@@ -1,6 +1,6 @@
 //! A folder that appears when it is whole, and takes nobody's files away.
 
-use crate::cli::draft::{Draft, beside, sweep, used_up};
+use crate::cli::draft::{Draft, beside, in_real_folder, sweep, used_up};
 use crate::cli::failure::{Failure, exit};
 use crate::host::files;
 use crate::record::Digest;
@@ -47,10 +47,7 @@ impl Folder {
     /// Begins a folder. What is there is replaced if it is a report as it was written, and otherwise by force alone; never the folder that one
     /// stands in, nor the ledger.
     pub(super) fn new(place: &Path, force: bool, ledger: &Path) -> Result<Self, Failure> {
-        let place = std::path::absolute(place).map_err(|error| refused(place, &error))?;
-        if place.file_name().is_none() {
-            return Err(usage(format!("`{}` cannot become a report", place.display())));
-        }
+        let place = in_real_folder(place).map_err(|error| refused(place, &error))?;
         if let Ok(found) = fs::symlink_metadata(&place) {
             if !found.is_dir() {
                 return Err(usage(format!("`{}` is no folder (-o names another one)", place.display())));
@@ -93,10 +90,12 @@ impl Folder {
             }
             Ok(old)
         });
-        match &moved.map_err(failed)? {
-            Some(old) => fs::remove_dir_all(old).map_err(|error| refused(old, &error)),
-            None => Ok(()),
+        if let Some(old) = &moved.map_err(failed)? {
+            fs::remove_dir_all(old).map_err(|error| refused(old, &error))?;
         }
+        // One that was killed between its two renames has left the report before in no place.
+        sweep(&place, OLD);
+        Ok(())
     }
 }
 
@@ -202,5 +201,40 @@ mod tests {
         assert!(Folder::new(&place, false, &home.path().join("ledger")).is_err());
         assert!(Folder::new(&place, true, &place.join("data")).is_err(), "the ledger is in it");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 3, "the report, and the two that were left behind");
+    }
+
+    #[test]
+    fn a_path_through_the_report_itself_keeps_it() {
+        let home = tempfile::tempdir().unwrap();
+        let ledger = home.path().join("ledger");
+        let written = |place: &Path, text: &str| {
+            let mut folder = Folder::new(place, false, &ledger).ok().unwrap();
+            folder.write("data/a.csv", text.as_bytes()).ok().unwrap();
+            folder.finish().ok().unwrap();
+        };
+        written(&home.path().join("site"), "one");
+        written(&home.path().join("site/../site"), "two");
+        written(&home.path().join("site/data/../../site/."), "three");
+        assert_eq!(fs::read_to_string(home.path().join("site/data/a.csv")).unwrap(), "three");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+        assert!(Folder::new(&home.path().join("site/.."), true, &ledger).is_err());
+    }
+
+    #[test]
+    fn what_was_killed_between_two_renames_is_removed_by_the_next_report() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().join("site");
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        for what in ["new", "old"] {
+            let left = home.path().join(format!(".site.{what}-{}-0", gone.id()));
+            fs::create_dir_all(left.join("data")).unwrap();
+        }
+        let folder = Folder::new(&place, false, &home.path().join("ledger")).ok().unwrap();
+        let old = home.path().join(format!(".site.old-{}-0", gone.id()));
+        assert!(old.exists(), "the only report there is stays until the new one is whole");
+        folder.finish().ok().unwrap();
+        let names: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["site"]);
     }
 }

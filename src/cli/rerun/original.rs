@@ -2,6 +2,7 @@
 
 use crate::cli::context::{self, say};
 use crate::cli::failure::{Failure, exit};
+use crate::host::user_key::UserKey;
 use crate::record::{Attempt, AttemptId, Change, RunId, Sealed, Table, Target, Value};
 use crate::report::plain;
 use crate::store::{Reader, StoreError};
@@ -14,8 +15,8 @@ pub(in crate::cli) struct Original {
     pub(in crate::cli) sealed: Sealed,
     /// All finished attempts of the run that count, this one among them; without reruns and those of other ledgers.
     pub(super) earlier: Vec<Attempt>,
-    /// Whether it came from another ledger.
-    pub(super) is_foreign: bool,
+    /// Whether this user executed it in this ledger: nobody else chose its command.
+    pub(super) is_own: bool,
     /// Which attempt it is itself a rerun of, and its verdict if it got one.
     pub(super) rerun_of: Option<(AttemptId, Option<String>)>,
 }
@@ -138,7 +139,15 @@ pub(in crate::cli) fn find(reader: &Reader<'_>, text: &str) -> Result<Result<Ori
     let is_foreign = marks.imported.contains(&id);
     let earlier = marks.earlier(reader, sealed.run.id, id, is_foreign)?;
     let rerun_of = marks.rerun_of(id, &sealed.attempt);
-    Ok(Ok(Original { id, sealed, earlier, is_foreign, rerun_of }))
+    let is_own = !is_foreign && is_executed_by_user(&sealed);
+    Ok(Ok(Original { id, sealed, earlier, is_own, rerun_of }))
+}
+
+/// Whether the attempt carries the mark of this user's key.
+pub(in crate::cli) fn is_executed_by_user(sealed: &Sealed) -> bool {
+    let mark = sealed.attempt.facts.get(Attempt::EXECUTED_BY).and_then(Value::as_str);
+    let own = UserKey::of_user().map(|key| key.mark(sealed.run.id, &sealed.attempt.settings).to_string());
+    mark.is_some() && mark == own.as_deref()
 }
 
 /// Where on this machine lies what a record names by a path of the machine that it comes from.

@@ -112,6 +112,35 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
 }
 
 #[test]
+fn impossible_values_of_a_worker_make_the_attempt_invalid() {
+    let stated = |name: &str, value: f64, unit: &str| {
+        let metric = EventKind::Metric { name: name.to_owned(), value, unit: unit.to_owned() };
+        sealed_of(std::iter::once(event(0, metric))).attempt
+    };
+    for (name, value, unit, reason) in [
+        ("energy", -100.0, "", "`energy` is negative"),
+        ("energy", -0.1, "kJ", "`energy` is negative"),
+        ("train_time", -3.0, "s", "`train_time` is negative"),
+        ("accuracy", 7.0, "", "`accuracy` is no share from 0 to 1"),
+        ("accuracy", 107.0, "%", "`accuracy` is no share from 0 to 1"),
+    ] {
+        let attempt = stated(name, value, unit);
+        assert_eq!(attempt.taints(), [reason], "{name} {value} {unit}");
+        assert!(attempt.counts().unwrap_err().reason.contains(reason));
+        let [warning] = attempt.warnings.as_slice() else { panic!("{:?}", attempt.warnings) };
+        assert!(warning.starts_with(&format!("invalid: {reason} (the worker states ")), "{warning}");
+    }
+    let percent = stated("accuracy", 97.0, "").warnings.join("");
+    assert!(percent.ends_with("(the worker states 97; state a percentage with the unit `%`)"), "{percent}");
+
+    let right = stated("accuracy", 97.0, "%");
+    assert_eq!((right.metric("accuracy"), right.taints().len(), right.warnings.len()), (Some(0.97), 0, 0));
+    let share = stated("accuracy", 0.97, "%");
+    assert_eq!(share.counts(), Ok(()));
+    assert_eq!(share.warnings, ["`accuracy` is read as 0.97 % (leave the unit out if 0.97 is a share of 1)"]);
+}
+
+#[test]
 fn stops_of_phases_that_never_started_are_one_warning() {
     let one = sealed_of(std::iter::once(phase(0, "p", 3, PhaseEdge::Stop)));
     assert_eq!(one.attempt.warnings, ["phase `p` 3 was stopped but never started"]);

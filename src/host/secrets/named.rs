@@ -5,8 +5,18 @@
 use super::super::environment::{REDACTED, SECRET};
 
 /// Words of names that hold secrets, besides those of environment variables.
-const WORDS: &[&str] =
-    &["APIKEY", "PWD", "AUTHORIZATION", "AUTHTOKEN", "ACCESSTOKEN", "SECRETKEY", "PRIVATEKEY", "CLIENTSECRET"];
+const WORDS: &[&str] = &[
+    "ACCOUNTKEY",
+    "APIKEY",
+    "PWD",
+    "SHAREDACCESSKEY",
+    "AUTHORIZATION",
+    "AUTHTOKEN",
+    "ACCESSTOKEN",
+    "SECRETKEY",
+    "PRIVATEKEY",
+    "CLIENTSECRET",
+];
 /// Words that in programs mean other things as well: a key of a table, a token of a text.
 const AMBIGUOUS: &[&str] = &["KEY", "TOKEN", "AUTH", "COOKIE"];
 /// What takes the doubt from an ambiguous word that follows.

@@ -140,9 +140,9 @@ fn tags(entry: &Entry) -> Vec<(&'static str, String)> {
     tags
 }
 
-/// A name as MLflow takes it, and whether that is how it was: letters, digits, `_`, `-`, `.` and blanks, and no more than 250.
+/// A name as MLflow takes it, and whether that is how it was: letters, digits, `_`, `-`, `.` and blanks, and no more than 250 bytes.
 fn formed(name: &str) -> (String, bool) {
-    let formed: String = path_name(name).chars().take(250).collect();
+    let formed = path_name(name);
     let is_same = formed == name;
     (formed, is_same)
 }

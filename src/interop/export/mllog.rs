@@ -31,7 +31,7 @@ pub fn mllog_lines(entry: &Entry) -> File {
         point(&mut lines, entry.attempt().wall_ns, "ledger_tainted", taints.join("; ").into(), Table::new());
     }
     let text: String = lines.iter().map(|line| line.text(entry)).collect();
-    let name = format!("{}-{}.txt", entry.sealed.run.model(), entry.id.0.prefix(ID_DIGITS));
+    let name = format!("{}-{}.txt", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
     (path_name(&name).into(), text.into_bytes())
 }
 

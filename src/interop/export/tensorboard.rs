@@ -43,7 +43,7 @@ pub fn tensorboard_file(entry: &Entry) -> File {
     let id = entry.id.0.prefix(ID_DIGITS);
     let name = format!("events.out.tfevents.{}.ledger.{id}", attempt.started_unix_ms.div_euclid(1000));
     let folder = path_name(entry.experiment());
-    (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.sealed.run.model()))).join(name), file)
+    (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.short_model()))).join(name), file)
 }
 
 /// Fields of `Event` and `Summary`.

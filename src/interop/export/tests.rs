@@ -1,3 +1,5 @@
+mod hostile;
+
 use super::frame::Kind;
 use super::*;
 use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table, Tail};

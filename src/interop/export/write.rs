@@ -12,6 +12,8 @@ use std::io::{self, Write};
 pub enum Encoding {
     /// Text separated by commas (RFC 4180): a header, empty cells where a value is missing.
     Csv,
+    /// The same with an apostrophe before text that a spreadsheet would take for a formula.
+    CsvSafe,
     /// One JSON object a row; what is missing is left out, and non-finite numbers are the texts `NaN`, `Infinity` and `-Infinity`.
     JsonLines,
     /// Apache Parquet, compressed with Snappy; what is missing is null.
@@ -24,7 +26,7 @@ pub struct TableWriter<W: Write + Send> {
 }
 
 enum Form<W: Write + Send> {
-    Csv { out: Box<csv::Writer<W>>, begun: bool },
+    Csv { out: Box<csv::Writer<W>>, begun: bool, is_safe: bool },
     JsonLines(W),
     Parquet(Box<Parquet<W>>),
 }
@@ -33,7 +35,11 @@ impl<W: Write + Send> TableWriter<W> {
     /// A writer that has written nothing.
     pub fn new(encoding: Encoding, out: W) -> Self {
         let form = match encoding {
-            Encoding::Csv => Form::Csv { out: Box::new(csv::Writer::from_writer(out)), begun: false },
+            Encoding::Csv | Encoding::CsvSafe => Form::Csv {
+                out: Box::new(csv::Writer::from_writer(out)),
+                begun: false,
+                is_safe: encoding == Encoding::CsvSafe,
+            },
             Encoding::JsonLines => Form::JsonLines(out),
             Encoding::Parquet => Form::Parquet(Box::new(Parquet::new(out))),
         };
@@ -46,14 +52,18 @@ impl<W: Write + Send> TableWriter<W> {
     /// If what is written to refuses.
     pub fn append(&mut self, frame: Frame) -> io::Result<()> {
         match &mut self.form {
-            Form::Csv { out, begun } => {
+            Form::Csv { out, begun, is_safe } => {
+                let guard = |is_text: bool, text: &str| if *is_safe && is_text && is_formula(text) { "'" } else { "" };
                 if !std::mem::replace(begun, true) {
-                    out.write_record(frame.columns.iter().map(|column| &column.name)).map_err(cause)?;
+                    let heads =
+                        frame.columns.iter().map(|column| format!("{}{}", guard(true, &column.name), column.name));
+                    out.write_record(heads).map_err(cause)?;
                 }
                 for row in 0..frame.rows {
                     for column in &frame.columns {
                         let text = column.text(row).unwrap_or_default();
-                        out.write_field(text.as_bytes()).map_err(cause)?;
+                        let guard = guard(matches!(column.cell(row), Some(Value::Str(_))), &text);
+                        out.write_field([guard.as_bytes(), text.as_bytes()].concat()).map_err(cause)?;
                     }
                     out.write_record(None::<&[u8]>).map_err(cause)?;
                 }
@@ -75,6 +85,11 @@ impl<W: Write + Send> TableWriter<W> {
             Form::Parquet(parquet) => parquet.finish(),
         }
     }
+}
+
+/// Whether a spreadsheet computes a cell, which may then call programs and addresses.
+fn is_formula(text: &str) -> bool {
+    text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
 }
 
 fn line(frame: &Frame, row: usize) -> String {

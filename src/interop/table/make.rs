@@ -5,6 +5,7 @@ use super::check::{Checked, JOINED, Tables, Troubles};
 use super::map::{FieldRule, Map, MetricRule, Origin, Placed};
 use super::right;
 use super::sheet::{Row, Sheet};
+use crate::analysis::implausible;
 use crate::interop::moment::unix_ms;
 use crate::interop::rows::{RowFault, Source, file_name, shown};
 use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Unit, Value};
@@ -88,6 +89,9 @@ impl<'a> Maker<'a> {
         let source = |name: &str| self.source(name);
         let numbers = || of.numbers(&config);
         taints.extend(right::Row { metrics: &metrics, source: &source, numbers: &numbers }.faults());
+        // An energy of 0 is judged by the whole row.
+        let others = implausible(&metrics).into_iter().filter(|fault| metrics[&fault.metric].value != Some(0.0));
+        taints.extend(others.map(|fault| fault.reason));
         let run = Run::new(Parts {
             program: Table::from([
                 ("import".to_owned(), "table".into()),

@@ -9,6 +9,9 @@ use csv::ByteRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+/// More columns are no table of results.
+const MOST_COLUMNS: usize = 10_000;
+
 /// A table.
 pub(super) struct Sheet {
     pub(super) source: Source,
@@ -28,8 +31,16 @@ impl Sheet {
     pub(super) fn read(path: &Path, separator: u8) -> Result<Self, ImportError> {
         let mut file = Rows::open(path, separator)?;
         let heads = file.heads().to_vec();
-        if let Some(twice) = heads.iter().enumerate().find(|(at, head)| heads[..*at].contains(head)) {
-            let text = format!("`{}` has two columns `{}` (rename one)", path.display(), shown(twice.1.as_bytes()));
+        if heads.len() > MOST_COLUMNS {
+            let (path, columns) = (path.display(), heads.len());
+            let text = format!(
+                "`{path}` has {columns} columns, and {MOST_COLUMNS} are read at most (cut out those that the map names)"
+            );
+            return Err(ImportError::Refused(text));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = heads.iter().find(|head| !seen.insert(*head)) {
+            let text = format!("`{}` has two columns `{}` (rename one)", path.display(), shown(twice.as_bytes()));
             return Err(ImportError::Refused(text));
         }
         let (mut rows, mut faults) = (Vec::new(), Faults::default());

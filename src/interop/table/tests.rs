@@ -55,6 +55,14 @@ impl Files {
 }
 
 #[test]
+fn a_table_of_too_many_columns_is_refused() {
+    let heads: Vec<String> = (0..10_001).map(|at| format!("c{at}")).collect();
+    let table = format!("{}\n", heads.join(","));
+    let refused = Files::new(&table, MAP).read().err().unwrap();
+    assert_eq!(refused, "`t.csv` has 10001 columns, and 10000 are read at most (cut out those that the map names)");
+}
+
+#[test]
 fn rows_become_runs_with_units_converted_and_metrics_derived() {
     let results = Files::new(TABLE, MAP).read().unwrap();
     assert_eq!(results.sealed.len(), 5);

@@ -1,11 +1,13 @@
 //! Text in pictures and pages: escaped, cut, and how wide it is.
 
-/// Text in one line without what XML cannot hold.
+use crate::record::is_invisible;
+
+/// Text in one line without what XML cannot hold, and without what turns or hides the text behind it.
 fn clean(text: &str) -> impl Iterator<Item = char> {
     text.chars().map(|c| match c {
         '\n' | '\r' | '\t' => ' ',
         '\u{fffe}' | '\u{ffff}' => '\u{fffd}',
-        c if c.is_control() => '\u{fffd}',
+        c if is_invisible(c) => '\u{fffd}',
         c => c,
     })
 }

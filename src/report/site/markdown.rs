@@ -5,6 +5,7 @@ use super::super::ranking::Ranking;
 use super::super::ranking::{best_lines, field_of, head_of, probability, short_names, shown_fields};
 use super::super::sample::{estimate_text, sample_text};
 use super::ReportOf;
+use crate::record::is_invisible;
 
 pub(super) fn text(report: &ReportOf) -> String {
     let mut text = format!("# {}\n\n", plain(&report.title));
@@ -86,7 +87,7 @@ fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if c.is_control() => out.push(' '),
+            c if is_invisible(c) => out.push(' '),
             other => out.push(other),
         }
     }

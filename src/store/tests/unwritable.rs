@@ -1,0 +1,57 @@
+//! A ledger whose writer was killed, on a medium that nobody can write.
+
+use super::*;
+use std::fs::{self, File};
+
+/// A ledger of one attempt as a writer leaves it that was killed within a change.
+fn killed() -> (tempfile::TempDir, Store) {
+    let (dir, whole) = store();
+    whole.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    let torn = Store::at(dir.path().join("torn"));
+    fs::create_dir(torn.dir()).unwrap();
+    let database = builder().open(whole.file()).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(tables::META).unwrap().insert("never", b"committed".as_slice()).unwrap();
+    fs::copy(whole.file(), torn.file()).unwrap();
+    drop(txn);
+    let wants_repair = builder().open_read_only(torn.file());
+    assert!(matches!(wants_repair, Err(DatabaseError::RepairAborted)), "{:?}", wants_repair.err());
+    (dir, torn)
+}
+
+#[test]
+fn it_is_repaired_in_memory_and_left_as_it_is() {
+    let (_dir, store) = killed();
+    let before = fs::read(store.file()).unwrap();
+    let handle = store.open_in_memory().unwrap();
+    let txn = handle.begin_read().unwrap();
+    store.check_format(&txn).unwrap();
+    let reader = Reader::new(&txn, &store.passed_over).unwrap();
+    assert_eq!(reader.attempt_count().unwrap(), 1);
+    assert_eq!(reader.verify(&mut |_, _| {}).unwrap().faults, []);
+    drop(reader);
+    drop((txn, handle));
+    assert_eq!(fs::read(store.file()).unwrap(), before);
+    // Where it can be written, the next command repairs it for all.
+    assert_eq!(store.read(|reader| reader.attempt_count()).unwrap(), 1);
+    assert_ne!(fs::read(store.file()).unwrap(), before);
+}
+
+#[test]
+fn it_is_not_read_while_somebody_writes() {
+    let (_dir, store) = killed();
+    let store = store.with_patience(Duration::from_millis(20));
+    let writer = File::open(store.file()).unwrap();
+    writer.try_lock().unwrap();
+    assert!(matches!(store.open_in_memory(), Err(StoreError::Busy { .. })));
+    drop(writer);
+    assert!(store.open_in_memory().is_ok());
+}
+
+#[test]
+fn only_a_medium_that_refuses_is_unwritable() {
+    for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+        assert!(is_unwritable(&kind.into()));
+    }
+    assert!(!is_unwritable(&io::ErrorKind::NotFound.into()));
+}
