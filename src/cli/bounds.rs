@@ -9,6 +9,7 @@ const AT_MOST: &str = "--at-most";
 
 /// What a person gave.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// Leave out configurations that do not reach this much on average: `accuracy=0.9`
     #[arg(long, value_name = "METRIC=VALUE", value_parser = pair)]
