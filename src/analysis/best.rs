@@ -142,8 +142,8 @@ impl Ordering {
 /// Shares of one are compared in points, percentages as they are.
 pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
     match known_metric(metric) {
-        Some(known) if known.is_share() => Some(Scale::Points),
         _ if unit == "%" => Some(Scale::Difference),
+        Some(known) if known.is_share() => Some(Scale::Points),
         _ => None,
     }
 }

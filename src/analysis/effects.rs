@@ -4,68 +4,19 @@
 //! not contain it (Langsrud, "ANOVA for unbalanced data: use type II instead of type III sums of squares", 2003), so that designs with holes are
 //! treated fairly.
 
+mod factor;
+mod observation;
+mod scale;
+
+pub use factor::{Factor, Relation};
+pub use observation::{Observation, Observations, observations};
+pub use scale::{Contrast, ModelScale};
+
 use super::comparison::{SIGNIFICANCE, holm};
 use super::distribution::{above, reach_of_many};
-use super::regression::fit;
+use super::regression::{Fit, fit};
 use super::statistic::number;
-use crate::record::{self, Value};
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-
-/// An axis of the experiment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Factor {
-    /// The field's full name.
-    pub name: String,
-    /// Its values, numbers in their order.
-    pub levels: Vec<Value>,
-    /// The level of each observation.
-    pub of: Vec<usize>,
-}
-
-impl Factor {
-    /// A factor from the value of each observation; none where fewer than two differ.
-    pub fn new(name: &str, values: &[Value]) -> Option<Self> {
-        let mut levels: BTreeMap<_, Value> = BTreeMap::new();
-        values.iter().for_each(|value| {
-            levels.entry(value.digest()).or_insert_with(|| value.clone());
-        });
-        let mut levels: Vec<Value> = levels.into_values().collect();
-        levels.sort_by(|a, b| match (a.as_float(), b.as_float()) {
-            (Some(a), Some(b)) => a.total_cmp(&b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => a.to_string().cmp(&b.to_string()),
-        });
-        let at = |value: &Value| levels.iter().position(|level| level.digest() == value.digest()).unwrap_or(0);
-        let of = values.iter().map(at).collect();
-        (levels.len() > 1).then(|| Self { name: name.to_owned(), levels, of })
-    }
-
-    /// Whether its levels have an order.
-    pub fn is_ordered(&self) -> bool {
-        self.levels.iter().all(|level| level.as_float().is_some())
-    }
-
-    /// Whether both part the observations in the same way.
-    pub fn is_like(&self, other: &Self) -> bool {
-        let mut there: BTreeMap<usize, usize> = BTreeMap::new();
-        self.levels.len() == other.levels.len()
-            && self.of.iter().zip(&other.of).all(|(a, b)| *there.entry(*a).or_insert(*b) == *b)
-    }
-
-    /// A column for each level but the first.
-    fn columns(&self) -> Vec<Vec<f64>> {
-        let column = |level| self.of.iter().map(|at| if *at == level { 1.0 } else { 0.0 }).collect();
-        (1..self.levels.len()).map(column).collect()
-    }
-
-    fn mean(&self, level: usize, y: &[f64], keep: &dyn Fn(usize) -> bool) -> Option<f64> {
-        let of_level = self.of.iter().zip(y).enumerate().filter(|(at, (own, _))| **own == level && keep(*at));
-        let values: Vec<f64> = of_level.map(|(_, (_, y))| *y).collect();
-        (!values.is_empty()).then(|| record::mean(&values))
-    }
-}
+use crate::record::{self, Direction};
 
 /// What an analysis of variance says of one term.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,17 +51,57 @@ pub struct MainEffect {
     pub factor: usize,
     /// Its share of the variance.
     pub share: Share,
-    /// The mean of the observations at each level.
+    /// The arithmetic mean of the observations at each level.
     pub means: Vec<f64>,
+    /// The mean at each level, adjusted for the other axes: over all observations as they are spread over the other axes. On the log scale they are
+    /// geometric means. `None` if the axis cannot be separated from the others, because its values occur only together with some of theirs.
+    pub adjusted: Option<Vec<f64>>,
     /// The two levels that are compared: of an ordered axis the first and the last, else those with the lowest and the highest adjusted mean.
     pub between: (usize, usize),
-    /// The difference of their adjusted means, the second less the first; none where the axis cannot be told from the others, because its values
-    /// occur only together with some of theirs.
-    pub difference: Option<f64>,
-    /// The adjusted mean of the first of the two: over all observations as they are spread over the other axes. What the difference is a share of.
-    pub base: f64,
-    /// Half the width of its 95% interval.
-    pub half_width: Option<f64>,
+    /// The difference of their adjusted means, the second less the first. `None` as for `adjusted`.
+    pub contrast: Option<Contrast>,
+    /// The level with the best adjusted mean. `None` if the direction is unknown, and as for `adjusted`.
+    pub best: Option<usize>,
+    /// The extreme between the first and the last level of an ordered axis, if there is one: the best level, else another extreme that differs
+    /// significantly from both ends.
+    pub inner: Option<Inner>,
+}
+
+/// An extreme of an ordered axis at a level that is neither the first nor the last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inner {
+    /// The level.
+    pub level: usize,
+    /// What it is.
+    pub extreme: Extreme,
+    /// The first and the last level, each compared with that level. The intervals hold for all pairs of levels at once, by Bonferroni, since the
+    /// extreme was chosen after the means were known.
+    pub ends: [Contrast; 2],
+}
+
+/// Which extreme a level is, by its adjusted mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extreme {
+    /// The best.
+    Best,
+    /// The worst.
+    Worst,
+    /// The lowest, if the direction is unknown.
+    Lowest,
+    /// The highest, if the direction is unknown.
+    Highest,
+}
+
+impl Extreme {
+    /// The word in output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Worst => "worst",
+            Self::Lowest => "lowest",
+            Self::Highest => "highest",
+        }
+    }
 }
 
 /// How the effect of one axis changes with another one.
@@ -120,15 +111,20 @@ pub struct Interaction {
     pub factors: (usize, usize),
     /// Its share of the variance.
     pub share: Share,
-    /// At each level of the second axis the means at the two compared levels of the first; none where there is no observation.
+    /// At each level of the second axis the means at the two compared levels of the first, geometric ones on the log scale; none where there is no
+    /// observation.
     pub at: Vec<(Option<f64>, Option<f64>)>,
 }
 
 /// All effects on one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effects {
-    /// The mean of all observations.
+    /// The scale of the analysis.
+    pub scale: ModelScale,
+    /// The arithmetic mean of all observations.
     pub mean: f64,
+    /// Their geometric mean, on the log scale.
+    pub geometric_mean: Option<f64>,
     /// How many there are.
     pub n: usize,
     /// The degrees of freedom of the residuals.
@@ -143,8 +139,19 @@ pub struct Effects {
     pub without_pairs: Option<&'static str>,
 }
 
-/// Pairs that would take more multiplications than this are not judged: it would take longer than a person waits.
+/// Terms that would take more multiplications than this are not judged: it would take longer than a person waits.
 const MOST_WORK: f64 = 2e9;
+
+/// Whether the axes themselves, without their pairs, can be judged in a time that a person waits.
+pub fn is_feasible(factors: &[Factor]) -> bool {
+    let observations = factors.first().map_or(0, |factor| factor.of.len());
+    let columns: usize = factors.iter().map(|factor| factor.levels.len() - 1).sum();
+    work(observations, columns, factors.len()) <= MOST_WORK
+}
+
+fn work(observations: usize, columns: usize, terms: usize) -> f64 {
+    number(observations) * number(columns).powi(2) * number(terms)
+}
 
 struct Model<'a> {
     y: &'a [f64],
@@ -172,9 +179,15 @@ impl Model<'_> {
     }
 }
 
-/// Judges every axis and every pair of axes. None where nothing varies, or there is no observation beyond what the axes need alone.
-pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
-    let n = y.len();
+/// Judges every axis and every pair of axes. None where nothing varies, or where the scale does not take the values. Without a direction no level is
+/// the best one.
+pub fn effects(factors: &[Factor], values: &[f64], scale: ModelScale, direction: Option<Direction>) -> Option<Effects> {
+    if !scale.takes(values) {
+        return None;
+    }
+    let n = values.len();
+    let analysed: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
+    let y = analysed.as_slice();
     let mean = record::mean(y);
     let total: f64 = y.iter().map(|y| (y - mean).powi(2)).sum();
     if factors.is_empty() || total <= 0.0 || !total.is_finite() {
@@ -187,7 +200,7 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let mut without_pairs = None;
     let wide = |term: usize| model.terms[term].len();
     let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
-    if number(n) * number(columns).powi(2) * number(count + pairs.len()) > MOST_WORK {
+    if work(n, columns, count + pairs.len()) > MOST_WORK {
         without_pairs = Some("there are too many combinations (--axes chooses)");
     } else if columns < n {
         model.add_products(&pairs);
@@ -216,18 +229,30 @@ pub fn effects(factors: &[Factor], y: &[f64]) -> Option<Effects> {
     let tested: Vec<f64> = shares.iter().filter_map(|share| share.p).collect();
     let mut corrected = holm(&tested).into_iter();
     shares.iter_mut().filter(|share| share.p.is_some()).for_each(|share| share.corrected = corrected.next());
-    let scale = scatters(residual, total).then(|| (residual / number(spare)).sqrt()).filter(|_| spare > 0);
+    let deviation = scatters(residual, total).then(|| (residual / number(spare)).sqrt()).filter(|_| spare > 0);
+    let chance = Chance { deviation, degrees: spare };
+    let question = Question { factors, values, scale, direction };
     let mut main: Vec<MainEffect> =
-        (0..count).map(|at| main_effect(factors, &model, at, shares[at], scale, spare)).collect();
+        (0..count).map(|at| main_effect(&question, &model, at, shares[at], chance)).collect();
     let between: Vec<(usize, usize)> = main.iter().map(|effect| effect.between).collect();
     let mut interactions: Vec<Interaction> = pairs
         .iter()
         .zip(&shares[count..])
-        .map(|(pair, share)| interaction(factors, y, *pair, *share, &between))
+        .map(|(pair, share)| interaction(&question, y, *pair, *share, &between))
         .collect();
     main.sort_by(|a, b| b.share.squares.total_cmp(&a.share.squares));
     interactions.sort_by(|a, b| b.share.squares.total_cmp(&a.share.squares));
-    Some(Effects { mean, n, residual_degrees: spare, unexplained: residual / total, main, interactions, without_pairs })
+    Some(Effects {
+        scale,
+        mean: record::mean(values),
+        geometric_mean: (scale == ModelScale::Log).then(|| scale.undo(mean)),
+        n,
+        residual_degrees: spare,
+        unexplained: residual / total,
+        main,
+        interactions,
+        without_pairs,
+    })
 }
 
 /// Whether residuals are more than the rounding of the sums of squares.
@@ -249,76 +274,131 @@ fn share(squares: f64, degrees: usize, total: f64, residual: f64, spare: usize) 
     }
 }
 
-/// Adjusted means are those of the model of all axes without interactions.
-fn main_effect(
-    factors: &[Factor],
-    model: &Model<'_>,
-    at: usize,
-    share: Share,
-    scale: Option<f64>,
-    spare: usize,
-) -> MainEffect {
-    let factor = &factors[at];
-    let mut columns = vec![vec![1.0; model.y.len()]];
-    let mut first_column = 1;
-    for (other, term) in model.terms.iter().take(factors.len()).enumerate() {
-        if other == at {
-            first_column = columns.len();
+/// What is asked of each axis.
+struct Question<'a> {
+    factors: &'a [Factor],
+    /// The metric, as it was observed.
+    values: &'a [f64],
+    scale: ModelScale,
+    direction: Option<Direction>,
+}
+
+/// The residuals: their standard deviation, if they scatter, and their degrees of freedom.
+#[derive(Clone, Copy)]
+struct Chance {
+    deviation: Option<f64>,
+    degrees: usize,
+}
+
+/// The levels of one axis in the model of all axes without interactions.
+struct Levels {
+    fit: Fit,
+    /// The number of columns.
+    columns: usize,
+    /// The column of the axis' second level; its first level has none.
+    first: usize,
+    chance: Chance,
+}
+
+impl Levels {
+    fn weights(&self, from: usize, to: usize) -> Vec<f64> {
+        let mut all = vec![0.0; self.columns];
+        for (level, sign) in [(from, -1.0), (to, 1.0)] {
+            if level > 0 {
+                all[self.first + level - 1] += sign;
+            }
         }
-        columns.extend(term.iter().cloned());
-    }
-    let found = fit(&columns, model.y);
-    let (_, without) = model.residual(|term| term < factors.len() && term != at);
-    let is_estimable = found.rank - without == factor.levels.len() - 1;
-    let means: Vec<f64> =
-        (0..factor.levels.len()).map(|level| factor.mean(level, model.y, &|_| true).unwrap_or(f64::NAN)).collect();
-    let weights = |level: usize, sign: f64| (level > 0).then(|| (first_column + level - 1, sign));
-    let contrast = |from: usize, to: usize| {
-        let mut all = vec![0.0; columns.len()];
-        weights(from, -1.0).into_iter().chain(weights(to, 1.0)).for_each(|(column, sign)| all[column] += sign);
         all
-    };
-    let adjusted = |level: usize| if is_estimable { found.contrast(&contrast(0, level)) } else { means[level] };
-    let adjusted: Vec<f64> = (0..factor.levels.len()).map(adjusted).collect();
-    let extreme = |sign: f64| {
-        let order = |a: &usize, b: &usize| (sign * adjusted[*a]).total_cmp(&(sign * adjusted[*b]));
-        (0..adjusted.len()).min_by(order).unwrap_or(0)
-    };
-    let (between, chosen_from) = if factor.is_ordered() || factor.levels.len() == 2 {
-        ((0, factor.levels.len() - 1), 1)
-    } else {
-        // Chosen after looking, among all pairs.
-        ((extreme(1.0), extreme(-1.0)), factor.levels.len() * (factor.levels.len() - 1) / 2)
-    };
-    let wanted = contrast(between.0, between.1);
-    let offset = factor.of.iter().map(|level| adjusted[*level]).sum::<f64>() / number(factor.of.len());
-    let reach = reach_of_many(number(spare), chosen_from);
-    MainEffect {
-        factor: at,
-        share,
-        means,
-        between,
-        difference: is_estimable.then(|| found.contrast(&wanted)),
-        base: record::mean(model.y) + adjusted[between.0] - offset,
-        half_width: scale
-            .zip(reach)
-            .filter(|_| is_estimable)
-            .map(|(scale, reach)| scale * reach * found.error(&wanted)),
+    }
+
+    /// The difference of two adjusted means, with the interval of one of several that are to hold at once.
+    fn contrast(&self, from: usize, to: usize, chosen_from: usize) -> Contrast {
+        let weights = self.weights(from, to);
+        let reach = reach_of_many(number(self.chance.degrees), chosen_from);
+        let half_width =
+            self.chance.deviation.zip(reach).map(|(deviation, reach)| deviation * reach * self.fit.error(&weights));
+        Contrast { difference: self.fit.contrast(&weights), half_width }
     }
 }
 
+fn main_effect(question: &Question<'_>, model: &Model<'_>, at: usize, share: Share, chance: Chance) -> MainEffect {
+    let Question { factors, values, scale, direction } = *question;
+    let factor = &factors[at];
+    let levels = factor.levels.len();
+    let mut columns = vec![vec![1.0; model.y.len()]];
+    let mut first = 1;
+    for (other, term) in model.terms.iter().take(factors.len()).enumerate() {
+        if other == at {
+            first = columns.len();
+        }
+        columns.extend(term.iter().cloned());
+    }
+    let all = Levels { fit: fit(&columns, model.y), columns: columns.len(), first, chance };
+    let (_, without) = model.residual(|term| term < factors.len() && term != at);
+    let is_estimable = all.fit.rank - without == levels - 1;
+    let means = |y: &[f64]| -> Vec<f64> {
+        (0..levels).map(|level| factor.mean(level, y, &|_| true).unwrap_or(f64::NAN)).collect()
+    };
+    let order: Vec<f64> = if is_estimable {
+        (0..levels).map(|level| all.fit.contrast(&all.weights(0, level))).collect()
+    } else {
+        means(model.y)
+    };
+    let offset =
+        record::mean(model.y) - factor.of.iter().map(|level| order[*level]).sum::<f64>() / number(model.y.len());
+    let pairs = levels * (levels - 1) / 2;
+    let last = levels - 1;
+    let (between, chosen_from) = if factor.is_ordered() || levels == 2 {
+        ((0, last), 1)
+    } else {
+        // Chosen after looking, among all pairs.
+        ((lowest(&order, 1.0), lowest(&order, -1.0)), pairs)
+    };
+    let extremes = match direction {
+        Some(Direction::Minimize) => [(1.0, Extreme::Best), (-1.0, Extreme::Worst)],
+        Some(Direction::Maximize) => [(-1.0, Extreme::Best), (1.0, Extreme::Worst)],
+        None => [(1.0, Extreme::Lowest), (-1.0, Extreme::Highest)],
+    }
+    .map(|(sign, extreme)| (lowest(&order, sign), extreme));
+    let inner = |(level, extreme): (usize, Extreme)| {
+        let ends = [0, last].map(|end| all.contrast(level, end, pairs));
+        let is_told = extreme == Extreme::Best || ends.iter().all(|end| end.is_apart() == Some(true));
+        (factor.is_ordered() && (1..last).contains(&level) && is_told).then_some(Inner { level, extreme, ends })
+    };
+    let best = extremes.into_iter().find(|(_, extreme)| *extreme == Extreme::Best).map(|(level, _)| level);
+    MainEffect {
+        factor: at,
+        share,
+        means: means(values),
+        adjusted: is_estimable.then(|| order.iter().map(|mean| scale.undo(mean + offset)).collect()),
+        between,
+        contrast: is_estimable.then(|| all.contrast(between.0, between.1, chosen_from)),
+        best: best.filter(|_| is_estimable),
+        inner: extremes.into_iter().filter(|_| is_estimable).find_map(inner),
+    }
+}
+
+/// The place of the smallest number times a sign. Of numbers that differ by rounding alone it is the first or the last, if that is among them.
+fn lowest(numbers: &[f64], sign: f64) -> usize {
+    let smallest = numbers.iter().fold(f64::INFINITY, |least, value| least.min(sign * value));
+    let room = 1e-12 * numbers.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+    let is_smallest = |at: &usize| sign * numbers[*at] <= smallest + room;
+    [0, numbers.len() - 1].into_iter().chain(0..numbers.len()).find(is_smallest).unwrap_or(0)
+}
+
 fn interaction(
-    factors: &[Factor],
+    question: &Question<'_>,
     y: &[f64],
     pair: (usize, usize),
     share: Share,
     between: &[(usize, usize)],
 ) -> Interaction {
-    let (first, second) = (&factors[pair.0], &factors[pair.1]);
+    let (first, second) = (&question.factors[pair.0], &question.factors[pair.1]);
     let (low, high) = between[pair.0];
     let at = (0..second.levels.len()).map(|level| {
         let here = |at: usize| second.of[at] == level;
-        (first.mean(low, y, &here), first.mean(high, y, &here))
+        let mean = |of: usize| first.mean(of, y, &here).map(|mean| question.scale.undo(mean));
+        (mean(low), mean(high))
     });
     Interaction { factors: pair, share, at: at.collect() }
 }

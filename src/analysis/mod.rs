@@ -59,7 +59,10 @@ pub use counter::CounterFault;
 pub use difference::{
     CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, diff, is_computed, why,
 };
-pub use effects::{Effects, Factor, Interaction, MainEffect, Share, effects};
+pub use effects::{
+    Contrast, Effects, Extreme, Factor, Inner, Interaction, MainEffect, ModelScale, Observation, Observations,
+    Relation, Share, effects, is_feasible, observations,
+};
 pub use energy::{Energy, Method, Uncertainty};
 pub use events::{
     Beside, By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,

@@ -1,17 +1,25 @@
 //! `ledger effects`
 
+mod confounded;
+
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection, nothing};
-use crate::analysis::{self, Factor, Trial, count_left_out, effects};
-use crate::record::{Value, count, known_metric};
-use crate::report::{self, Effected};
+use crate::analysis::{
+    self, Factor, ModelScale, Observations, Relation, Trial, count_left_out, effects, is_feasible, observations,
+};
+use crate::record::{Direction, Value, count, known_metric};
+use crate::report::{self, Confounded, Effected};
+use confounded::Subject;
 
-/// Say what each axis of an experiment does to a metric, alone and together with another one
+/// Show the effect of each axis of an experiment on a metric, alone and together with another axis
 ///
-/// The axes are the fields of the identity in which the attempts differ, the seed apart. An analysis of variance (type II) says what share of the
-/// metric's variance each axis and each pair of axes explains, how large the effect is, and how sure; pairs are judged where repetitions or
-/// further axes leave something to tell chance by.
+/// The axes are the fields of the identity in which the attempts differ, the seed apart. An analysis of variance (type II) reports the effect of each
+/// axis with its 95% interval, the share of the variance that it explains, and its significance. Pairs of axes are judged if repetitions or further
+/// axes leave residual degrees of freedom.
+///
+/// Times, energies, power, bytes and rates are analysed by their logarithm: effects are ratios. Other metrics are analysed as they are: effects are
+/// differences, of shares in points.
 ///
 /// Example: ledger effects --model resnet50 --metric energy --axes batch_size,precision
 #[derive(Debug, clap::Args)]
@@ -31,17 +39,38 @@ pub(super) struct Question {
     #[arg(long, value_name = "X")]
     metric: String,
 
-    /// Judge these fields only
+    /// Judge these fields only, without the limits of 8 axes and 24 values
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     axes: Vec<String>,
+
+    /// Analyse the metric itself (linear) or its logarithm (log) [default: log for times, energies, power, bytes and rates]
+    #[arg(long, value_name = "SCALE", value_parser = ["linear", "log"])]
+    scale: Option<String>,
+
+    /// For a metric of your own: which way it is better
+    #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
+    direction: Option<String>,
 
     #[command(flatten)]
     selection: Selection,
 }
 
-/// A field with more values than this is no axis of a grid.
+/// What is asked of a metric, beside its name.
+#[derive(Default)]
+pub(super) struct Wanted<'a> {
+    /// The axes; empty for all fields that differ.
+    pub(super) axes: &'a [String],
+    /// The scale; none for the metric's own.
+    pub(super) scale: Option<ModelScale>,
+    /// Which way it is better; none for what is known of the metric or was recorded as the objective.
+    pub(super) direction: Option<Direction>,
+    /// How the attempts were selected, for commands that select some of them.
+    pub(super) selection: Option<&'a Selection>,
+}
+
+/// A field with more values than this is no axis, unless it is asked for.
 const MOST_LEVELS: usize = 24;
-/// Beyond this number of axes, pairs of them cannot be told apart by any experiment that we know.
+/// More axes than this are not judged, unless they are asked for.
 const MOST_AXES: usize = 8;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -54,84 +83,165 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<f64>), Failure> {
     let selected = args.selection.select(context, Some(&args.model))?;
     let metric = selected.metric(&args.metric, "--metric")?;
-    judge(&args.model, &metric, &args.axes, &selected)?.ok_or_else(|| {
+    let wanted = Wanted {
+        axes: &args.axes,
+        scale: args.scale.as_deref().map(|name| if name == "log" { ModelScale::Log } else { ModelScale::Linear }),
+        direction: args.direction.as_deref().map(direction_named),
+        selection: Some(&args.selection),
+    };
+    judge(&args.model, &metric, &wanted, &selected)?.ok_or_else(|| {
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
         nothing(context, &args.model, &metric, &left_out)
     })
+}
+
+fn direction_named(name: &str) -> Direction {
+    if name == Direction::Maximize.name() { Direction::Maximize } else { Direction::Minimize }
 }
 
 /// The effects on a metric, and the observations that they were found from; none without observations.
 pub(super) fn judge(
     model: &str,
     metric: &str,
-    axes: &[String],
+    wanted: &Wanted<'_>,
     selected: &Selected,
 ) -> Result<Option<(Effected, Vec<f64>)>, Failure> {
-    let observed: Vec<(&Trial, f64)> = selected
-        .trials
-        .iter()
-        .filter_map(|trial| Some((trial, trial.measured(metric, &selected.admitted).ok()?)))
-        .collect();
-    if observed.is_empty() {
+    let full = |name: &String| selected.full_name(name, "--axes");
+    let asked: Vec<String> = wanted.axes.iter().map(full).collect::<Result<_, _>>()?;
+    let observed = observations(&selected.trials, metric, &selected.admitted, &asked);
+    if observed.observations.is_empty() {
         return Ok(None);
     }
-    let mut notes = Vec::new();
-    let factors = factors(axes, selected, &observed, &mut notes)?;
-    let values: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
-    let Some(effects) = effects(&factors, &values) else {
-        let why =
-            if factors.is_empty() { "the attempts differ in no axis" } else { "all attempts have the same value" };
-        let notes = notes.iter().map(|note| format!("; {note}")).collect::<String>();
-        return Err(Failure::new(exit::NO, format!("there is no effect on `{metric}` to be judged: {why}{notes}")));
+    let values = observed.values();
+    let unit = selected.unit(metric);
+    let scale = scale_of(wanted.scale, &observed, metric, &unit, &values)?;
+    let direction = wanted.direction.or_else(|| direction_of(metric, &observed));
+    let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed };
+    let mut axes = axes(&subject, &asked)?;
+    let Some(effects) = effects(&axes.judged, &values, scale, direction) else {
+        let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
+        let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
+        return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be judged: {why}{notes}")));
     };
-    notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not judged: {why}")));
+    axes.confounded.extend(subject.nested(&axes.judged, &effects));
+    axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not judged: {why}")));
+    if direction.is_none() && axes.judged.iter().any(|axis| axis.is_ordered() && axis.levels.len() > 2) {
+        axes.notes.push(format!("no best value is named (`--direction` states which way `{metric}` is better)"));
+    }
     let found = Effected {
         model: model.to_owned(),
-        unit: selected.unit(metric),
-        direction: known_metric(metric).map(|known| known.direction),
-        factors,
+        unit,
+        direction,
+        kind: observed.kind,
+        attempts: observed.attempts(),
+        factors: axes.judged,
         effects,
-        notes,
+        confounded: axes.confounded,
+        notes: axes.notes,
         left_out: count_left_out(&selected.trials, metric, &selected.admitted).1,
         metric: metric.to_owned(),
     };
     Ok(Some((found, values)))
 }
 
-fn factors(
-    axes: &[String],
-    selected: &Selected,
-    observed: &[(&Trial, f64)],
-    notes: &mut Vec<String>,
-) -> Result<Vec<Factor>, Failure> {
-    let runs: Vec<_> = observed.iter().map(|(trial, _)| &trial.run).collect();
-    let full = |name: &String| selected.full_name(name, "--axes");
-    let names = if axes.is_empty() {
-        analysis::differing(&runs)
-    } else {
-        axes.iter().map(full).collect::<Result<Vec<_>, _>>()?
+/// The scale that is asked for, or the metric's own.
+fn scale_of(
+    asked: Option<ModelScale>,
+    observed: &Observations<'_>,
+    metric: &str,
+    unit: &str,
+    values: &[f64],
+) -> Result<ModelScale, Failure> {
+    let scale = asked.unwrap_or_else(|| ModelScale::of(observed.kind, unit, values));
+    if scale.takes(values) {
+        return Ok(scale);
+    }
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let text = format!(
+        "--scale log: `{metric}` has values that are not above 0, such as {} (--scale linear takes them)",
+        report::significant(least)
+    );
+    Err(Failure::new(exit::USAGE, text))
+}
+
+/// Which way a metric is better, as it is known or as the newest attempt with it as its objective says.
+fn direction_of(metric: &str, observed: &Observations<'_>) -> Option<Direction> {
+    let trials = || observed.observations.iter().flat_map(|one| &one.trials);
+    let stated = |trial: &&&Trial| {
+        let text = |name: &str| trial.attempt.settings.get(name).and_then(Value::as_str);
+        (text("objective.metric") == Some(metric)).then(|| text("objective.direction").map(direction_named)).flatten()
     };
-    let mut found: Vec<Factor> = Vec::new();
+    let recorded = || trials().filter_map(|trial| Some((trial.attempt.started_unix_ms, stated(&trial)?)));
+    let newest = || recorded().max_by_key(|(started, _)| *started).map(|(_, direction)| direction);
+    known_metric(metric).map(|known| known.direction).or_else(newest)
+}
+
+/// The axes that are judged, those that cannot be separated from them, and those that are left out, as sentences.
+#[derive(Default)]
+struct Axes {
+    judged: Vec<Factor>,
+    confounded: Vec<Confounded>,
+    notes: Vec<String>,
+}
+
+fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
+    let observed = subject.observed;
+    let first = |name: &str| -> Vec<Value> {
+        let trials = observed.observations.iter().filter_map(|one| one.trials.first());
+        trials.map(|trial| trial.field(name).unwrap_or_else(|| "(absent)".into())).collect()
+    };
+    let runs: Vec<_> = observed.observations.iter().flat_map(|one| &one.trials).map(|trial| &trial.run).collect();
+    let differing = analysis::differing(&runs);
+    let names = if asked.is_empty() { &differing } else { asked };
+    let n = observed.observations.len();
+    let mut found = Axes::default();
     for name in names {
-        let values: Vec<Value> =
-            observed.iter().map(|(trial, _)| trial.field(&name).unwrap_or_else(|| "(absent)".into())).collect();
-        let Some(factor) = Factor::new(&name, &values) else {
-            notes.push(format!("`{name}` is the same in all attempts"));
+        let Some(factor) = Factor::new(name, &first(name)) else {
+            found.notes.push(format!("`{name}` is the same in all attempts"));
             continue;
         };
-        if factor.levels.len() > MOST_LEVELS || factor.levels.len() > values.len() / 2 {
-            notes.push(format!(
-                "`{name}` has {} in {} and is no axis",
-                count(factor.levels.len(), "value"),
-                count(values.len(), "attempt")
+        let levels = factor.levels.len();
+        let other = found.judged.iter().find(|other| other.relation(&factor) == Some(Relation::Equal));
+        if let Some(other) = other {
+            if other.name != factor.name {
+                found.confounded.push(subject.equal(&factor, other));
+            }
+        } else if asked.is_empty() && (levels > MOST_LEVELS || levels > n / 2) {
+            let limit = if levels > MOST_LEVELS {
+                format!("more than {MOST_LEVELS}")
+            } else {
+                "too few of each to judge".to_owned()
+            };
+            found.notes.push(format!(
+                "`{name}` is not judged: {} in {}, {limit} (`--axes` judges it)",
+                count(levels, "value"),
+                count(n, "observation")
             ));
-        } else if let Some(other) = found.iter().find(|other| other.is_like(&factor)) {
-            notes.push(format!("`{name}` goes with `{}`, and cannot be told from it", other.name));
-        } else if found.len() == MOST_AXES {
-            notes.push(format!("`{name}` is not judged: more than {MOST_AXES} axes (--axes chooses)"));
+        } else if asked.is_empty() && found.judged.len() == MOST_AXES {
+            found
+                .notes
+                .push(format!("`{name}` is not judged: there are more than {MOST_AXES} axes (`--axes` chooses)"));
         } else {
-            found.push(factor);
+            found.judged.push(factor);
         }
+    }
+    if !asked.is_empty() && !is_feasible(&found.judged) {
+        let widest = found.judged.iter().max_by_key(|factor| factor.levels.len());
+        let widest = widest.map_or_else(String::new, |factor| {
+            format!(": `{}` has {}", factor.name, count(factor.levels.len(), "value"))
+        });
+        let text = format!(
+            "--axes: too many values for {}{widest} (`--where` selects fewer attempts, `--axes` fewer axes)",
+            count(n, "observation")
+        );
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    // An axis that was not asked for may be the reason for the effect of one that was.
+    for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {
+        let Some(factor) = Factor::new(name, &first(name)) else { continue };
+        let other = found.judged.iter().find(|other| other.relation(&factor) == Some(Relation::Equal));
+        let one = other.map(|other| subject.equal(&factor, other));
+        found.confounded.extend(one);
     }
     Ok(found)
 }

@@ -71,6 +71,17 @@ impl Selection {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
+    /// The arguments that select the same attempts, as far as they meet one more condition.
+    pub(super) fn arguments(&self, more: &str) -> Vec<String> {
+        let condition = self.condition.as_ref().map_or_else(|| more.to_owned(), |text| format!("({text}) and {more}"));
+        let mut arguments = vec!["--where".to_owned(), condition];
+        arguments.extend(self.gpus.iter().flat_map(|gpus| ["--gpus".to_owned(), gpus.to_string()]));
+        if !self.include.is_empty() {
+            arguments.extend(["--include".to_owned(), self.include.join(",")]);
+        }
+        arguments
+    }
+
     /// Reads the attempts of a model, or of all models, and keeps those that match.
     pub(super) fn select(&self, context: &Context, model: Option<&str>) -> Result<Selected, Failure> {
         self.select_from(context.store(), model)

@@ -64,6 +64,8 @@ const DISAGREE: &str = "the two estimators of energy disagree";
 
 /// Shares of a time that are pure numbers, as shares of right answers are.
 const SHARES_OF_TIME: [&str; 2] = ["bubble_fraction", "matching_share"];
+/// Shares of right answers, and average precisions, which are pure numbers from 0 to 1.
+const SHARES_OF_ANSWERS: [&str; 6] = ["accuracy", "box_ap_50", "box_ap_75", "mask_ap", "mask_ap_50", "mask_ap_75"];
 
 /// Whether a metric comes from sensors of power, which estimators that disagree make worthless.
 fn is_of_energy(name: &str, metric: &Metric) -> bool {
@@ -87,10 +89,9 @@ impl MetricInfo {
         if self.is_measured() || self.unit == "B" { MetricKind::Measured } else { MetricKind::Outcome }
     }
 
-    /// Whether it is a share of a whole, from 0 to 1.
+    /// Whether it is a share of a whole, whose differences are told in points.
     pub fn is_share(&self) -> bool {
-        self.unit.is_empty()
-            && (self.name == "accuracy" || self.name.contains("_ap") || SHARES_OF_TIME.contains(&self.name))
+        self.unit == "%" || SHARES_OF_TIME.contains(&self.name) || SHARES_OF_ANSWERS.contains(&self.name)
     }
 
     /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.

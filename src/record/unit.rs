@@ -111,6 +111,11 @@ impl Unit {
         self.measures != Share
     }
 
+    /// Whether 0 of it is nothing, so that one value can be a multiple of another: not of temperatures, and shares are compared in points.
+    pub fn has_true_zero(self) -> bool {
+        !matches!(self.measures, Share | Temperature)
+    }
+
     /// A number of this unit as one of another that measures the same.
     pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {

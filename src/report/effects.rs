@@ -1,11 +1,12 @@
-//! The answer to `effects`: a table of the terms, a sentence for each, and a document.
+//! The answer to `effects`: a few lines for each term, a table of the terms, and a document.
 
+use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
-use super::number::{count, duration, percent_to, significant};
+use super::number::{count, duration, significant};
 use super::ranking::{left_out_text, left_out_value, probability, short_names};
 use super::table::columns;
-use crate::analysis::{Effects, Factor, Interaction, MainEffect, Share};
-use crate::record::{Direction, LeftOut, Table, Value};
+use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
+use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
 use std::collections::BTreeMap;
 
 /// What was found of a metric, and what it was found from.
@@ -19,14 +20,50 @@ pub struct Effected {
     pub unit: String,
     /// Which way it is better; none for a metric of one's own.
     pub direction: Option<Direction>,
+    /// What decides the metric, and with it what one observation is.
+    pub kind: MetricKind,
+    /// How many attempts are behind the observations.
+    pub attempts: usize,
     /// The axes.
     pub factors: Vec<Factor>,
     /// What they do.
     pub effects: Effects,
+    /// Axes that cannot be separated from others.
+    pub confounded: Vec<Confounded>,
     /// What is not judged, and why, as sentences.
     pub notes: Vec<String>,
     /// How many attempts do not count, and why.
     pub left_out: BTreeMap<LeftOut, u64>,
+}
+
+/// An axis whose effect cannot be separated from that of another axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confounded {
+    /// The axis.
+    pub field: String,
+    /// The other one. `None` if no single axis is the reason.
+    pub with: Option<String>,
+    /// How the levels of the first depend on those of the other one. `None` if no single axis is the reason.
+    pub relation: Option<Relation>,
+    /// What to do, in words, and the command that does it, where there is one.
+    pub separation: (&'static str, Option<String>),
+}
+
+impl Confounded {
+    fn sentence(&self) -> String {
+        let field = &self.field;
+        match (self.relation, &self.with) {
+            (Some(Relation::Equal), Some(with)) => {
+                format!("`{field}` equals `{with}`: each value of one occurs with one value of the other only")
+            }
+            (Some(Relation::Nested), Some(with)) => {
+                format!(
+                    "`{field}` is nested in `{with}`: each value of `{field}` occurs with one value of `{with}` only"
+                )
+            }
+            _ => format!("`{field}` follows from the other axes: too few of their combinations were run"),
+        }
+    }
 }
 
 impl Effected {
@@ -43,95 +80,174 @@ impl Effected {
         }
     }
 
-    fn main_sentence(&self, effect: &MainEffect, names: &[String]) -> String {
-        let factor = &self.factors[effect.factor];
-        let (from, to) = (&factor.levels[effect.between.0], &factor.levels[effect.between.1]);
-        let before = effect.base;
-        // Nothing is a share of zero.
-        let share = |value: f64| if before == 0.0 { self.amount(value) } else { percent_to(value / before.abs(), 1) };
-        let (name, metric) = (&names[effect.factor], &self.metric);
-        let Some(difference) = effect.difference else {
-            return format!(
-                "`{name}` cannot be told from the other axes (its values occur only together with some of theirs; `--axes` chooses)"
-            );
+    /// A contrast as a ratio (`1.11× (1.06 to 1.16)`), or its size as a difference (`4.1 points (2.0 to 6.2)`) with the word for its sign.
+    fn size(&self, contrast: &Contrast) -> (String, &'static str) {
+        if self.effects.scale == ModelScale::Log {
+            return (ratio(contrast.ratio(), contrast.ratio_interval()), "");
+        }
+        let (sign, word) = if contrast.difference < 0.0 { (-1.0, "lower") } else { (1.0, "higher") };
+        let ends = contrast.interval().map(|(low, high)| if sign < 0.0 { (-high, -low) } else { (low, high) });
+        let size = sign * contrast.difference;
+        let text = match percent_of(&self.metric, &self.unit) {
+            Some(factor) => points(size, ends, factor),
+            None => difference(size, ends, &self.unit),
         };
-        let interval = effect.half_width.map_or_else(String::new, |half| {
-            format!(", 95% interval {} to {}", share(difference - half), share(difference + half))
-        });
-        let beside = match (before == 0.0, interval.strip_prefix(", ")) {
-            (true, None) => String::new(),
-            (true, Some(interval)) => format!(" ({interval})"),
-            (false, _) => format!(" ({}{interval})", share(difference)),
+        (text, word)
+    }
+
+    /// What a contrast says of a metric at one level beside another level.
+    fn beside(&self, contrast: &Contrast, at: &str, other: &str) -> String {
+        let metric = &self.metric;
+        match self.size(contrast) {
+            (ratio, "") => format!("{metric} at {at} is {ratio} that at {other}"),
+            (size, word) => format!("{metric} at {at} is {size} {word} than at {other}"),
+        }
+    }
+
+    /// The effect of an axis: its lines, the result first.
+    fn main_lines(&self, effect: &MainEffect, names: &[String]) -> Vec<String> {
+        let factor = &self.factors[effect.factor];
+        let (name, metric) = (&names[effect.factor], &self.metric);
+        let Some(contrast) = effect.contrast else {
+            return vec![format!("{name}: cannot be separated from the other axes (see `confounded`)")];
+        };
+        let level = |at: usize| factor.levels[at].to_string();
+        let (from, to) = effect.between;
+        let is_chosen = !factor.is_ordered() && factor.levels.len() > 2;
+        let ends = if is_chosen {
+            self.beside(&contrast, &format!("{} (highest)", level(to)), &format!("{} (lowest)", level(from)))
+        } else {
+            self.beside(&contrast, &level(to), &level(from))
         };
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
-        match effect.share.is_significant() {
-            Some(false) => format!(
-                "{name}: no effect on {metric} can be told from chance (from {from} to {to} {}{interval}; p {})",
-                share(difference),
-                effect.share.corrected.map_or_else(|| "-".to_owned(), probability),
-            ),
-            is_tested => {
-                let verb = if difference < 0.0 { "lowers" } else { "raises" };
-                let better = match self.direction {
-                    None => "",
-                    Some(way) if (way == Direction::Minimize) == (difference < 0.0) => ", which is better",
-                    Some(_) => ", which is worse",
+        let tested = match (effect.share.corrected, self.effects.residual_degrees) {
+            (Some(p), _) => format!("{}, {explained}", p_value(p)),
+            (None, 0) => format!("not tested: no residual degrees of freedom; {explained}"),
+            (None, _) => format!("not tested: the residuals do not scatter; {explained}"),
+        };
+        if let Some(p) = effect.share.corrected.filter(|_| effect.share.is_significant() == Some(false)) {
+            return vec![format!("{name}: no significant effect on {metric} ({})", p_value(p)), ends];
+        }
+        if let Some(inner) = &effect.inner {
+            return self.inner_lines(name, factor, inner).into_iter().chain([tested]).collect();
+        }
+        let better = match self.direction {
+            _ if is_chosen || contrast.difference == 0.0 => "",
+            None => "",
+            Some(way) if (way == Direction::Minimize) == (contrast.difference < 0.0) => ", which is better",
+            Some(_) => ", which is worse",
+        };
+        vec![format!("{name}: {ends}{better}"), tested]
+    }
+
+    /// An extreme between the first and the last level.
+    fn inner_lines(&self, name: &str, factor: &Factor, inner: &Inner) -> Vec<String> {
+        let level = |at: usize| factor.levels[at].to_string();
+        let ends = [level(0), level(factor.levels.len() - 1)];
+        let mut said = "";
+        let mut sides = Vec::new();
+        for (contrast, end) in inner.ends.iter().zip(&ends) {
+            sides.push(match self.size(contrast) {
+                (ratio, "") => format!("{ratio} at {end}"),
+                (size, word) if word == said => format!("by {size} at {end}"),
+                (size, word) => {
+                    said = word;
+                    format!("{word} by {size} at {end}")
+                }
+            });
+        }
+        let at = level(inner.level);
+        let mut lines =
+            vec![format!("{name}: {} is {} at {at}", self.metric, inner.extreme.name()), sides.join(" and ")];
+        let alike = inner.ends.iter().zip(&ends).filter(|(contrast, _)| contrast.is_apart() == Some(false));
+        let alike: Vec<&str> = alike.map(|(_, end)| end.as_str()).collect();
+        if !alike.is_empty() {
+            lines.push(format!("no significant difference between {at} and {}", alike.join(" or ")));
+        }
+        lines
+    }
+
+    /// The effect of a pair of axes: its lines, the result first.
+    fn interaction_lines(&self, effect: &Interaction, names: &[String]) -> Vec<String> {
+        let (first, second) = effect.factors;
+        let (a, b) = (&names[first], &names[second]);
+        let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
+        let Some(p) = effect.share.corrected else {
+            return vec![format!("{a} × {b}: not tested"), explained];
+        };
+        if effect.share.is_significant() != Some(true) {
+            return vec![format!("{a} × {b}: no significant interaction ({})", p_value(p))];
+        }
+        let mut lines = vec![format!("{a} × {b}: the effect of {a} depends on {b}")];
+        let between = self.effects.main.iter().find(|effect| effect.factor == first).map(|effect| effect.between);
+        let change = |(low, high): &(Option<f64>, Option<f64>)| {
+            let (low, high) = ((*low)?, (*high)?);
+            let difference = if self.effects.scale == ModelScale::Log { high.ln() - low.ln() } else { high - low };
+            Some(Contrast { difference, half_width: None })
+        };
+        let of_level = self.factors[second].levels.iter().zip(&effect.at);
+        let mut changes: Vec<(&Value, Contrast)> =
+            of_level.filter_map(|(level, means)| Some((level, change(means)?))).collect();
+        changes.sort_by(|x, y| x.1.difference.total_cmp(&y.1.difference));
+        match (changes.first(), changes.last(), between) {
+            (Some(least), Some(most), Some((from, to))) if changes.len() > 1 => {
+                let levels = &self.factors[first].levels;
+                let said = |(at, contrast): &(&Value, Contrast)| {
+                    format!(
+                        "where {b} is {at}: {}",
+                        self.beside(contrast, &levels[to].to_string(), &levels[from].to_string())
+                    )
                 };
-                let p = match is_tested {
-                    Some(_) => format!("p {}", effect.share.corrected.map_or_else(|| "-".to_owned(), probability)),
-                    None if self.effects.residual_degrees > 0 => {
-                        "not tested: nothing scatters beside the axes, so that chance cannot be judged".to_owned()
-                    }
-                    None => "not tested: nothing is left to tell chance by".to_owned(),
-                };
-                format!(
-                    "{name}: from {from} to {to} {verb} {metric} by {}{beside}{better}; it explains {explained}, {p}",
-                    self.amount(difference.abs()),
-                )
+                lines.extend([said(least), said(most)]);
+            }
+            _ => lines.push("too few combinations were run to say how".to_owned()),
+        }
+        lines.push(format!("{}, {explained}", p_value(p)));
+        lines
+    }
+
+    /// What the observations are, in words.
+    fn observations(&self) -> String {
+        let attempts = count(self.attempts, "attempt");
+        match self.kind {
+            MetricKind::Measured => attempts,
+            MetricKind::Outcome if self.attempts == self.effects.n => format!("{attempts}, one per seed"),
+            MetricKind::Outcome => {
+                format!("{} (attempts of one seed are averaged) of {attempts}", count(self.effects.n, "observation"))
             }
         }
     }
 
-    fn interaction_sentence(&self, effect: &Interaction, names: &[String]) -> String {
-        let (first, second) = effect.factors;
-        let (a, b) = (&names[first], &names[second]);
-        let p = effect.share.corrected.map_or_else(|| "not tested".to_owned(), |p| format!("p {}", probability(p)));
-        if effect.share.is_significant() != Some(true) {
-            return format!("{a} × {b}: that one changes what the other does cannot be told from chance ({p})");
-        }
-        let between = self.effects.main.iter().find(|effect| effect.factor == first).map(|effect| effect.between);
-        let change = |(low, high): &(Option<f64>, Option<f64>)| Some(((*low)?, (*high)? - (*low)?));
-        let of_level = self.factors[second].levels.iter().zip(&effect.at);
-        let mut changes: Vec<(&Value, (f64, f64))> =
-            of_level.filter_map(|(level, means)| Some((level, change(means)?))).collect();
-        changes.sort_by(|x, y| x.1.1.total_cmp(&y.1.1));
-        let by = |(level, (before, change)): &(&Value, (f64, f64))| {
-            let share =
-                if *before == 0.0 { String::new() } else { format!(" ({})", percent_to(change / before.abs(), 1)) };
-            format!("by {}{share} at {b} {level}", self.amount(*change))
-        };
-        let said = match (changes.first(), changes.last(), between) {
-            (Some(least), Some(most), Some((from, to))) if changes.len() > 1 => format!(
-                "from {a} {} to {} {} changes {} and {}",
-                self.factors[first].levels[from],
-                self.factors[first].levels[to],
-                self.metric,
-                by(least),
-                by(most),
-            ),
-            _ => "the combinations that were run are too few to say how".to_owned(),
-        };
-        format!(
-            "{a} × {b}: what {a} does depends on {b}: {said}; {:.1}% of the variance, {p}",
-            100.0 * effect.share.eta_squared
-        )
+    /// What cannot be separated, a sentence each.
+    pub(super) fn confounded_sentences(&self) -> impl Iterator<Item = String> {
+        self.confounded.iter().map(Confounded::sentence)
+    }
+
+    /// The effect of the strongest axis as a sentence.
+    pub(super) fn strongest(&self) -> Option<String> {
+        let names = self.names();
+        self.effects.main.first().map(|effect| self.main_lines(effect, &names).join("; "))
     }
 }
 
-/// The effects as a table and a sentence each.
+/// The effects: a few lines each, and a table of the terms.
 pub fn effects_text(found: &Effected) -> String {
     let names = found.names();
     let effects = &found.effects;
+    let mean = match effects.geometric_mean {
+        Some(mean) => format!("geometric mean {}", found.amount(mean)),
+        None => format!("mean {}", found.amount(effects.mean)),
+    };
+    let mut text = format!(
+        "{} of {}: {mean}, {}, {} scale\n\n",
+        found.metric,
+        found.model,
+        found.observations(),
+        effects.scale.name()
+    );
+    let main = effects.main.iter().map(|effect| found.main_lines(effect, &names));
+    let both = effects.interactions.iter().map(|effect| found.interaction_lines(effect, &names));
+    main.chain(both).for_each(|lines| text.push_str(&format!("{}\n", lines.join("\n    "))));
     let row = |name: String, share: &Share| {
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
         vec![
@@ -149,19 +265,25 @@ pub fn effects_text(found: &Effected) -> String {
         .interactions
         .iter()
         .map(|effect| row(format!("{} × {}", names[effect.factors.0], names[effect.factors.1]), &effect.share));
-    let mut text = columns(&["TERM", ">DF", ">OF VARIANCE", ">PARTIAL ETA2", ">F", ">P"], main.chain(both));
-    text.push_str(&format!(
-        "{} of {}: {}, mean {}; {:.1}% of the variance is explained by no term ({} of the residuals; type II, P by Holm's correction)\n",
-        found.metric,
-        found.model,
-        count(effects.n, "attempt"),
-        found.amount(effects.mean),
-        100.0 * effects.unexplained,
-        count(effects.residual_degrees, "degree"),
+    let unexplained = format!("{:.1}%", 100.0 * effects.unexplained);
+    let residual = ["residual".to_owned(), effects.residual_degrees.to_string(), unexplained];
+    let residual = residual.into_iter().chain(["-"; 3].map(str::to_owned)).collect();
+    text.push('\n');
+    text.push_str(&columns(
+        &["TERM", ">DF", ">OF VARIANCE", ">PARTIAL ETA2", ">F", ">P"],
+        main.chain(both).chain([residual]),
     ));
-    effects.main.iter().for_each(|effect| text.push_str(&format!("{}\n", found.main_sentence(effect, &names))));
-    for effect in &effects.interactions {
-        text.push_str(&format!("{}\n", found.interaction_sentence(effect, &names)));
+    text.push_str(&format!(
+        "type II ANOVA on the {} scale; P with Holm's correction; 95% intervals\n",
+        effects.scale.name()
+    ));
+    for one in &found.confounded {
+        let (what, command) = &one.separation;
+        text.push_str(&format!("confounded: {}\n", one.sentence()));
+        match command {
+            Some(command) => text.push_str(&format!("    {what}: {command}\n")),
+            None => text.push_str(&format!("    {what}\n")),
+        }
     }
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     text.push_str(&left_out_text(&found.left_out, &found.metric));
@@ -185,49 +307,106 @@ fn share_members(share: &Share) -> Table {
     table
 }
 
+/// A difference on the linear scale, a ratio on the log scale, with its interval.
+fn contrast_members(contrast: &Contrast, scale: ModelScale) -> Table {
+    let mut table = Table::new();
+    let mut put = |name: &str, value: f64| drop(table.insert(name.to_owned(), value.into()));
+    if scale == ModelScale::Log {
+        put("ratio", contrast.ratio());
+        if let Some((low, high)) = contrast.ratio_interval() {
+            put("ratio_low", low);
+            put("ratio_high", high);
+        }
+    } else {
+        put("difference", contrast.difference);
+        if let Some(half) = contrast.half_width {
+            put("half_width", half);
+        }
+    }
+    table
+}
+
+fn main_value(found: &Effected, effect: &MainEffect, names: &[String]) -> Value {
+    let factor = &found.factors[effect.factor];
+    let scale = found.effects.scale;
+    let mut table = share_members(&effect.share);
+    let level = |(at, level): (usize, &Value)| {
+        let mut one = table_of([("value", level.clone()), ("mean", effect.means[at].into())]);
+        one.extend(effect.adjusted.as_ref().map(|adjusted| ("adjusted_mean".to_owned(), adjusted[at].into())));
+        Value::Table(one)
+    };
+    table.extend(table_of([
+        ("field", factor.name.as_str().into()),
+        ("levels", Value::List(factor.levels.iter().enumerate().map(level).collect())),
+        ("from", factor.levels[effect.between.0].clone()),
+        ("to", factor.levels[effect.between.1].clone()),
+        ("sentence", found.main_lines(effect, names).join("; ").into()),
+    ]));
+    table.extend(effect.contrast.iter().flat_map(|contrast| contrast_members(contrast, scale)));
+    if let (Some(adjusted), ModelScale::Linear) = (&effect.adjusted, scale) {
+        table.insert("base".to_owned(), adjusted[effect.between.0].into());
+    }
+    table.extend(effect.best.map(|best| ("best_level".to_owned(), factor.levels[best].clone())));
+    if let Some(inner) = &effect.inner {
+        let ends = [0, factor.levels.len() - 1].into_iter().zip(&inner.ends).map(|(at, contrast)| {
+            let mut end = contrast_members(contrast, scale);
+            end.insert("value".to_owned(), factor.levels[at].clone());
+            end.extend(contrast.is_apart().map(|is| ("is_significant".to_owned(), is.into())));
+            Value::Table(end)
+        });
+        let inner = table_of([
+            ("is", inner.extreme.name().into()),
+            ("value", factor.levels[inner.level].clone()),
+            ("ends", Value::List(ends.collect())),
+        ]);
+        table.insert("inner_extreme".to_owned(), Value::Table(inner));
+    }
+    Value::Table(table)
+}
+
+fn confounded_value(one: &Confounded) -> Value {
+    let (what, command) = &one.separation;
+    let mut table = table_of([
+        ("field", one.field.as_str().into()),
+        ("sentence", one.sentence().into()),
+        ("separation", (*what).into()),
+    ]);
+    table.extend(one.with.iter().map(|with| ("with".to_owned(), with.as_str().into())));
+    table.extend(one.relation.map(|relation| ("relation".to_owned(), relation.name().into())));
+    table.extend(command.iter().map(|command| ("command".to_owned(), command.as_str().into())));
+    Value::Table(table)
+}
+
 /// The effects as a document's members.
 pub fn effects_value(found: &Effected) -> Table {
     let names = found.names();
-    let main = found.effects.main.iter().map(|effect| {
-        let factor = &found.factors[effect.factor];
-        let mut table = share_members(&effect.share);
-        let levels = factor
-            .levels
-            .iter()
-            .zip(&effect.means)
-            .map(|(level, mean)| Value::Table(table_of([("value", level.clone()), ("mean", (*mean).into())])));
-        table.extend(table_of([
-            ("field", factor.name.as_str().into()),
-            ("levels", Value::List(levels.collect())),
-            ("from", factor.levels[effect.between.0].clone()),
-            ("to", factor.levels[effect.between.1].clone()),
-            ("sentence", found.main_sentence(effect, &names).into()),
-        ]));
-        table.extend(effect.difference.map(|difference| ("difference".to_owned(), difference.into())));
-        table.extend(effect.difference.map(|_| ("base".to_owned(), effect.base.into())));
-        table.extend(effect.half_width.map(|half| ("half_width".to_owned(), half.into())));
-        Value::Table(table)
-    });
     let interactions = found.effects.interactions.iter().map(|effect| {
         let (first, second) = effect.factors;
         let mut table = share_members(&effect.share);
         table.extend(table_of([
             ("fields", vec![found.factors[first].name.as_str(), &found.factors[second].name].into()),
-            ("sentence", found.interaction_sentence(effect, &names).into()),
+            ("sentence", found.interaction_lines(effect, &names).join("; ").into()),
         ]));
         Value::Table(table)
     });
-    table_of([
+    let mut members = table_of([
         ("model", found.model.as_str().into()),
         ("metric", found.metric.as_str().into()),
         ("unit", found.unit.as_str().into()),
-        ("attempts", found.effects.n.into()),
+        ("kind", found.kind.name().into()),
+        ("scale", found.effects.scale.name().into()),
+        ("attempts", found.attempts.into()),
+        ("observations", found.effects.n.into()),
         ("mean", found.effects.mean.into()),
         ("residual_degrees", found.effects.residual_degrees.into()),
         ("unexplained", found.effects.unexplained.into()),
-        ("main", Value::List(main.collect())),
+        ("main", Value::List(found.effects.main.iter().map(|effect| main_value(found, effect, &names)).collect())),
         ("interactions", Value::List(interactions.collect())),
+        ("confounded", Value::List(found.confounded.iter().map(confounded_value).collect())),
         ("notes", found.notes.clone().into()),
         ("left_out", left_out_value(&found.left_out)),
-    ])
+    ]);
+    members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
+    members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
+    members
 }

@@ -5,6 +5,7 @@
 mod calibration;
 mod cluster;
 mod comparison;
+mod contrast;
 mod correlation;
 mod difference;
 mod document;
@@ -41,7 +42,7 @@ pub use comparison::{compare_text, compare_value};
 pub use correlation::{Correlated, LabelledPoint, correlate_text, correlate_value};
 pub use difference::{diff_text, diff_value, environment_value, fields_text, why_text, why_value};
 pub use document::{document, table_of};
-pub use effects::{Effected, effects_text, effects_value};
+pub use effects::{Confounded, Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
 pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};

@@ -1,4 +1,4 @@
-//! Which configuration is best, by how much and how sure; fronts, effects and correlations: whole commands against numbers of SciPy and statsmodels.
+//! Which configuration is best, by how much and how sure; fronts and correlations: whole commands against numbers of SciPy and statsmodels.
 
 use crate::sandbox::Sandbox;
 use serde_json::Value;
@@ -295,43 +295,6 @@ fn a_point_of_a_front_has_one_name_in_whichever_order_metrics_are_asked_for() {
     };
     assert_eq!(named("energy,accuracy"), named("accuracy,energy"));
     assert_eq!(named("energy,accuracy").len(), 2);
-}
-
-/// Energy 100 x + seed², and 7 x² more with y = b.
-const GRID: &str = r#"
-x=$1; y=$2; seed=$3
-energy=$((100 * x + seed * seed))
-if [ $y = b ]; then energy=$((energy + 7 * x * x)); fi
-echo "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$energy,\"unit\":\"J\"}" >> "$LEDGER_EVENTS"
-"#;
-
-#[test]
-fn effects_are_those_of_statsmodels() {
-    let sandbox = Sandbox::new();
-    sandbox.write("grid.sh", GRID);
-    sandbox.write(
-        "grid.toml",
-        "name = \"grid\"\nseed = [1, 2]\n[model]\nname = \"toy\"\n[program]\ncommand = [\"sh\", \"grid.sh\", \"{x}\", \"{y}\", \"{seed}\"]\n\
-         [params]\nx = [1, 2, 3]\ny = [\"a\", \"b\"]\n[hardware]\ndevice = \"cpu\"\n",
-    );
-    sandbox.run(&["run", "grid.toml"]).expect(0);
-    let found = sandbox.json(&["effects", "--model", "toy", "--metric", "energy"], 0);
-    // statsmodels 0.15.0: anova_lm(ols("e ~ C(x) * C(y)", d).fit(), typ=2).
-    let main = found["main"].as_array().unwrap();
-    assert_eq!((main[0]["field"].as_str(), main[1]["field"].as_str()), (Some("params.x"), Some("params.y")));
-    near(&main[0]["squares"], 104000.666666667);
-    near(&main[1]["squares"], 3201.33333333333);
-    near(&main[1]["p"], 1.8338888073e-07);
-    near(&found["interactions"][0]["squares"], 1600.66666666667);
-    near(&found["interactions"][0]["p"], 4.56451757689e-06);
-    let text = sandbox.run(&["effects", "--model", "toy", "--metric", "energy"]).expect(0);
-    assert!(text.contains("x: from 1 to 3 raises energy by 228 J (+215.1%"), "{text}");
-    assert!(text.contains("which is worse; it explains"), "{text}");
-    sandbox.run(&["effects", "--model", "toy", "--metric", "energy", "--axes", "seeed"]).complaint(2);
-    sandbox.run(&["effects", "--model", "none", "--metric", "energy"]).complaint(1);
-    sandbox
-        .run(&["effects", "--model", "toy", "--metric", "energy", "--where", "x == 1 and y == a and seed == 1"])
-        .complaint(1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod campaign;
 mod container;
 mod crash;
 mod data;
+mod effects;
 mod fake;
 mod faults;
 mod foreign;

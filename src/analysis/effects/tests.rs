@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::Value;
 
 type Row = (&'static str, i64, &'static str, f64);
 
@@ -27,6 +28,20 @@ fn factors(rows: &[Row]) -> (Vec<Factor>, Vec<f64>) {
     (all.into(), rows.iter().map(|row| row.3).collect())
 }
 
+fn linear(factors: &[Factor], y: &[f64]) -> Option<Effects> {
+    effects(factors, y, ModelScale::Linear, None)
+}
+
+fn main_of(found: &Effects, factor: usize) -> &MainEffect {
+    found.main.iter().find(|effect| effect.factor == factor).unwrap()
+}
+
+/// The difference and half the width of its interval; none where there is no interval.
+fn apart(effect: &MainEffect) -> (f64, Option<f64>) {
+    let contrast = effect.contrast.unwrap();
+    (contrast.difference, contrast.half_width)
+}
+
 fn near(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-8 * expected.abs().max(1e-6), "{found} {expected}");
 }
@@ -35,7 +50,7 @@ fn near(found: f64, expected: f64) {
 fn an_unbalanced_design_is_judged_as_by_statsmodels() {
     // statsmodels 0.15.0: anova_lm(ols("v ~ C(p)+C(q)+C(r)+C(p):C(q)+C(p):C(r)+C(q):C(r)", d).fit(), typ=2).
     let (factors, y) = factors(&ROWS);
-    let found = effects(&factors, &y).unwrap();
+    let found = linear(&factors, &y).unwrap();
     assert_eq!((found.residual_degrees, found.n), (4, 14));
     near(found.unexplained, 0.381863354037267 / 144.435);
     let main = [
@@ -61,17 +76,17 @@ fn an_unbalanced_design_is_judged_as_by_statsmodels() {
         near(effect.share.p.unwrap(), p);
     }
     // Coefficients of ols("v ~ C(p)+C(q)+C(r)", d), with the full model's residuals: t.ppf(0.975, 4) standard errors.
-    let of = |factor| found.main.iter().find(|effect| effect.factor == factor).unwrap();
     for (factor, between, difference, half_width) in [
         (0, (0, 1), 3.00964912280701, 0.468489778368214),
         (1, (0, 2), 6.30973684210527, 0.578821081250562),
         (2, (0, 1), 0.54298245614035, 0.468489778368214),
     ] {
-        assert_eq!(of(factor).between, between);
-        near(of(factor).difference.unwrap(), difference);
-        near(of(factor).half_width.unwrap(), half_width);
+        let effect = main_of(&found, factor);
+        assert_eq!(effect.between, between);
+        near(apart(effect).0, difference);
+        near(apart(effect).1.unwrap(), half_width);
     }
-    near(of(1).means[0], (10.1 + 10.4 + 11.0 + 11.9 + 10.9) / 5.0);
+    near(main_of(&found, 1).means[0], (10.1 + 10.4 + 11.0 + 11.9 + 10.9) / 5.0);
 }
 
 #[test]
@@ -81,32 +96,24 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
     let (p, q) = (of(&|at| rows[at].0.into()).unwrap(), of(&|at| Value::Int(rows[at].1)).unwrap());
     assert_eq!(of(&|at| rows[at].2.into()), None);
     let y: Vec<f64> = rows.iter().map(|row| row.3).collect();
-    let found = effects(&[p.clone(), q], &y).unwrap();
+    let found = linear(&[p.clone(), q], &y).unwrap();
     assert_eq!((found.interactions.len(), found.residual_degrees, found.without_pairs.is_some()), (0, 1, true));
     // By hand: the means of p are 1.5 and 3.75, so that its sum of squares is 4 * 1.125^2.
     near(found.main[0].share.squares, 5.0625);
     // Two observations and one axis leave nothing for chance.
     let two = Factor::new("p", &["a".into(), "b".into()]).unwrap();
-    let found = effects(&[two], &[1.0, 2.0]).unwrap();
-    assert_eq!((found.main[0].share.p, found.main[0].half_width, found.main[0].difference), (None, None, Some(1.0)));
-    assert_eq!(effects(&[p], &[1.0; 4]), None);
+    let found = linear(&[two], &[1.0, 2.0]).unwrap();
+    assert_eq!((found.main[0].share.p, apart(&found.main[0])), (None, (1.0, None)));
+    assert_eq!(linear(&[p], &[1.0; 4]), None);
 }
 
 #[test]
 fn what_does_not_scatter_has_neither_test_nor_interval() {
     let axis = Factor::new("p", &["a".into(), "a".into(), "b".into(), "b".into()]).unwrap();
-    let found = effects(&[axis], &[0.912, 0.912, 0.911, 0.911]).unwrap();
+    let found = linear(&[axis], &[0.912, 0.912, 0.911, 0.911]).unwrap();
     let main = &found.main[0];
-    assert_eq!((found.residual_degrees, main.share.p, main.half_width), (2, None, None));
-    near(main.difference.unwrap(), -0.001);
-}
-
-#[test]
-fn axes_that_go_together_are_known() {
-    let of = |values: [i64; 4]| Factor::new("f", &values.map(Value::Int)).unwrap();
-    assert!(of([1, 2, 1, 2]).is_like(&of([7, 5, 7, 5])));
-    assert!(!of([1, 2, 1, 2]).is_like(&of([7, 5, 5, 7])) && !of([1, 2, 1, 2]).is_like(&of([1, 2, 3, 4])));
-    assert_eq!(of([8, 16, 2, 8]).levels, [2, 8, 16].map(Value::Int));
+    assert_eq!((found.residual_degrees, main.share.p, apart(main).1), (2, None, None));
+    near(apart(main).0, -0.001);
 }
 
 #[test]
@@ -127,31 +134,23 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
         factor("rate", rates.iter().map(|rate| Value::Float(*rate)).collect()),
         factor("size", sizes.iter().map(|size| Value::Int(*size)).collect()),
     ];
-    let found = effects(&factors, &y).unwrap();
-    let of = |factor| found.main.iter().find(|effect| effect.factor == factor).unwrap();
-    assert_eq!((of(0).share.degrees, of(0).difference, of(0).half_width), (0, None, None));
-    assert_eq!(of(1).difference, None);
+    let found = linear(&factors, &y).unwrap();
+    let of = |factor| main_of(&found, factor);
+    assert_eq!((of(0).share.degrees, of(0).contrast, &of(0).adjusted, of(0).best), (0, None, &None, None));
+    assert_eq!(of(1).contrast, None);
     // By hand: balanced, so that the difference is that of the means of either half, which the noise moves by 0.3 / 8.
-    near(of(2).difference.unwrap(), 3.0 + (0.4 - 0.1) / 8.0);
+    near(apart(of(2)).0, 3.0 + (0.4 - 0.1) / 8.0);
 }
 
 #[test]
 fn of_equal_values_nothing_is_explained_and_nothing_left() {
     let values: Vec<Value> = (0..11).map(|at| i64::from(at % 2).into()).collect();
     let factor = Factor::new("x", &values).unwrap();
-    assert_eq!(effects(&[factor], &[0.1; 11]), None);
+    assert_eq!(linear(&[factor], &[0.1; 11]), None);
 }
 
 #[test]
-fn numbers_and_texts_of_one_axis_have_an_order() {
-    let mixed: Vec<Value> = (1..150i64).flat_map(|i| [Value::Int(2 * i), format!("{i}x").as_str().into()]).collect();
-    let factor = Factor::new("k", &mixed).unwrap();
-    assert!(factor.levels.is_sorted_by_key(|level| level.as_float().is_none()));
-    assert_eq!(factor.levels[..2], [Value::Int(2), Value::Int(4)]);
-}
-
-#[test]
-fn a_difference_is_a_share_of_the_mean_that_is_adjusted_as_it_is() {
+fn means_are_adjusted_for_the_spread_over_the_other_axes() {
     // 100 with one GPU, 1000 with eight, 50 more with b: most of eight with a, most of one with b.
     let cells = [("a", 1i64, 1), ("a", 8, 9), ("b", 1, 9), ("b", 8, 1)];
     let rows: Vec<(&str, i64)> = cells.iter().flat_map(|(o, gpus, n)| vec![(*o, *gpus); *n]).collect();
@@ -164,13 +163,177 @@ fn a_difference_is_a_share_of_the_mean_that_is_adjusted_as_it_is() {
         Factor::new("optimizer", &of(&|row| row.0.into())).unwrap(),
         Factor::new("gpus", &of(&|row| row.1.into())).unwrap(),
     ];
-    let found = effects(&factors, &y).unwrap();
-    let base = |at: usize| {
-        found.main.iter().find(|effect| effect.factor == at).map(|effect| (effect.base, effect.difference.unwrap()))
-    };
-    let (optimizer, gpus) = (base(0).unwrap(), base(1).unwrap());
+    let found = linear(&factors, &y).unwrap();
+    let base = |at| (main_of(&found, at).adjusted.as_ref().unwrap()[0], apart(main_of(&found, at)).0);
+    let (optimizer, gpus) = (base(0), base(1));
     near(optimizer.0, 550.0);
     near(optimizer.1, 50.0);
     near(gpus.0, 125.0);
     near(gpus.1, 900.0);
+}
+
+#[test]
+fn an_unbalanced_design_on_the_log_scale_is_judged_as_by_statsmodels() {
+    // statsmodels 0.15.0, l = log(v): anova_lm(ols("l ~ C(p)+C(q)+C(r)+C(p):C(q)+C(p):C(r)+C(q):C(r)", d).fit(), typ=2).
+    let (factors, y) = factors(&ROWS);
+    let found = effects(&factors, &y, ModelScale::Log, None).unwrap();
+    near(found.unexplained, 0.001627370542989877 / 0.6869688368932957);
+    near(found.geometric_mean.unwrap(), 13.703029304728503);
+    near(found.mean, 14.05);
+    for (factor, squares, f, p) in [
+        (0, 0.129756975516108, 318.93652266241156, 5.777219662992445e-05),
+        (1, 0.43314001601363666, 532.3188598680823, 1.4010672573263951e-05),
+        (2, 0.009079978572662059, 22.31815885269724, 0.009143095608439171),
+    ] {
+        let share = main_of(&found, factor).share;
+        near(share.squares, squares);
+        near(share.f.unwrap(), f);
+        near(share.p.unwrap(), p);
+    }
+    for (effect, (pair, squares, p)) in found.interactions.iter().zip([
+        ((0, 1), 0.028704482543718726, 0.0028785581927155564),
+        ((1, 2), 0.002231757514654434, 0.17782569760278394),
+        ((0, 2), 0.00013190051615843078, 0.5995424139121948),
+    ]) {
+        assert_eq!(effect.factors, pair);
+        near(effect.share.squares, squares);
+        near(effect.share.p.unwrap(), p);
+    }
+    // exp of coefficients of ols("l ~ C(p)+C(q)+C(r)", d), and of these -/+ t.ppf(0.975, 4) standard errors with the full model's residuals.
+    for (factor, ratio, low, high) in [
+        (0, 1.220202659696078, 1.1834492961084069, 1.2580974407821157),
+        (1, 1.5590148434969429, 1.5012046417449398, 1.619051270330906),
+        (2, 1.0481658578848123, 1.0165943639457489, 1.0807178404680144),
+    ] {
+        let contrast = main_of(&found, factor).contrast.unwrap();
+        near(contrast.ratio(), ratio);
+        near(contrast.ratio_interval().unwrap().0, low);
+        near(contrast.ratio_interval().unwrap().1, high);
+    }
+    // exp of the mean over the observations of that model's predict(d) with q set to each level.
+    let adjusted = main_of(&found, 1).adjusted.as_ref().unwrap();
+    let expected = [11.11297581416859, 14.00591794127192, 17.32529424971136];
+    adjusted.iter().zip(expected).for_each(|(found, expected)| near(*found, expected));
+}
+
+/// Accuracy by learning rate and optimizer; it is best at 0.03.
+const RATES: [(f64, &str, f64); 12] = [
+    (0.003, "a", 0.81),
+    (0.003, "a", 0.82),
+    (0.003, "b", 0.79),
+    (0.01, "a", 0.88),
+    (0.01, "b", 0.87),
+    (0.03, "a", 0.93),
+    (0.03, "a", 0.94),
+    (0.03, "b", 0.91),
+    (0.03, "b", 0.90),
+    (0.3, "a", 0.90),
+    (0.3, "b", 0.84),
+    (0.3, "b", 0.87),
+];
+
+fn rates(scale: ModelScale, direction: Option<Direction>) -> Effects {
+    let of = |value: &dyn Fn(&(f64, &str, f64)) -> Value| RATES.iter().map(value).collect::<Vec<_>>();
+    let factors = [
+        Factor::new("rate", &of(&|row| Value::Float(row.0))).unwrap(),
+        Factor::new("optimizer", &of(&|row| row.1.into())).unwrap(),
+    ];
+    effects(&factors, &RATES.map(|row| row.2), scale, direction).unwrap()
+}
+
+#[test]
+fn an_inner_optimum_is_compared_with_both_ends_as_by_statsmodels() {
+    // statsmodels 0.15.0: m = ols("v ~ C(lr)*C(o)", d).fit(); coefficients of ols("v ~ C(lr)+C(o)", d).fit() at 0.003 and 0.3 less that at
+    // 0.03, -/+ t.ppf(1 - 0.025/6, 4) standard errors with the residuals of m.
+    let found = rates(ModelScale::Linear, Some(Direction::Maximize));
+    let rate = main_of(&found, 0);
+    assert_eq!((rate.best, rate.between), (Some(2), (0, 3)));
+    let inner = rate.inner.clone().unwrap();
+    assert_eq!((inner.level, inner.extreme), (2, Extreme::Best));
+    let [first, last] = inner.ends;
+    near(first.difference, -0.11813725490196017);
+    near(first.half_width.unwrap(), 0.04575675964781063);
+    near(last.difference, -0.04519607843137233);
+    near(last.half_width.unwrap(), 0.045756759647810605);
+    assert_eq!([first, last].map(|end| end.is_apart()), [Some(true), Some(false)]);
+    let adjusted = [0.8018627450980392, 0.8749999999999992, 0.9199999999999994, 0.8748039215686272];
+    rate.adjusted.as_ref().unwrap().iter().zip(adjusted).for_each(|(found, expected)| near(*found, expected));
+    // The same of log(v), as ratios.
+    let found = rates(ModelScale::Log, Some(Direction::Maximize));
+    let [first, last] = main_of(&found, 0).inner.clone().unwrap().ends;
+    for (end, ratio, low, high) in [
+        (first, 0.8720325399775757, 0.8269032737016626, 0.9196247916344573),
+        (last, 0.9506244073096166, 0.9014278692917108, 1.0025059070814217),
+    ] {
+        near(end.ratio(), ratio);
+        near(end.ratio_interval().unwrap().0, low);
+        near(end.ratio_interval().unwrap().1, high);
+    }
+}
+
+#[test]
+fn only_an_ordered_axis_has_an_inner_extreme() {
+    let words = Factor::new("w", &["a", "b", "c"].repeat(2).iter().map(|word| (*word).into()).collect::<Vec<_>>());
+    let y = [1.0, 5.0, 2.0, 1.1, 5.1, 2.1];
+    let found = effects(&[words.unwrap()], &y, ModelScale::Linear, Some(Direction::Maximize)).unwrap();
+    assert_eq!((found.main[0].best, &found.main[0].inner, found.main[0].between), (Some(1), &None, (0, 1)));
+}
+
+#[test]
+fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
+    // The interval at 0.3 has no difference in it: without a direction, 0.03 is not told as the highest.
+    assert_eq!(main_of(&rates(ModelScale::Linear, None), 0).inner, None);
+    let found = rates(ModelScale::Linear, Some(Direction::Minimize));
+    assert_eq!((main_of(&found, 0).best, &main_of(&found, 0).inner), (Some(0), &None));
+    assert_eq!((main_of(&found, 1).best, &main_of(&found, 1).inner), (Some(1), &None));
+    let factor = Factor::new("x", &[1i64, 2, 3].repeat(2).into_iter().map(Value::Int).collect::<Vec<_>>()).unwrap();
+    let extreme = |direction| {
+        let y = [5.0, 1.0, 5.2, 5.1, 1.1, 5.3];
+        let found = effects(std::slice::from_ref(&factor), &y, ModelScale::Linear, direction).unwrap();
+        let inner = found.main[0].inner.clone().unwrap();
+        (inner.level, inner.extreme)
+    };
+    assert_eq!(extreme(None), (1, Extreme::Lowest));
+    assert_eq!(extreme(Some(Direction::Maximize)), (1, Extreme::Worst));
+    assert_eq!(extreme(Some(Direction::Minimize)), (1, Extreme::Best));
+}
+
+#[test]
+fn the_best_of_equal_levels_is_an_end() {
+    let values: Vec<Value> = [1i64, 2, 3, 1, 2, 3].map(Value::Int).into();
+    let factor = Factor::new("x", &values).unwrap();
+    let found =
+        effects(&[factor], &[0.5, 0.9, 0.9, 0.6, 0.7, 0.7], ModelScale::Linear, Some(Direction::Maximize)).unwrap();
+    assert_eq!((found.main[0].best, &found.main[0].inner), (Some(2), &None));
+}
+
+#[test]
+fn factors_that_multiply_have_no_interaction_on_the_log_scale() {
+    // Time halves with each doubling of x, and z multiplies it by 3 everywhere; noise of 1%.
+    let noise = [1.01, 0.99, 1.0, 0.99, 1.01, 1.0, 1.01, 0.99];
+    let rows: Vec<(i64, i64)> = [1, 2, 4, 8].iter().flat_map(|x| [(*x, 0), (*x, 1)]).collect();
+    let rows = [rows.clone(), rows].concat();
+    let y: Vec<f64> = rows
+        .iter()
+        .zip(noise.iter().chain(noise.iter().rev()))
+        .map(|((x, z), noise)| 8.0 / f64::from(u8::try_from(*x).unwrap()) * if *z == 1 { 3.0 } else { 1.0 } * noise)
+        .collect();
+    let of = |value: &dyn Fn(&(i64, i64)) -> i64| rows.iter().map(|row| value(row).into()).collect::<Vec<Value>>();
+    let factors = [Factor::new("x", &of(&|row| row.0)).unwrap(), Factor::new("z", &of(&|row| row.1)).unwrap()];
+    let is_significant = |scale| effects(&factors, &y, scale, None).unwrap().interactions[0].share.is_significant();
+    assert_eq!(is_significant(ModelScale::Linear), Some(true));
+    assert_eq!(is_significant(ModelScale::Log), Some(false));
+    assert_eq!(effects(&factors, &y.iter().map(|y| y - 1.0).collect::<Vec<_>>(), ModelScale::Log, None), None);
+}
+
+#[test]
+fn an_axis_with_a_level_for_each_observation_is_judged_without_a_test() {
+    let values: Vec<Value> = (0..40i64).map(Value::Int).collect();
+    let factor = Factor::new("x", &values).unwrap();
+    assert!(is_feasible(std::slice::from_ref(&factor)));
+    let y: Vec<f64> = (0..40u32).map(f64::from).collect();
+    let found = linear(&[factor], &y).unwrap();
+    assert_eq!((found.residual_degrees, found.main[0].share.p, found.main[0].share.degrees), (0, None, 39));
+    let many: Vec<Value> = (0..4000i64).map(Value::Int).collect();
+    assert!(!is_feasible(&[Factor::new("x", &many).unwrap()]));
 }

@@ -145,7 +145,8 @@ fn figures(
         }
         figures.extend(report::scaling(&subject, "hardware.gpus").ok().map(|one| ("scaling", one)));
         // Without an axis there is no effect, and nothing is missed.
-        let Ok(Some((found, values))) = effects::judge(model, &ranking.metric, &[], selected) else { continue };
+        let wanted = effects::Wanted { direction: Some(ranking.direction), ..effects::Wanted::default() };
+        let Ok(Some((found, values))) = effects::judge(model, &ranking.metric, &wanted, selected) else { continue };
         let small = |at: &&usize| found.factors[**at].levels.len() <= LEVELS;
         let order: Vec<usize> = found.effects.main.iter().map(|effect| effect.factor).collect();
         let largest: Vec<&usize> = order.iter().filter(small).take(2).collect();

@@ -199,12 +199,22 @@ pub struct Point {
     pub at: (f64, f64),
     /// Half the widths of the 95% intervals.
     pub half: (Option<f64>, Option<f64>),
+    /// The ends of a 95% interval along the x axis that is not symmetric, in place of the first half width.
+    pub ends: Option<(f64, f64)>,
     /// What it is, in words.
     pub name: String,
     /// What is written beside it.
     pub tag: String,
     /// The run behind it.
     pub run: Option<RunId>,
+}
+
+impl Point {
+    /// The ends of its interval along the x axis.
+    fn across(&self) -> Option<(f64, f64)> {
+        let symmetric = || self.half.0.map(|half| (self.at.0 - half, self.at.0 + half));
+        self.ends.or_else(symmetric)
+    }
 }
 
 /// A bar of a row.

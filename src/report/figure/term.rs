@@ -117,8 +117,8 @@ fn plane(panel: &Panel, columns: usize) -> String {
             Shape::Points(points) => {
                 for point in points {
                     let (x, y) = point.at;
-                    if let Some(half) = point.half.0 {
-                        grid.line(&[place((x - half, y)), place((x + half, y))], '─');
+                    if let Some((low, high)) = point.across() {
+                        grid.line(&[place((low, y)), place((high, y))], '─');
                     }
                     if let Some(half) = point.half.1 {
                         grid.line(&[place((x, y - half)), place((x, y + half))], '│');
@@ -161,8 +161,8 @@ fn rows(panel: &Panel, names: &[String], columns: usize) -> String {
             _ => None,
         });
         for point in points.flatten().filter(|point| whole(point.at.1.max(0.0)) == row) {
-            if let Some(half) = point.half.0 {
-                grid.line(&[(across(point.at.0 - half), 0.5), (across(point.at.0 + half), 0.5)], '─');
+            if let Some((low, high)) = point.across() {
+                grid.line(&[(across(low), 0.5), (across(high), 0.5)], '─');
             }
         }
         for mark in &panel.marks {

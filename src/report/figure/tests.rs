@@ -35,6 +35,7 @@ fn everything() -> Figure {
     let point = Point {
         at: (2.0, 3.0),
         half: (Some(0.5), Some(1.0)),
+        ends: None,
         name: HOSTILE.to_owned(),
         tag: "1".to_owned(),
         run: Some(RunId(Digest([7; 32]))),

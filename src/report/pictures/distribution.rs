@@ -69,8 +69,8 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
             at: (mean.mean * factor, middle),
             half: (mean.half.map(|half| half * factor), None),
             name: format!("{label}: {}", said(mean, &unit, factor)),
-            tag: String::new(),
             run: subject.run_of(one),
+            ..Point::default()
         });
         let half = mean.half.unwrap_or(0.0);
         values.extend(own);

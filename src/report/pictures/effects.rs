@@ -1,15 +1,54 @@
 //! What each axis of an experiment does to a metric: its levels' means, and every attempt behind them.
 
+use super::super::contrast::p_value;
 use super::super::effects::Effected;
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
-use super::super::ranking::{left_out_text, probability, short_names};
+use super::super::ranking::{left_out_text, short_names};
 use super::distribution::is_wide;
-use super::{Mean, full, largest, optional, said, scaled, scatter, thinned, thinning};
-use crate::analysis::Summary;
-use crate::record::{Direction, count};
+use super::{Mean, full, largest, optional, said, scaled, scatter, significant, thinned, thinning};
+use crate::analysis::{ModelScale, Summary};
+use crate::record::{Direction, MetricKind, count};
 
 /// Beside each other, so that equal values are seen.
 const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
+
+/// The mean of a level in the figure: geometric on the log scale.
+struct Shown {
+    mean: f64,
+    /// The ends of the 95% interval of its scatter.
+    ends: Option<(f64, f64)>,
+    name: String,
+}
+
+/// The means of the observations at a level: the arithmetic one, and the one that is shown.
+fn means(here: &[f64], scale: ModelScale, unit: &str, factor: f64) -> Option<(Mean, Shown)> {
+    let summary = Summary::of(here)?;
+    let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
+    if scale == ModelScale::Linear {
+        let ends = mean.half.map(|half| (mean.mean - half, mean.mean + half));
+        let shown = Shown { mean: mean.mean, ends, name: said(&mean, unit, factor) };
+        return Some((mean, shown));
+    }
+    let logs = Summary::of(&here.iter().map(|value| value.ln()).collect::<Vec<_>>())?;
+    let ends = logs.half_width().map(|half| ((logs.mean - half).exp(), (logs.mean + half).exp()));
+    let interval = ends.map_or_else(String::new, |(low, high)| {
+        format!(" ({} to {})", significant(low * factor), significant(high * factor))
+    });
+    let geometric = logs.mean.exp();
+    let name = format!("geometric mean {} {unit}{interval}, n = {}", significant(geometric * factor), mean.n);
+    Some((mean, Shown { mean: geometric, ends, name }))
+}
+
+/// The x axis of all panels: on the log scale logarithmic.
+fn x_scale(scale: ModelScale, ends: &[f64]) -> Scale {
+    if scale == ModelScale::Log {
+        let (low, high) = padded(ends.iter().map(|value| value.ln()), false);
+        return Scale::Log(low.exp(), high.exp());
+    }
+    let from_zero = ends.iter().all(|value| *value >= 0.0) && is_wide(ends);
+    let (low, high) = padded(ends.iter().copied(), from_zero);
+    Scale::Linear(low, high)
+}
 
 /// A panel for each axis, the strongest first; `values` are the observations that the effects were found from.
 ///
@@ -20,47 +59,63 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         return Err(FigureError::Empty("the attempts differ in no axis".to_owned()));
     }
     let names = short_names(&found.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>());
+    let scale = found.effects.scale;
     let (unit, factor) = scaled(&found.unit, largest(values.iter().copied()));
-    let mut sheet =
-        Sheet::new(&["axis", "level", "mean", "half_width_95", "n", "unit", "share_of_variance", "p_corrected"]);
-    let shown: Vec<f64> = values.iter().map(|value| value * factor).collect();
-    let mut ends = shown.clone();
+    let mut sheet = Sheet::new(&[
+        "axis",
+        "level",
+        "mean",
+        "half_width_95",
+        "n",
+        "unit",
+        "share_of_variance",
+        "p_corrected",
+        "scale",
+        "adjusted_mean",
+        "geometric_mean",
+        "geometric_low_95",
+        "geometric_high_95",
+    ]);
+    let mut ends: Vec<f64> = values.iter().map(|value| value * factor).collect();
     let mut halves = Vec::new();
     let mut panels = Vec::new();
     for effect in &found.effects.main {
         let own = &found.factors[effect.factor];
-        let (mut dots, mut means, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut dots, mut points, mut rows) = (Vec::new(), Vec::new(), Vec::new());
         for (row, level) in own.levels.iter().enumerate() {
             let middle = f64::from(u16::try_from(row).unwrap_or(u16::MAX)) + 0.5;
             let here: Vec<f64> = own.of.iter().zip(values).filter(|(at, _)| **at == row).map(|(_, v)| *v).collect();
-            let Some(summary) = Summary::of(&here) else { continue };
-            let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
+            let Some((mean, shown)) = means(&here, scale, &unit, factor) else { continue };
             let every = thinning(values.len());
             dots.extend(here.iter().enumerate().filter(|(at, _)| at.is_multiple_of(every)).map(|(at, value)| Point {
                 at: (value * factor, middle + JITTER[at / every % JITTER.len()]),
                 ..Point::default()
             }));
-            let half = mean.half.unwrap_or(0.0);
-            ends.extend([mean.mean - half, mean.mean + half].map(|value| value * factor));
+            let across = shown.ends.map(|(low, high)| (low * factor, high * factor));
+            ends.extend(across.iter().flat_map(|(low, high)| [*low, *high]));
             halves.push(mean.half);
-            means.push(Point {
-                at: (mean.mean * factor, middle),
-                half: (mean.half.map(|half| half * factor), None),
-                name: format!("{} {level}: {}", own.name, said(&mean, &unit, factor)),
+            points.push(Point {
+                at: (shown.mean * factor, middle),
+                ends: across,
+                name: format!("{} {level}: {}", own.name, shown.name),
                 ..Point::default()
             });
             rows.push(format!("{level} (n = {})", mean.n));
             let cells = [own.name.clone(), level.to_string(), full(mean.mean), optional(mean.half), mean.n.to_string()];
             let judged = [found.unit.clone(), full(effect.share.eta_squared), optional(effect.share.corrected)];
-            sheet.rows.push(cells.into_iter().chain(judged).collect());
+            let adjusted = optional(effect.adjusted.as_ref().map(|adjusted| adjusted[row]));
+            let geometric = Some(&shown).filter(|_| scale == ModelScale::Log);
+            let interval = geometric.and_then(|shown| shown.ends);
+            let geometric = [geometric.map(|shown| shown.mean), interval.map(|of| of.0), interval.map(|of| of.1)];
+            let of_scale = [scale.name().to_owned(), adjusted].into_iter().chain(geometric.map(optional));
+            sheet.rows.push(cells.into_iter().chain(judged).chain(of_scale).collect());
         }
-        let p = match effect.share.corrected {
-            Some(p) if p < 0.001 => format!(", p {}", probability(p)),
-            Some(p) => format!(", p = {}", probability(p)),
-            None => ", not tested".to_owned(),
-        };
+        let tested = effect.share.corrected.map_or_else(|| "not tested".to_owned(), p_value);
+        let best = effect.inner.as_ref().filter(|_| effect.share.is_significant() != Some(false));
+        let best =
+            best.map_or_else(String::new, |inner| format!(", {} at {}", inner.extreme.name(), own.levels[inner.level]));
         let name = &names[effect.factor];
-        let title = format!("{name}: {:.1}% of the variance{p}", 100.0 * effect.share.eta_squared);
+        let title = format!("{name}: {:.1}% of the variance, {tested}{best}", 100.0 * effect.share.eta_squared);
         let better = match found.direction {
             Some(Direction::Minimize) => " (lower is better)",
             Some(Direction::Maximize) => " (higher is better)",
@@ -69,20 +124,25 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         let x = axis(&format!("{}{better}", found.metric), &unit, Scale::Linear(0.0, 1.0));
         let mut one = panel(&title, x, axis(name, "", Scale::Names(rows)));
         let mark = |label: &str, style, points| Mark { label: label.to_owned(), style, shape: Shape::Points(points) };
-        one.marks = vec![mark("an attempt", Style::Faint, dots), mark("mean of a level", Style::Series(0), means)];
+        let of_dots = match found.kind {
+            MetricKind::Measured => "an attempt",
+            MetricKind::Outcome => "a seed of a configuration",
+        };
+        let of_points = match scale {
+            ModelScale::Linear => "mean of a level",
+            ModelScale::Log => "geometric mean of a level",
+        };
+        one.marks = vec![mark(of_dots, Style::Faint, dots), mark(of_points, Style::Series(0), points)];
         panels.push(one);
     }
-    let from_zero = ends.iter().all(|value| *value >= 0.0) && is_wide(&ends);
-    let (low, high) = padded(ends, from_zero);
-    panels.iter_mut().for_each(|panel| panel.x.scale = Scale::Linear(low, high));
-    let strongest = found.effects.main.first().map_or_else(String::new, |effect| {
-        format!("{} explains most: {:.1}% of the variance", names[effect.factor], 100.0 * effect.share.eta_squared)
-    });
+    panels.iter_mut().for_each(|panel| panel.x.scale = x_scale(scale, &ends));
+    let strongest = found.strongest().unwrap_or_default();
     let mut notes = vec![
         format!("Means over all other axes, not adjusted for them; {}.", scatter(halves)),
-        "Shares of the variance: analysis of variance, type II; p after Holm's correction.".to_owned(),
+        format!("Type II analysis of variance on the {} scale; p by Holm's correction.", scale.name()),
     ];
-    notes.extend(thinned("attempts in each panel", values.len()));
+    notes.extend(thinned("points in each panel", values.len()));
+    notes.extend(found.confounded_sentences().map(|sentence| format!("Confounded: {sentence}.")));
     notes.extend(found.notes.iter().cloned());
     let left_out = left_out_text(&found.left_out, &found.metric);
     notes.extend((!left_out.is_empty()).then(|| left_out.trim_end().to_owned()));
@@ -92,7 +152,7 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
             "{} by each axis ({} in all), {}. {strongest}.",
             found.metric,
             panels.len(),
-            count(values.len(), "attempt")
+            count(values.len(), "observation")
         ),
         notes,
         key: Vec::new(),

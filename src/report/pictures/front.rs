@@ -29,8 +29,8 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
                 at: (across.0, up.0),
                 half: (across.1, up.1),
                 name: name(front, at, of),
-                tag: String::new(),
                 run: Some(of.run.id),
+                ..Point::default()
             }
         };
         let (mut best, mut numbers, mut beaten) = (Vec::new(), Vec::new(), Vec::new());

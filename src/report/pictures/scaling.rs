@@ -71,8 +71,8 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
             at: (*at, mean.mean * factor),
             half: (None, mean.half.map(|half| half * factor)),
             name: format!("{label}; {} {at}: {}", short(field), said(mean, &unit, factor)),
-            tag: String::new(),
             run: subject.run_of(one),
+            ..Point::default()
         });
         let dots: Vec<Point> = dots.collect();
         for (at, one, mean) in &of_line {

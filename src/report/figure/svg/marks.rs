@@ -53,8 +53,8 @@ impl Page<'_> {
             Style::Series(series) => COLOURS[series % COLOURS.len()],
             Style::Faint | Style::Ideal => FAINT,
         };
-        if let Some(half) = point.half.0 {
-            self.line(place((x - half, y)), place((x + half, y)), colour, 0.8);
+        if let Some((low, high)) = point.across() {
+            self.line(place((low, y)), place((high, y)), colour, 0.8);
         }
         if let Some(half) = point.half.1 {
             self.line(place((x, y - half)), place((x, y + half)), colour, 0.8);

@@ -1,0 +1,94 @@
+//! The observations of an analysis: what counts as one independent value of a metric.
+
+use crate::analysis::trials::Trial;
+use crate::record::{self, Digest, MetricKind, Value, Why};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One value of a metric, and the attempts that it comes from.
+#[derive(Clone, Debug)]
+pub struct Observation<'a> {
+    /// The attempts, at least one.
+    pub trials: Vec<&'a Trial>,
+    /// The metric, averaged over the attempts.
+    pub value: f64,
+}
+
+/// Observations of one metric, and the kind that decided what counts as one.
+#[derive(Clone, Debug)]
+pub struct Observations<'a> {
+    /// The metric's kind. Where attempts state different kinds it is `Outcome`, which gives fewer observations.
+    pub kind: MetricKind,
+    /// The observations, in the order of their first attempts.
+    pub observations: Vec<Observation<'a>>,
+}
+
+impl Observations<'_> {
+    /// How many attempts are behind the observations.
+    pub fn attempts(&self) -> usize {
+        self.observations.iter().map(|one| one.trials.len()).sum()
+    }
+
+    /// The values of the observations.
+    pub fn values(&self) -> Vec<f64> {
+        self.observations.iter().map(|one| one.value).collect()
+    }
+}
+
+/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one run are averaged: they have
+/// the same configuration and seed, and repeat one result. Attempts that differ in a field of `axes` are never averaged.
+pub fn observations<'a>(
+    trials: &'a [Trial],
+    metric: &str,
+    admitted: &BTreeSet<Why>,
+    axes: &[String],
+) -> Observations<'a> {
+    let counted: Vec<(&Trial, f64)> =
+        trials.iter().filter_map(|trial| Some((trial, trial.measured(metric, admitted).ok()?))).collect();
+    let is_outcome = |(trial, _): &(&Trial, f64)| trial.attempt.metric_kind(metric) == MetricKind::Outcome;
+    if !counted.iter().any(is_outcome) {
+        let single = |(trial, value)| Observation { trials: vec![trial], value };
+        return Observations { kind: MetricKind::Measured, observations: counted.into_iter().map(single).collect() };
+    }
+    let mut places: BTreeMap<(_, Vec<Option<Digest>>), usize> = BTreeMap::new();
+    let mut groups: Vec<(Vec<&Trial>, Vec<f64>)> = Vec::new();
+    for (trial, value) in counted {
+        let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
+        let at = *places.entry((trial.run.id, levels)).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push((Vec::new(), Vec::new()));
+        }
+        groups[at].0.push(trial);
+        groups[at].1.push(value);
+    }
+    let averaged = |(trials, values): (Vec<&'a Trial>, Vec<f64>)| Observation { trials, value: record::mean(&values) };
+    Observations { kind: MetricKind::Outcome, observations: groups.into_iter().map(averaged).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::trials::tests::trial;
+
+    fn found(metric: &str, axes: &[&str]) -> (MetricKind, Vec<f64>, usize) {
+        let of = |seed, host: &str, accuracy, energy| {
+            let mut one = trial(&[("x", 1i64.into())], seed, &[("accuracy", accuracy), ("energy", energy)]);
+            one.attempt.facts.insert("host.name".to_owned(), host.into());
+            one
+        };
+        let trials = [of(1, "a", 0.5, 10.0), of(2, "a", 0.9, 11.0), of(1, "a", 0.5, 12.0), of(1, "b", 0.7, 13.0)];
+        let axes: Vec<String> = axes.iter().map(|axis| (*axis).to_owned()).collect();
+        let found = observations(&trials, metric, &BTreeSet::new(), &axes);
+        (found.kind, found.values(), found.attempts())
+    }
+
+    #[test]
+    fn attempts_of_one_seed_are_one_observation_of_an_outcome() {
+        assert_eq!(found("accuracy", &[]), (MetricKind::Outcome, vec![1.7 / 3.0, 0.9], 4));
+        assert_eq!(found("energy", &[]), (MetricKind::Measured, vec![10.0, 11.0, 12.0, 13.0], 4));
+    }
+
+    #[test]
+    fn attempts_at_different_levels_of_an_axis_are_not_averaged() {
+        assert_eq!(found("accuracy", &["host.name"]), (MetricKind::Outcome, vec![0.5, 0.9, 0.7], 4));
+    }
+}
