@@ -1,7 +1,7 @@
 //! The observations of an analysis: what counts as one independent value of a metric.
 
 use crate::analysis::trials::Trial;
-use crate::record::{self, Digest, MetricKind, Value, Why};
+use crate::record::{self, Digest, MetricKind, Replicate, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One value of a metric, and the attempts that it comes from.
@@ -35,7 +35,7 @@ impl Observations<'_> {
 }
 
 /// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one run are averaged: they have
-/// the same configuration and seed, and repeat one result. Attempts that differ in a field of `axes` are never averaged.
+/// the same configuration and seed, and repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes` are never averaged.
 pub fn observations<'a>(
     trials: &'a [Trial],
     metric: &str,
@@ -49,11 +49,12 @@ pub fn observations<'a>(
         let single = |(trial, value)| Observation { trials: vec![trial], value };
         return Observations { kind: MetricKind::Measured, observations: counted.into_iter().map(single).collect() };
     }
-    let mut places: BTreeMap<(_, Vec<Option<Digest>>), usize> = BTreeMap::new();
+    let mut places: BTreeMap<(_, u64, Vec<Option<Digest>>), usize> = BTreeMap::new();
     let mut groups: Vec<(Vec<&Trial>, Vec<f64>)> = Vec::new();
     for (trial, value) in counted {
         let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
-        let at = *places.entry((trial.run.id, levels)).or_insert(groups.len());
+        let seed = Replicate::of(&trial.run, &trial.attempt).seed;
+        let at = *places.entry((trial.run.id, seed, levels)).or_insert(groups.len());
         if at == groups.len() {
             groups.push((Vec::new(), Vec::new()));
         }
