@@ -3,7 +3,8 @@
 use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::environment;
+use crate::host::{environment, holders};
+use crate::journal::Gate;
 use crate::record::{AttemptId, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
@@ -40,7 +41,12 @@ impl Context {
     pub(super) fn store(&self) -> &Store {
         // Whoever cannot undo it has said so, and still answers.
         let _ = restore();
-        if self.store.is_behind().unwrap_or(false) {
+        let is_behind = self.store.is_behind();
+        if matches!(is_behind, Err(StoreError::Busy { .. })) {
+            // The time to wait is over; the command itself tries once more.
+            self.store.stop_waiting();
+        }
+        if is_behind.unwrap_or(false) {
             say("the ledger's indexes are of an older kind and are made anew, once");
             if let Err(error) = self.store.write_many(|_| Ok(())) {
                 say(&format!(
@@ -48,8 +54,9 @@ impl Context {
                 ));
             }
         }
-        match engine::recover(&self.store) {
-            Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
+        match engine::try_recover(&self.store) {
+            Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
+            Ok(None) => self.tell_locked(),
             // A ledger that can only be read still answers.
             Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
         }
@@ -67,6 +74,15 @@ impl Context {
             say(&format!(
                 "warning: attempt {id} cannot be read and was passed over (`ledger verify` says what is wrong with it)"
             ));
+        }
+    }
+
+    /// Another process that opens or seals an attempt holds the lock for milliseconds; one that is stopped keeps it.
+    fn tell_locked(&self) {
+        let lock = Gate::lock_file(&self.store.journals());
+        for holder in holders(&lock).iter().filter(|holder| holder.is_stopped) {
+            let lock = lock.display();
+            say(&format!("warning: attempts that were left behind were not sealed: `{lock}` is held by {holder}"));
         }
     }
 

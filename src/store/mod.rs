@@ -17,6 +17,7 @@ mod query;
 mod rank;
 mod seal;
 mod tables;
+mod turn;
 mod units;
 mod verify;
 
@@ -27,8 +28,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use turn::Turn;
 
 pub use brief::{Brief, Briefs};
 pub use census::Tally;
@@ -49,7 +53,7 @@ pub enum StoreError {
     #[error("`{}` is empty: what it held is gone, and no new ledger is begun in its place (restore a copy of it; remove it if it never held anything)", .0.display())]
     Empty(PathBuf),
     /// Another process kept it open for too long.
-    #[error("`{}` is busy: another process has had it open for {seconds} s (try again)", path.display())]
+    #[error("`{}` is busy: waited {seconds} s while other processes had it open (try again)", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
@@ -124,6 +128,8 @@ from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::C
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
+    /// Whether the time to wait is over already.
+    is_hurried: Arc<AtomicBool>,
     passed_over: PassedOver,
     #[cfg(test)]
     disk: Option<Arc<tests::Disk>>,
@@ -138,6 +144,7 @@ impl Store {
         Self {
             dir: dir.into(),
             patience: Duration::from_secs(30),
+            is_hurried: Arc::default(),
             passed_over: PassedOver::default(),
             #[cfg(test)]
             disk: None,
@@ -148,6 +155,20 @@ impl Store {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// From now on a call that finds the ledger open in another process fails without waiting: a command that has waited before does not wait again.
+    pub fn stop_waiting(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    fn patience_left(&self) -> Duration {
+        if self.is_hurried.load(Ordering::Relaxed) { Duration::ZERO } else { self.patience }
+    }
+
+    /// Whether a writer waits for the ledger: a long question closes the file and asks on later.
+    pub(super) fn is_wanted(&self) -> bool {
+        Turn::is_taken(&self.dir)
     }
 
     /// The ledger's directory.
@@ -259,7 +280,9 @@ impl Store {
     ) -> Result<T, StoreError> {
         self.guarded(|| {
             self.found()?;
+            let turn = Turn::take(&self.dir, self.patience_left());
             let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes), &self.file()))?;
+            drop(turn);
             let txn = self.begin(&database)?;
             let value = {
                 let mut writer = Writer::new(&txn)?;
@@ -313,6 +336,7 @@ impl Store {
     }
 
     fn open_for_reading(&self) -> Result<Handle, StoreError> {
+        Turn::let_writers_go_first(&self.dir, self.patience_left());
         // After a crash the file wants a repair, which only a writer can make. It takes milliseconds, since every commit
         // keeps what a quick repair needs.
         match self.wait(|| builder().open_read_only(self.file())) {
@@ -324,14 +348,14 @@ impl Store {
     }
 
     fn wait<D>(&self, open: impl Fn() -> Result<D, DatabaseError>) -> Result<D, StoreError> {
-        let started = Instant::now();
+        let (started, patience) = (Instant::now(), self.patience_left());
         let mut pause = Duration::from_micros(500);
         loop {
             match open() {
                 Ok(database) => return Ok(database),
-                Err(DatabaseError::DatabaseAlreadyOpen) if started.elapsed() < self.patience => {
+                Err(DatabaseError::DatabaseAlreadyOpen) if started.elapsed() < patience => {
                     std::thread::sleep(pause + jitter(pause));
-                    pause = (pause * 2).min(Duration::from_millis(20));
+                    pause = (pause * 2).min(Duration::from_millis(4));
                 }
                 Err(DatabaseError::DatabaseAlreadyOpen) => {
                     return Err(StoreError::Busy { path: self.file(), seconds: self.patience.as_secs() });
