@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, holders};
 use crate::journal::Gate;
-use crate::record::{AttemptId, RunId, Sealed, Table, Target};
+use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
 use std::io::Write;
@@ -179,16 +179,33 @@ pub(super) fn resolve_attempt(
     reader: &Reader<'_>,
     text: &str,
 ) -> Result<Result<(AttemptId, Sealed), Failure>, StoreError> {
+    let (id, run, attempt) = match resolve_head(reader, text)? {
+        Ok(found) => found,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let mut series = Vec::new();
+    for summary in &attempt.series {
+        series.extend(reader.series(id, &summary.name)?);
+    }
+    Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series })))
+}
+
+/// As [`resolve_attempt`], without series and phases.
+pub(super) fn resolve_head(
+    reader: &Reader<'_>,
+    text: &str,
+) -> Result<Result<(AttemptId, Run, Attempt), Failure>, StoreError> {
     let id = match resolve(reader, text)? {
         Err(failure) => return Ok(Err(failure)),
         Ok(Target::Attempt(id)) => Some(id),
         Ok(Target::Run(run)) => newest_attempt(reader, run)?,
     };
-    let sealed = match id {
-        Some(id) => reader.sealed(id)?.map(|sealed| (id, sealed)),
-        None => None,
+    let head = |id: AttemptId| -> Result<_, StoreError> {
+        let Some(attempt) = reader.attempt(id)? else { return Ok(None) };
+        Ok(reader.run(attempt.run)?.map(|run| (id, run, attempt)))
     };
-    Ok(sealed.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
+    let found = id.map(head).transpose()?.flatten();
+    Ok(found.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
 /// The newest finished attempt of a run, or its newest if none finished.

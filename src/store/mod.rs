@@ -19,6 +19,7 @@ mod seal;
 mod tables;
 mod turn;
 mod units;
+mod verified;
 mod verify;
 
 use crate::record::{AttemptId, Digest, Inconsistency, room_hint};
@@ -41,6 +42,7 @@ pub use overruled::Overruled;
 pub use query::{Reader, ResolveError};
 pub use rank::Ranked;
 pub use seal::{Added, Writer};
+pub use verified::Verified;
 pub use verify::{Fault, Verification};
 
 /// The ledger cannot be read or written.
@@ -167,7 +169,7 @@ impl Store {
     }
 
     /// Whether a writer waits for the ledger: a long question closes the file and asks on later.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         Turn::is_taken(&self.dir)
     }
 
@@ -234,10 +236,52 @@ impl Store {
     /// # Errors
     /// If the ledger cannot be read so far that anything could be checked.
     pub fn verify(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
+        self.verify_by(verify::Check::new(None), deep, progress)
+    }
+
+    /// As [`verify`](Self::verify), of what came after the log that was verified before. If anything is wrong with that, or the log is not the one that it was, everything is
+    /// verified.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_since(
+        &self,
+        verified: &Verified,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Verification, bool), StoreError> {
+        if self.read(|reader| reader.log_len())? >= verified.entries {
+            let found = self.verify_by(verify::Check::new(Some(verified)), false, progress)?;
+            if found.faults.is_empty() {
+                return Ok((found, true));
+            }
+        }
+        Ok((self.verify(false, progress)?, false))
+    }
+
+    /// Goes through a check, which lets writers go first.
+    fn verify_by(
+        &self,
+        mut check: verify::Check,
+        deep: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Verification, StoreError> {
+        loop {
+            if let Some(found) = self.verify_on(&mut check, deep, progress)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn verify_on(
+        &self,
+        check: &mut verify::Check,
+        deep: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Verification>, StoreError> {
         let mut is_open = false;
         let found = self.read(|reader| {
             is_open = true;
-            let mut found = reader.verify(progress)?;
+            let Some(mut found) = check.go_on(reader, &|| self.is_wanted(), progress)? else { return Ok(None) };
             if deep {
                 // The file stays open for reading meanwhile, so that nobody changes it.
                 match catch_unwind(AssertUnwindSafe(|| pages::are_sound(&self.file()))) {
@@ -249,7 +293,7 @@ impl Store {
                     Err(_) => found.fault("pages", "they make no sense"),
                 }
             }
-            Ok(found)
+            Ok(Some(found))
         });
         match found {
             // Whose bytes they are that keep it from being opened.
@@ -504,7 +548,7 @@ impl Handle {
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
-const MANY_CACHE_BYTES: usize = 1 << 30;
+const MANY_CACHE_BYTES: usize = 256 << 20;
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();

@@ -3,6 +3,7 @@ mod census;
 mod disk;
 mod flips;
 mod merge;
+mod verifying;
 
 pub(super) use disk::Disk;
 

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             args.file.display()
         ));
     }
-    let added = context.store().write_many(|writer| writer.import_many(&results.sealed, clock::unix_ms()))?;
+    let added = context.store().import_in_batches(&results.sealed, clock::unix_ms())?;
     let models = models(&results, &added);
     context.answer(|| text(&results, &models), || value(&results, &models))?;
     Ok(if results.sealed.is_empty() { exit::NO } else { exit::YES })
