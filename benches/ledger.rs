@@ -5,6 +5,7 @@
 //! and a loss of 1,000. `benches/sqlite_floor.py` makes the same runs with Python's `sqlite3` and asks the same question.
 //! `benches/mlflow_beside.py` asks MLflow the same, and is started by hand.
 //! Figures are medians; nothing is asserted.
+//! `-- --keep DIR RUNS` makes a ledger of that many light runs in `DIR` and measures nothing.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail, and prints")]
 
 use ledger::record::{
@@ -196,7 +197,25 @@ fn fill(store: &Store, runs: u64) {
     }
 }
 
+/// Makes a ledger of that many light runs in a directory, which stays.
+fn keep(dir: &str, runs: u64) {
+    let store = Store::at(dir);
+    let started = Instant::now();
+    let all: Vec<u64> = (0..runs).collect();
+    for chunk in all.chunks(20_000) {
+        let batch: Vec<Sealed> = chunk.iter().map(|i| light(*i)).collect();
+        store.write_many(|writer| writer.import_many(&batch, 0)).unwrap();
+    }
+    println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());
+}
+
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if let [flag, dir, runs] = args.as_slice()
+        && flag == "--keep"
+    {
+        return keep(dir, runs.parse().unwrap());
+    }
     let asked: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if asked.is_empty() { vec![1000, 10_000, 100_000] } else { asked };
     let empty = tempfile::tempdir().unwrap();

@@ -3,8 +3,9 @@
 use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::{environment, ownership};
-use crate::record::{AttemptId, RunId, Sealed, Table, Target};
+use crate::host::{environment, holders, ownership};
+use crate::journal::Gate;
+use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
 use std::io::{IsTerminal, Write};
@@ -45,7 +46,12 @@ impl Context {
     pub(super) fn store(&self) -> &Store {
         // Whoever cannot undo it has said so, and still answers.
         let _ = restore();
-        if self.store.is_behind().unwrap_or(false) {
+        let is_behind = self.store.is_behind();
+        if matches!(is_behind, Err(StoreError::Busy { .. })) {
+            // The time to wait is over; the command itself tries once more.
+            self.store.stop_waiting();
+        }
+        if is_behind.unwrap_or(false) {
             say("the ledger's indexes are of an older kind and are made anew, once");
             if let Err(error) = self.store.write_many(|_| Ok(())) {
                 say(&format!(
@@ -53,8 +59,9 @@ impl Context {
                 ));
             }
         }
-        match engine::recover(&self.store) {
-            Ok(found) => found.iter().for_each(|found| self.tell_recovered(found)),
+        match engine::try_recover(&self.store) {
+            Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
+            Ok(None) => self.tell_locked(),
             // A ledger that can only be read still answers.
             Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
         }
@@ -72,6 +79,15 @@ impl Context {
             say(&format!(
                 "warning: attempt {id} cannot be read and was passed over (`ledger verify` says what is wrong with it)"
             ));
+        }
+    }
+
+    /// Another process that opens or seals an attempt holds the lock for milliseconds; one that is stopped keeps it.
+    fn tell_locked(&self) {
+        let lock = Gate::lock_file(&self.store.journals());
+        for holder in holders(&lock).iter().filter(|holder| holder.is_stopped) {
+            let lock = lock.display();
+            say(&format!("warning: attempts that were left behind were not sealed: `{lock}` is held by {holder}"));
         }
     }
 
@@ -179,16 +195,33 @@ pub(super) fn resolve_attempt(
     reader: &Reader<'_>,
     text: &str,
 ) -> Result<Result<(AttemptId, Sealed), Failure>, StoreError> {
+    let (id, run, attempt) = match resolve_head(reader, text)? {
+        Ok(found) => found,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let mut series = Vec::new();
+    for summary in &attempt.series {
+        series.extend(reader.series(id, &summary.name)?);
+    }
+    Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series })))
+}
+
+/// As [`resolve_attempt`], without series and phases.
+pub(super) fn resolve_head(
+    reader: &Reader<'_>,
+    text: &str,
+) -> Result<Result<(AttemptId, Run, Attempt), Failure>, StoreError> {
     let id = match resolve(reader, text)? {
         Err(failure) => return Ok(Err(failure)),
         Ok(Target::Attempt(id)) => Some(id),
         Ok(Target::Run(run)) => newest_attempt(reader, run)?,
     };
-    let sealed = match id {
-        Some(id) => reader.sealed(id)?.map(|sealed| (id, sealed)),
-        None => None,
+    let head = |id: AttemptId| -> Result<_, StoreError> {
+        let Some(attempt) = reader.attempt(id)? else { return Ok(None) };
+        Ok(reader.run(attempt.run)?.map(|run| (id, run, attempt)))
     };
-    Ok(sealed.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
+    let found = id.map(head).transpose()?.flatten();
+    Ok(found.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
 /// The newest finished attempt of a run, or its newest if none finished.

@@ -3,11 +3,14 @@
 use super::context::{has_printed, print};
 use crate::cluster::ClusterError;
 use crate::engine::{BindError, CalibrateError, CalibrationError, EngineError, KernelCacheError};
+use crate::host::holders;
+use crate::journal::JournalError;
 use crate::manifest::ManifestError;
 use crate::report::{document, plain_lines, table_of};
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The exit codes, part of the interface.
@@ -42,6 +45,11 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(code: u8, source: impl Into<Box<dyn Error>>) -> Self {
         Self { code, source: source.into() }
+    }
+
+    /// A lock that stayed taken, with the processes that hold it.
+    fn busy(error: &dyn Error, locked: &Path) -> Self {
+        Self::new(exit::BUSY, format!("{error}{}", held_by(locked)))
     }
 
     /// The same with a hint in parentheses behind it.
@@ -85,8 +93,19 @@ pub(super) fn tell(message: &str, causes: Vec<String>, code: u8) {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let code = if matches!(error, StoreError::Busy { .. }) { exit::BUSY } else { exit::LEDGER };
-        Self::new(code, error)
+        match error {
+            StoreError::Busy { ref path, .. } => Self::busy(&error, path),
+            error => Self::new(exit::LEDGER, error),
+        }
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Busy { ref path, .. } => Self::busy(&error, path),
+            error => Self::new(exit::LEDGER, error),
+        }
     }
 }
 
@@ -155,6 +174,23 @@ impl From<ClusterError> for Failure {
     }
 }
 
+/// The processes that hold a file's lock, as the end of a message; empty if none is visible.
+fn held_by(locked: &Path) -> String {
+    let holders: Vec<String> = holders(locked).iter().map(ToString::to_string).collect();
+    if holders.is_empty() { String::new() } else { format!("; it is held by {}", holders.join(" and by ")) }
+}
+
+/// As [`with_causes`], with the processes that hold a lock which stayed taken.
+pub(super) fn with_holders(error: &EngineError) -> String {
+    let held = match error {
+        EngineError::Store(StoreError::Busy { path, .. }) | EngineError::Journal(JournalError::Busy { path, .. }) => {
+            held_by(path)
+        }
+        _ => String::new(),
+    };
+    with_causes(error) + &held
+}
+
 /// The message in one line, with the causes that it does not name itself.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -172,6 +208,7 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
+            EngineError::Journal(error) => error.into(),
             EngineError::Bind(error) => error.into(),
             EngineError::Hold(ref hold) if hold.passes() => Self::new(exit::BUSY, error),
             EngineError::Hold(_) => Self::new(exit::USAGE, error),

@@ -6,9 +6,10 @@ use super::failure::{Failure, exit};
 use super::pareto;
 use super::picture::{Output, failed};
 use super::selection::{Selected, Selection, all_tainted, nothing};
-use crate::analysis::{self, portions};
-use crate::record::{AttemptId, Direction, Sealed, Why, known_metric};
+use crate::analysis::{self, Thin, portions};
+use crate::record::{Attempt, AttemptId, Axis, Direction, Run, Sealed, SeriesSummary, Why, known_metric};
 use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
+use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
 /// Draw a picture: SVG, PNG, characters on the terminal, or the numbers behind it as CSV
@@ -248,12 +249,39 @@ impl Question {
     }
 }
 
-fn sealed(ids: &[String], context: &Context) -> Result<Vec<(AttemptId, Sealed)>, Failure> {
+impl Curves {
+    fn figure(&self, context: &Context) -> Result<Figure, Failure> {
+        let found = heads(&self.ids, context)?;
+        let all: BTreeSet<&str> =
+            found.iter().flat_map(|one| &one.attempt.series).map(|series| series.name.as_str()).collect();
+        let wanted: Option<BTreeSet<String>> = if self.series.is_empty() {
+            None
+        } else {
+            let chosen = analysis::select(&self.series, &all).map_err(|error| Failure::new(exit::USAGE, error))?;
+            Some(chosen.into_iter().map(str::to_owned).collect())
+        };
+        let store = context.store_as_it_is();
+        let curved = found.iter().map(|one| store.read(|reader| curved(reader, one, wanted.as_ref())));
+        let curved = curved.collect::<Result<Vec<Curved>, _>>()?;
+        let over = if self.over == "time" { Over::Time } else { Over::Own };
+        report::curves(&curved, over).map_err(failed)
+    }
+}
+
+/// An attempt without its series and phases.
+pub(super) struct Head {
+    pub(super) id: AttemptId,
+    pub(super) run: Run,
+    pub(super) attempt: Attempt,
+}
+
+/// The attempts that texts name, without their series: those can be longer than memory.
+fn heads(ids: &[String], context: &Context) -> Result<Vec<Head>, Failure> {
     context.store().read(|reader| {
         let mut found = Vec::new();
-        for id in ids {
-            match context::resolve_attempt(reader, id)? {
-                Ok(one) => found.push(one),
+        for text in ids {
+            match context::resolve_head(reader, text)? {
+                Ok((id, run, attempt)) => found.push(Head { id, run, attempt }),
                 Err(failure) => return Ok(Err(failure)),
             }
         }
@@ -261,58 +289,54 @@ fn sealed(ids: &[String], context: &Context) -> Result<Vec<(AttemptId, Sealed)>,
     })?
 }
 
-impl Curves {
-    fn figure(&self, context: &Context) -> Result<Figure, Failure> {
-        let found = sealed(&self.ids, context)?;
-        let all: BTreeSet<&str> =
-            found.iter().flat_map(|(_, one)| &one.attempt.series).map(|series| series.name.as_str()).collect();
-        let wanted: Option<BTreeSet<String>> = if self.series.is_empty() {
-            None
-        } else {
-            let chosen = analysis::select(&self.series, &all).map_err(|error| Failure::new(exit::USAGE, error))?;
-            Some(chosen.into_iter().map(str::to_owned).collect())
-        };
-        let curved: Vec<Curved> = found.into_iter().map(|(id, one)| curved(id, one, wanted.as_ref())).collect();
-        let over = if self.over == "time" { Over::Time } else { Over::Own };
-        report::curves(&curved, over).map_err(failed)
-    }
-}
-
 /// Why an attempt would not count in an answer.
-fn state(one: &Sealed) -> Option<&'static str> {
-    one.attempt.counts().err().map(|left| left.why.name())
+fn state(attempt: &Attempt) -> Option<&'static str> {
+    attempt.counts().err().map(|left| left.why.name())
 }
 
 /// As [`state`], of its energies.
 pub(super) fn energy_state(one: &Sealed) -> Option<&'static str> {
-    state(one).or_else(|| (!one.attempt.believes_energies()).then(|| Why::Tainted.name()))
+    state(&one.attempt).or_else(|| (!one.attempt.believes_energies()).then(|| Why::Tainted.name()))
 }
 
-/// The curves of an attempt that are wanted: those over steps where nothing is said.
-pub(super) fn curved(id: AttemptId, one: Sealed, wanted: Option<&BTreeSet<String>>) -> Curved {
-    let is_wanted = |series: &crate::record::Series| match wanted {
+/// The curves of an attempt that are wanted: those over steps where nothing is said. Each is thinned while it is read.
+pub(super) fn curved(reader: &Reader<'_>, one: &Head, wanted: Option<&BTreeSet<String>>) -> Result<Curved, StoreError> {
+    let is_wanted = |series: &&SeriesSummary| match wanted {
         Some(names) => names.contains(&series.name),
-        None => series.axis == crate::record::Axis::Step,
+        None => series.axis == Axis::Step,
     };
-    Curved {
-        attempt: id,
-        state: state(&one),
-        wall_ns: one.attempt.wall_ns,
-        series: one.series.into_iter().filter(is_wanted).collect(),
-        phases: one.phases,
-        run: one.run,
+    let (mut series, mut thinned) = (Vec::new(), Vec::new());
+    for summary in one.attempt.series.iter().filter(is_wanted) {
+        let mut thin = Thin::default();
+        if reader.visit_series(one.id, &summary.name, &mut |position, value| thin.push(position, value))? {
+            thinned.extend(thin.stretches().map(|stretches| (summary.name.clone(), thin.points(), stretches)));
+            series.push(thin.series(&summary.name, &summary.unit, summary.axis));
+        }
     }
+    Ok(Curved {
+        attempt: one.id,
+        state: state(&one.attempt),
+        wall_ns: one.attempt.wall_ns,
+        series,
+        thinned,
+        phases: reader.phases(one.id)?,
+        run: one.run.clone(),
+    })
 }
 
 impl Energy {
     fn figure(&self, context: &Context) -> Result<Figure, Failure> {
-        let found = sealed(&self.ids, context)?;
-        let of = |(attempt, one): (AttemptId, Sealed)| EnergyOf {
-            attempt,
-            state: energy_state(&one),
-            portions: portions(&one),
-            run: one.run,
-        };
-        report::energy_figure(&found.into_iter().map(of).collect::<Vec<_>>()).map_err(failed)
+        let mut all = Vec::new();
+        for head in heads(&self.ids, context)? {
+            // One after the other: their series over time are what takes memory.
+            let one = context.store_as_it_is().read(|reader| reader.timed(head.id))?;
+            all.extend(one.map(|one| EnergyOf {
+                attempt: head.id,
+                state: energy_state(&one),
+                portions: portions(&one),
+                run: one.run,
+            }));
+        }
+        report::energy_figure(&all).map_err(failed)
     }
 }

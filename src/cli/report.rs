@@ -7,8 +7,8 @@ mod models;
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
-use super::plot::{curved, energy_state};
-use super::selection::{Selection, trials_of};
+use super::plot::{Head, curved, energy_state};
+use super::selection::{Selection, read_trials};
 use crate::analysis::{Trial, portions};
 use crate::manifest::{self, Manifest};
 use crate::record::{AttemptId, Digest, RunId, Target};
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let cells = (!manifests.is_empty()).then(|| Cells::of(&manifests));
     let mut folder = Folder::new(&args.output, args.force, context.store_as_it_is().dir())?;
     let store = context.store();
-    let trials = store.read(|reader| trials_of(reader, args.model.as_deref()))?;
+    let trials = read_trials(store, args.model.as_deref())?;
     let held = cells.as_ref().map(|cells| of_cells(cells, &trials));
     let mut selected = args.selection.select_of(trials)?;
     if let Some(cells) = &cells {
@@ -149,7 +149,7 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     if trial.attempt.series.is_empty() {
         return Ok(figures);
     }
-    let Some(sealed) = reader.readable_sealed(trial.id)? else { return Ok(figures) };
+    let Some(sealed) = reader.timed(trial.id)? else { return Ok(figures) };
     let energy = EnergyOf {
         attempt: trial.id,
         run: sealed.run.clone(),
@@ -157,9 +157,10 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
         portions: portions(&sealed),
     };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
-    figures.extend(
-        report::curves(&[curved(trial.id, sealed, None)], Over::Own).ok().map(|one| ("curves".to_owned(), one)),
-    );
+    drop(sealed.series);
+    let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt };
+    let lines = curved(reader, &head, None)?;
+    figures.extend(report::curves(&[lines], Over::Own).ok().map(|one| ("curves".to_owned(), one)));
     figures.extend(report::energy_figure(&[energy]).ok().map(|one| ("energy".to_owned(), one)));
     Ok(figures)
 }

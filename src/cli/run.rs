@@ -17,6 +17,7 @@ use crate::engine::{
 };
 use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
+use crate::journal::JournalError;
 use crate::manifest::{self, Manifest};
 use crate::record::{Cell, Run, Table};
 use crate::report;
@@ -234,7 +235,11 @@ fn code(report: &SweepReport) -> u8 {
         _ => false,
     }) {
         exit::USAGE
-    } else if report.troubled.iter().any(|(_, error)| matches!(error, EngineError::Hold(_))) {
+    } else if report.troubled.iter().any(|(_, error)| match error {
+        EngineError::Journal(error) => matches!(error, JournalError::Busy { .. }),
+        EngineError::Store(error) => matches!(error, StoreError::Busy { .. }),
+        error => matches!(error, EngineError::Hold(_)),
+    }) {
         exit::BUSY
     } else if !report.troubled.iter().all(|(_, error)| matches!(error, EngineError::Data(_) | EngineError::Unseen(_))) {
         exit::LEDGER

@@ -5,9 +5,10 @@ use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names, unify_by_model};
 use crate::manifest::nearest;
-use crate::record::{Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
+use crate::record::{AttemptId, Digest, Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 
 /// Arguments that select attempts.
 #[derive(Debug, clap::Args)]
@@ -89,7 +90,7 @@ impl Selection {
 
     /// The same from a ledger that is at hand.
     pub(super) fn select_from(&self, store: &Store, model: Option<&str>) -> Result<Selected, Failure> {
-        self.select_of(store.read(|reader| trials_of(reader, model))?)
+        self.select_of(read_trials(store, model)?)
     }
 
     /// Keeps those of the attempts that match.
@@ -187,22 +188,54 @@ impl Selected {
     }
 }
 
-/// Every attempt of a model, or of all models.
-pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
-    let hidden = reader.hidden()?;
-    let mut runs = BTreeMap::new();
-    let mut trials = Vec::new();
-    for id in reader.of_model(model)? {
-        let Some(attempt) = reader.readable(id)? else { continue };
-        if let std::collections::btree_map::Entry::Vacant(entry) = runs.entry(attempt.run) {
-            let Some(run) = reader.run(attempt.run)? else { continue };
-            entry.insert(run);
-        }
-        let Some(run) = runs.get(&attempt.run).cloned() else { continue };
-        let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
-        trials.push(Trial { id, run, attempt, is_hidden });
+/// Every attempt of a model, or of all models, as they were at one moment. Writers that wait go first between two slices.
+pub(super) fn read_trials(store: &Store, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
+    /// So many attempts are read before the next look at who waits.
+    const SLICE: usize = 4096;
+    let (ids, hidden) = store.read(|reader| Ok((reader.of_model(model)?, reader.hidden()?)))?;
+    let mut trials = Vec::with_capacity(ids.len());
+    let mut slices = ids.chunks(SLICE).peekable();
+    while slices.peek().is_some() {
+        store.read(|reader| {
+            for slice in slices.by_ref() {
+                trials.extend(decoded(reader, slice, &hidden)?);
+                if store.is_wanted() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
     }
     Ok(trials)
+}
+
+/// As [`read_trials`], from one state of the ledger.
+pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
+    decoded(reader, &reader.of_model(model)?, &reader.hidden()?)
+}
+
+/// These attempts, decoded by all processors.
+fn decoded(reader: &Reader<'_>, ids: &[AttemptId], hidden: &BTreeSet<Digest>) -> Result<Vec<Trial>, StoreError> {
+    let trial = |id: &AttemptId| -> Result<Option<Trial>, StoreError> {
+        let Some(attempt) = reader.readable(*id)? else { return Ok(None) };
+        let Some(run) = reader.run(attempt.run)? else { return Ok(None) };
+        let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
+        Ok(Some(Trial { id: *id, run, attempt, is_hidden }))
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = ids.len().div_ceil(threads).max(1);
+    let work = |ids: &[AttemptId]| -> Result<Vec<Trial>, StoreError> {
+        ids.iter().filter_map(|id| trial(id).transpose()).collect()
+    };
+    let work = &work;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = ids.chunks(share).map(|ids| scope.spawn(move || work(ids))).collect();
+        let mut trials = Vec::with_capacity(ids.len());
+        for worker in workers {
+            trials.extend(worker.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok(trials)
+    })
 }
 
 /// Which way a metric is better.

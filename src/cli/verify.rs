@@ -1,7 +1,7 @@
 //! `ledger verify`
 
 use super::attest::beside;
-use super::context::{Context, read_file};
+use super::context::{Context, read_file, say};
 use super::failure::{Failure, exit};
 use crate::interop::attest::{AttestError, Head, Verifier, subject};
 use crate::record::{AttemptId, Value};
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
+/// Uses all processors. Commands that write go first: the check continues after them, and includes what they wrote.
+///
 /// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or not as it was attested.
 ///
 /// Example: ledger verify --deep
@@ -19,6 +21,10 @@ pub(super) struct Args {
     /// Recompute the checksum of every page of the file too: bytes that no record and no index is made of
     #[arg(long)]
     deep: bool,
+
+    /// Check only what came after the last verification that found the ledger sound; everything if there was none, or if anything is wrong
+    #[arg(long, conflicts_with = "deep")]
+    since_last: bool,
 
     /// What `ledger attest` wrote: also check its signature, and that all it speaks of is there as it was
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -32,9 +38,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let progress = Count::new("attempts");
-    let found = store.verify(args.deep, &mut |done, total| progress.set(done, total));
+    let last = if args.since_last { store.last_verified() } else { None };
+    let mut show = |done, total| progress.set(done, total);
+    let found = match &last {
+        Some(last) => store.verify_since(last, &mut show),
+        None => store.verify(args.deep, &mut show).map(|found| (found, false)),
+    };
     progress.finish();
-    let found = found.map_err(|error| match error {
+    let (found, is_partial) = found.map_err(|error| match error {
         // What the error advises is what was done.
         StoreError::Damaged { path, fault } => {
             let text = format!("`{}` is damaged: {fault} (keep the file, and restore a copy)", path.display());
@@ -42,6 +53,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         error => error.into(),
     })?;
+    if let Some(verified) = &found.verified
+        && let Err(error) = store.remember_verified(verified)
+        && args.since_last
+    {
+        say(&format!("warning: the next `--since-last` begins where this one began: {error}"));
+    }
     let sound = found.faults.is_empty();
     // What is attested is one question, whether the ledger is whole another.
     let attested = match (&args.attested, &args.key) {
@@ -70,6 +87,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             text.push_str(&format!(
                 "{}: {}, {}, {}, {}, {}{}\n",
                 match (sound, is_as_attested) {
+                    (true, true) if is_partial => "sound since the last verification",
                     (true, true) => "sound",
                     (true, false) => "sound, but NOT AS ATTESTED",
                     (false, _) => "DAMAGED",
@@ -97,6 +115,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 ("log_entries", found.log_entries.into()),
                 ("index_entries", found.index_entries.into()),
                 ("pages", found.pages.into()),
+                ("since_last", is_partial.into()),
                 ("faults", Value::List(told.collect())),
                 ("notes", notes.clone().into()),
             ]);

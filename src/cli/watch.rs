@@ -1,6 +1,6 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
-use super::failure::{Failure, exit, with_causes};
+use super::failure::{Failure, exit, with_holders};
 use crate::engine::{Bound, Executed, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
 use crate::record::{EventKind, Outcome, RunId};
@@ -103,7 +103,7 @@ impl Watch for Watcher {
             }),
             Seen::Output(..) => {}
             Seen::Ended(bound, executed) => self.end(bound, &result_line(bound, executed)),
-            Seen::Troubled(bound, error) => self.end(bound, &with_causes(error)),
+            Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {
                 self.say(bound, "another process executes it, or has set its GPU; waiting");
             }

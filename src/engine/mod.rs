@@ -48,7 +48,7 @@ pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use machine::{KnownFile, Machine};
 pub use place::Place;
 pub use protocol::{CANARY, Order};
-pub use recover::{Recovered, recover, recover_left};
+pub use recover::{Recovered, recover, recover_left, try_recover};
 pub use restore::{Held, HeldState, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use until::{Repeated, Until, filled};

@@ -46,7 +46,23 @@ pub fn recover(store: &Store) -> Result<Vec<Recovered>, EngineError> {
     if journal::list(&dir)?.is_empty() {
         return Ok(Vec::new());
     }
-    let _gate = Gate::enter(&dir)?;
+    recover_behind(&Gate::enter(&dir)?, store)
+}
+
+/// As [`recover`], but never waits: `None` if another process has the journals locked.
+///
+/// # Errors
+/// As [`recover`].
+pub fn try_recover(store: &Store) -> Result<Option<Vec<Recovered>>, EngineError> {
+    let dir = store.journals();
+    if journal::list(&dir)?.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    Gate::try_enter(&dir)?.map(|gate| recover_behind(&gate, store)).transpose()
+}
+
+fn recover_behind(_gate: &Gate, store: &Store) -> Result<Vec<Recovered>, EngineError> {
+    let dir = store.journals();
     let (mut found, until) = (Vec::new(), Instant::now() + MOMENT);
     for path in journal::list(&dir)? {
         found.extend(recover_one(store, &path, false, until)?);

@@ -15,6 +15,7 @@ pub mod environment;
 pub mod files;
 pub mod filesystem;
 pub mod git;
+pub mod holder;
 pub mod machine;
 pub mod mapped;
 pub mod meter;
@@ -33,6 +34,7 @@ pub mod user_key;
 
 pub use checks::checks;
 pub use clock::Clock;
+pub use holder::{Holder, holders};
 pub use owner::{Liveness, liveness, this_owner};
 pub use procfs::{cpu_time_ns, peak_rss_bytes};
 

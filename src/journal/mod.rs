@@ -10,6 +10,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"ledgerJ\x01";
 const FRAME_HEAD: usize = 8;
@@ -37,6 +38,14 @@ pub enum JournalError {
         path: PathBuf,
         /// Its format.
         format: u8,
+    },
+    /// Another process kept the journals locked for too long.
+    #[error("`{}` is locked: waited {seconds} s for another process (try again)", path.display())]
+    Busy {
+        /// The lock.
+        path: PathBuf,
+        /// The time waited.
+        seconds: u64,
     },
     /// An entry could not be encoded.
     #[error(transparent)]
@@ -294,16 +303,50 @@ impl Drop for Gate {
     }
 }
 
+/// How long a process waits for the lock. Its holders keep it for milliseconds, unless they are stopped.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause between two attempts to take the lock.
+const RETRY_EVERY: Duration = Duration::from_millis(2);
+
 impl Gate {
-    /// Waits for its turn; the holders before take milliseconds.
+    /// Locks the journals; waits up to 30 s for another process.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] after that time.
     pub fn enter(dir: &Path) -> Result<Self, JournalError> {
+        Self::enter_within(dir, PATIENCE)
+    }
+
+    /// Locks the journals if no other process does.
+    pub fn try_enter(dir: &Path) -> Result<Option<Self>, JournalError> {
+        match Self::enter_within(dir, Duration::ZERO) {
+            Err(JournalError::Busy { .. }) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    fn enter_within(dir: &Path, patience: Duration) -> Result<Self, JournalError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))?;
-        let path = dir.join(".lock");
+        let path = Self::lock_file(dir);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(PRIVATE);
         let file = options.open(&path).map_err(io_error("open", &path))?;
-        file.lock().map_err(io_error("lock", &path))?;
-        Ok(Self { file })
+        let since = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { file }),
+                Err(TryLockError::Error(source)) => return Err(io_error("lock", &path)(source)),
+                Err(TryLockError::WouldBlock) if since.elapsed() >= patience => {
+                    return Err(JournalError::Busy { path, seconds: patience.as_secs() });
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(RETRY_EVERY),
+            }
+        }
+    }
+
+    /// The file that is locked.
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        dir.join(".lock")
     }
 }
 

@@ -159,3 +159,14 @@ proptest! {
         prop_assert_eq!(&found[..], &all[..found.len()]);
     }
 }
+
+#[test]
+fn a_lock_that_stays_taken_is_given_up_on_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = Gate::enter(dir.path()).unwrap();
+    assert!(Gate::try_enter(dir.path()).unwrap().is_none());
+    let error = Gate::enter_within(dir.path(), Duration::from_millis(10)).unwrap_err();
+    assert!(matches!(&error, JournalError::Busy { path, .. } if *path == Gate::lock_file(dir.path())), "{error}");
+    drop(gate);
+    assert!(Gate::try_enter(dir.path()).unwrap().is_some());
+}

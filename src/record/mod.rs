@@ -40,7 +40,7 @@ pub use room::room_hint;
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};
 pub use sealed::{Inconsistency, Sealed};
-pub use series::{Axis, Phase, Series, SeriesSummary};
+pub use series::{Axis, Phase, Series, SeriesDigest, SeriesSummary};
 pub use source::SourceText;
 pub use standing::{LeftOut, Why};
 pub use unit::{Unit, known_units};

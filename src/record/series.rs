@@ -1,7 +1,7 @@
 //! Values over steps or over time.
 
-use super::Digest;
 use super::digest::length;
+use super::{Digest, DigestWriter};
 
 /// What a series' positions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,16 +51,10 @@ impl Series {
 
     /// Hashes name, unit, axis and every bit of every point, whatever the encoding in which it is kept.
     pub fn digest(&self) -> Digest {
-        let mut bytes = Vec::with_capacity(64 + 16 * self.values.len());
-        bytes.extend_from_slice(b"ledger series v1");
-        for text in [self.name.as_str(), self.unit.as_str(), self.axis.name()] {
-            bytes.extend_from_slice(&length(text.len()));
-            bytes.extend_from_slice(text.as_bytes());
-        }
-        bytes.extend_from_slice(&length(self.values.len()));
-        self.positions.iter().for_each(|position| bytes.extend_from_slice(&position.to_le_bytes()));
-        self.values.iter().for_each(|value| bytes.extend_from_slice(&value.to_bits().to_le_bytes()));
-        Digest::of(&bytes)
+        let mut digest = SeriesDigest::new(&self.name, &self.unit, self.axis, self.values.len());
+        self.positions.iter().for_each(|position| digest.position(*position));
+        self.values.iter().for_each(|value| digest.value(*value));
+        digest.finish()
     }
 
     /// What an attempt's record says of this series.
@@ -72,6 +66,51 @@ impl Series {
             len: self.values.len() as u64,
             digest: self.digest(),
         }
+    }
+}
+
+/// The digest of a series whose points come one after the other: all positions, then all values.
+#[derive(Debug)]
+pub struct SeriesDigest {
+    written: DigestWriter,
+    buffer: Vec<u8>,
+}
+
+impl SeriesDigest {
+    /// Begins with what is known before the points.
+    pub fn new(name: &str, unit: &str, axis: Axis, len: usize) -> Self {
+        let mut buffer = b"ledger series v1".to_vec();
+        for text in [name, unit, axis.name()] {
+            buffer.extend_from_slice(&length(text.len()));
+            buffer.extend_from_slice(text.as_bytes());
+        }
+        buffer.extend_from_slice(&length(len));
+        Self { written: DigestWriter::new(), buffer }
+    }
+
+    /// Takes the next position.
+    pub fn position(&mut self, position: u64) {
+        self.put(position);
+    }
+
+    /// Takes the next value.
+    pub fn value(&mut self, value: f64) {
+        self.put(value.to_bits());
+    }
+
+    fn put(&mut self, word: u64) {
+        const PIECE: usize = 64 << 10;
+        self.buffer.extend_from_slice(&word.to_le_bytes());
+        if self.buffer.len() >= PIECE {
+            self.written.write(&self.buffer);
+            self.buffer.clear();
+        }
+    }
+
+    /// The digest of all that was taken.
+    pub fn finish(mut self) -> Digest {
+        self.written.write(&self.buffer);
+        self.written.finish()
     }
 }
 

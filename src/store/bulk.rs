@@ -11,7 +11,7 @@ use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, SHAPES, TOTALS,
     UNITS, UNMEASURED, VALUES,
 };
-use super::{StoreError, index, rank};
+use super::{Store, StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, MetricKind, Replicate, Run, Sealed};
 use crate::wire::{decode_attempt, decode_run, encode_attempt, encode_phases, encode_row, encode_run, encode_series};
 use redb::{ReadableTable, Table};
@@ -102,6 +102,23 @@ pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> 
 
 /// Group and attempt, all of it, and its metrics.
 type New<'a> = (Id, Id, &'a Checked<'a>, Vec<(&'a str, MetricKind, f64)>);
+
+/// One transaction takes in so many attempts: its memory is bounded, and other writers get their turn in between.
+const BATCH: usize = if cfg!(test) { 3 } else { 10_000 };
+
+impl Store {
+    /// As [`Writer::import_many`], in several transactions: attempts of those that were done stay if a later one fails.
+    ///
+    /// # Errors
+    /// If the ledger cannot be written.
+    pub fn import_in_batches(&self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
+        let mut added = Vec::with_capacity(all.len());
+        for batch in all.chunks(BATCH) {
+            added.extend(self.write_many(|writer| writer.import_many(batch, unix_ms))?);
+        }
+        Ok(added)
+    }
+}
 
 impl Writer<'_> {
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.

@@ -24,9 +24,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// No batch has more attempts.
-const BATCH: usize = 50_000;
+const BATCH: usize = 20_000;
 /// A batch ends where it has so many bytes.
-const BATCH_BYTES: usize = 128 << 20;
+const BATCH_BYTES: usize = 48 << 20;
 /// A batch of sources ends where it has so many bytes; a test has batches of few.
 const SOURCE_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
 

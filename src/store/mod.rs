@@ -17,7 +17,9 @@ mod query;
 mod rank;
 mod seal;
 mod tables;
+mod turn;
 mod units;
+mod verified;
 mod verify;
 
 use crate::record::{AttemptId, Digest, Inconsistency, room_hint};
@@ -27,8 +29,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use turn::Turn;
 
 pub use brief::{Brief, Briefs};
 pub use census::Tally;
@@ -37,6 +42,7 @@ pub use overruled::Overruled;
 pub use query::{Reader, ResolveError};
 pub use rank::Ranked;
 pub use seal::{Added, Writer};
+pub use verified::Verified;
 pub use verify::{Fault, Verification};
 
 /// The ledger cannot be read or written.
@@ -49,7 +55,7 @@ pub enum StoreError {
     #[error("`{}` is empty: what it held is gone, and no new ledger is begun in its place (restore a copy of it; remove it if it never held anything)", .0.display())]
     Empty(PathBuf),
     /// Another process kept it open for too long.
-    #[error("`{}` is busy: another process has had it open for {seconds} s (try again)", path.display())]
+    #[error("`{}` is busy: waited {seconds} s while other processes had it open (try again)", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
@@ -124,6 +130,8 @@ from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::C
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
+    /// Whether the time to wait is over already.
+    is_hurried: Arc<AtomicBool>,
     passed_over: PassedOver,
     #[cfg(test)]
     disk: Option<Arc<tests::Disk>>,
@@ -138,6 +146,7 @@ impl Store {
         Self {
             dir: dir.into(),
             patience: Duration::from_secs(30),
+            is_hurried: Arc::default(),
             passed_over: PassedOver::default(),
             #[cfg(test)]
             disk: None,
@@ -148,6 +157,20 @@ impl Store {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// From now on a call that finds the ledger open in another process fails without waiting: a command that has waited before does not wait again.
+    pub fn stop_waiting(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    fn patience_left(&self) -> Duration {
+        if self.is_hurried.load(Ordering::Relaxed) { Duration::ZERO } else { self.patience }
+    }
+
+    /// Whether a writer waits for the ledger: a long question closes the file and asks on later.
+    pub fn is_wanted(&self) -> bool {
+        Turn::is_taken(&self.dir)
     }
 
     /// The ledger's directory.
@@ -213,10 +236,52 @@ impl Store {
     /// # Errors
     /// If the ledger cannot be read so far that anything could be checked.
     pub fn verify(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
+        self.verify_by(verify::Check::new(None), deep, progress)
+    }
+
+    /// As [`verify`](Self::verify), of what came after the log that was verified before. If anything is wrong with that, or the log is not the one that it was, everything is
+    /// verified.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_since(
+        &self,
+        verified: &Verified,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Verification, bool), StoreError> {
+        if self.read(|reader| reader.log_len())? >= verified.entries {
+            let found = self.verify_by(verify::Check::new(Some(verified)), false, progress)?;
+            if found.faults.is_empty() {
+                return Ok((found, true));
+            }
+        }
+        Ok((self.verify(false, progress)?, false))
+    }
+
+    /// Goes through a check, which lets writers go first.
+    fn verify_by(
+        &self,
+        mut check: verify::Check,
+        deep: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Verification, StoreError> {
+        loop {
+            if let Some(found) = self.verify_on(&mut check, deep, progress)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn verify_on(
+        &self,
+        check: &mut verify::Check,
+        deep: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Verification>, StoreError> {
         let mut is_open = false;
         let found = self.read(|reader| {
             is_open = true;
-            let mut found = reader.verify(progress)?;
+            let Some(mut found) = check.go_on(reader, &|| self.is_wanted(), progress)? else { return Ok(None) };
             if deep {
                 // The file stays open for reading meanwhile, so that nobody changes it.
                 match catch_unwind(AssertUnwindSafe(|| pages::are_sound(&self.file()))) {
@@ -228,7 +293,7 @@ impl Store {
                     Err(_) => found.fault("pages", "they make no sense"),
                 }
             }
-            Ok(found)
+            Ok(Some(found))
         });
         match found {
             // Whose bytes they are that keep it from being opened.
@@ -259,7 +324,9 @@ impl Store {
     ) -> Result<T, StoreError> {
         self.guarded(|| {
             self.found()?;
+            let turn = Turn::take(&self.dir, self.patience_left());
             let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes), &self.file()))?;
+            drop(turn);
             let txn = self.begin(&database)?;
             let value = {
                 let mut writer = Writer::new(&txn)?;
@@ -313,6 +380,7 @@ impl Store {
     }
 
     fn open_for_reading(&self) -> Result<Handle, StoreError> {
+        Turn::let_writers_go_first(&self.dir, self.patience_left());
         // After a crash the file wants a repair, which only a writer can make. It takes milliseconds, since every commit
         // keeps what a quick repair needs.
         match self.wait(|| builder().open_read_only(self.file())) {
@@ -331,14 +399,14 @@ impl Store {
     }
 
     fn wait<D>(&self, open: impl Fn() -> Result<D, DatabaseError>) -> Result<D, StoreError> {
-        let started = Instant::now();
+        let (started, patience) = (Instant::now(), self.patience_left());
         let mut pause = Duration::from_micros(500);
         loop {
             match open() {
                 Ok(database) => return Ok(database),
-                Err(DatabaseError::DatabaseAlreadyOpen) if started.elapsed() < self.patience => {
+                Err(DatabaseError::DatabaseAlreadyOpen) if started.elapsed() < patience => {
                     std::thread::sleep(pause + jitter(pause));
-                    pause = (pause * 2).min(Duration::from_millis(20));
+                    pause = (pause * 2).min(Duration::from_millis(4));
                 }
                 Err(DatabaseError::DatabaseAlreadyOpen) => {
                     return Err(StoreError::Busy { path: self.file(), seconds: self.patience.as_secs() });
@@ -493,7 +561,7 @@ impl Handle {
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
-const MANY_CACHE_BYTES: usize = 1 << 30;
+const MANY_CACHE_BYTES: usize = 256 << 20;
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();

@@ -4,11 +4,12 @@ use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
-    Attempt, AttemptId, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, Phase, Row, Run, RunId, Sealed, Series,
-    SourceText, Table, Target, count,
+    Attempt, AttemptId, Axis, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, Phase, Row, Run, RunId, Sealed,
+    Series, SeriesSummary, SourceText, Table, Target, count,
 };
 use crate::wire::{
     ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
+    visit_series,
 };
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,6 +106,11 @@ impl<'a> Reader<'a> {
         self.pass_over(self.sealed(id))
     }
 
+    /// As [`readable_sealed`](Self::readable_sealed), with the series over time alone: what energies are of.
+    pub fn timed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
+        self.pass_over(self.sealed_with(id, &|summary| summary.axis == Axis::TimeNs))
+    }
+
     fn pass_over<T>(&self, found: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
         match found {
             Err(StoreError::Attempt { id, .. }) => {
@@ -146,6 +152,14 @@ impl<'a> Reader<'a> {
         found.map_err(|error| damaged(id, error))
     }
 
+    /// Gives each point of a series of an attempt; memory does not grow with the series. Says whether there is such a series.
+    pub fn visit_series(&self, id: AttemptId, name: &str, visit: &mut dyn FnMut(u64, f64)) -> Result<bool, StoreError> {
+        let table = self.txn.open_table(CHUNKS)?;
+        let Some(bytes) = table.get((id.0.0, name))? else { return Ok(false) };
+        visit_series(bytes.value(), visit).map_err(|error| damaged(id, error))?;
+        Ok(true)
+    }
+
     /// The phases of an attempt.
     pub fn phases(&self, id: AttemptId) -> Result<Vec<Phase>, StoreError> {
         let table = self.txn.open_table(CHUNKS)?;
@@ -155,10 +169,18 @@ impl<'a> Reader<'a> {
 
     /// All that is kept of an attempt.
     pub fn sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
+        self.sealed_with(id, &|_| true)
+    }
+
+    fn sealed_with(
+        &self,
+        id: AttemptId,
+        is_wanted: &dyn Fn(&SeriesSummary) -> bool,
+    ) -> Result<Option<Sealed>, StoreError> {
         let Some(attempt) = self.attempt(id)? else { return Ok(None) };
         let Some(run) = self.run(attempt.run)? else { return Ok(None) };
         let mut series = Vec::new();
-        for summary in &attempt.series {
+        for summary in attempt.series.iter().filter(|summary| is_wanted(summary)) {
             series.extend(self.series(id, &summary.name)?);
         }
         Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
@@ -359,7 +381,7 @@ impl<'a> Reader<'a> {
 
     /// Recomputes every id, digest, index and the chain.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<verify::Verification, StoreError> {
-        verify::verify(self, progress)
+        Ok(verify::Check::new(None).go_on(self, &|| false, progress)?.unwrap_or_default())
     }
 
     /// The shortest prefix of an id that names it alone, of at least 8 digits.

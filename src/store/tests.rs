@@ -4,6 +4,7 @@ mod disk;
 mod flips;
 mod merge;
 mod unwritable;
+mod verifying;
 
 pub(super) use disk::Disk;
 
@@ -381,6 +382,47 @@ fn a_busy_ledger_is_waited_for_within_bounds() {
         })
         .unwrap();
     assert_eq!(impatient.read(|reader| reader.run_count()).unwrap(), 0);
+}
+
+#[test]
+fn a_call_after_the_time_to_wait_is_over_does_not_wait_again() {
+    let (_dir, store) = store();
+    store.write(|_| Ok(())).unwrap();
+    let patient = store.clone().with_patience(Duration::from_secs(3600));
+    patient.stop_waiting();
+    store
+        .write(|_| {
+            assert!(matches!(patient.read(|_| Ok(())), Err(StoreError::Busy { seconds: 3600, .. })));
+            Ok(())
+        })
+        .unwrap();
+    assert!(patient.read(|_| Ok(())).is_ok());
+}
+
+#[test]
+fn a_writer_that_waits_goes_before_readers_that_come_after_it() {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    let (_dir, store) = store();
+    store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
+    let count = |store: &Store| store.read(|reader| reader.attempt_count()).unwrap();
+    let reading = store.clone();
+    std::thread::scope(|scope| {
+        let (answered, answers) = channel();
+        store
+            .read(|_| {
+                scope.spawn(|| store.clone().write(|writer| writer.seal(&sealed(2, 1, 2, 0.5, true), 0)).unwrap());
+                while !store.is_wanted() {
+                    std::thread::yield_now();
+                }
+                scope.spawn(move || answered.send(count(&reading)).unwrap());
+                // A reader that did not wait would have answered by then.
+                let early = answers.recv_timeout(Duration::from_millis(200));
+                assert_eq!(early, Err(RecvTimeoutError::Timeout));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(answers.recv(), Ok(2));
+    });
 }
 
 #[test]

@@ -1,19 +1,26 @@
 //! Recomputes everything that the ledger claims: ids, digests, indexes and the chain.
+//!
+//! All processors work on it, on one piece of the ids each. What is read of an attempt is forgotten once it was compared, so that memory does not
+//! grow with the ledger. A check can be left between two pieces and taken up in a later state of the ledger: the log says what came meanwhile, and that
+//! is checked at the end.
 
 mod answers;
+mod compare;
+mod log;
+mod records;
 
 use super::query::Reader;
-use super::seal::{outcome_code, target_key};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, GROUPS, Id, LOG, NONCES, NOTES, RECENT, RUNS, TAGS};
-use super::{StoreError, index, leads_outside};
-use crate::record::{AttemptId, Change, Digest, GroupId, Phase, Run, RunId, SourceText, count};
-use crate::wire::{
-    decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, encode_row,
+use super::tables::{
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, HIDDEN, Id, NONCES, NOTES, RECENT, RUNS, TAGS, UNMEASURED, VALUES,
 };
-use answers::Measured;
+use super::{StoreError, Verified};
+use crate::record::{AttemptId, Digest, RunId, count};
+use crate::wire::{decode_attempt, decode_run, decode_source};
+use compare::{check_table, each_piece, guarded, of_table};
+use log::{LogState, News};
+use records::{Comparisons, Context, Part, Tables};
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Something in the ledger that is not what it says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +52,8 @@ pub struct Verification {
     pub pages: bool,
     /// What could not be checked, though nothing is wrong with it.
     pub notes: Vec<String>,
+    /// The log up to which the ledger is verified now, if nothing is wrong.
+    pub verified: Option<Verified>,
 }
 
 impl Verification {
@@ -53,155 +62,422 @@ impl Verification {
     }
 }
 
-/// What the indexes have to hold, derived from the records.
-#[derive(Default)]
-struct Expected {
-    by_run: BTreeMap<(Id, Id), u8>,
-    nonces: BTreeMap<[u8; 16], Id>,
-    recent: BTreeMap<(i64, Id), Vec<u8>>,
-    chunks: BTreeSet<(Id, String)>,
-    groups: BTreeMap<Id, BTreeSet<Id>>,
-    measured: Vec<Measured>,
-    /// What attempts say that they were made from: what it is, its digest, and what it may be kept by.
-    named: BTreeSet<(&'static str, Digest, Vec<Digest>)>,
+/// Ids are checked in pieces, by so many of their first bits.
+const PIECE_BITS: u32 = if cfg!(test) { 6 } else { 12 };
+const PIECES: usize = 1 << PIECE_BITS;
+/// So many attempts that are checked by name are one piece.
+const NAMED: usize = 64;
+/// A check that had to begin its attempts anew so often is not left again.
+const MOST_RESTARTS: u32 = 3;
+
+/// The first and the last id of a piece.
+fn bounds(piece: usize) -> (Id, Id) {
+    const OTHERS: u32 = u16::BITS - PIECE_BITS;
+    let first = u16::try_from(piece << OTHERS).unwrap_or(u16::MAX);
+    let (mut from, mut to) = ([0; 32], [0xff; 32]);
+    from[..2].copy_from_slice(&first.to_be_bytes());
+    to[..2].copy_from_slice(&(first | ((1 << OTHERS) - 1)).to_be_bytes());
+    (from, to)
 }
 
-pub(super) fn verify(reader: &Reader<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
-    let mut found = Verification::default();
-    // What is derived from records that cannot be read would be missed in every index.
-    let Some(runs) = of_table("runs", &mut found, |found| check_runs(reader, found))? else { return Ok(found) };
-    let attempts = |found: &mut Verification| check_attempts(reader, &runs, found, progress);
-    let Some(expected) = of_table("attempts` or `chunks", &mut found, attempts)? else { return Ok(found) };
-    if let Some(kept) = of_table("sources", &mut found, |found| check_sources(reader, found))? {
-        note_missing(&expected, &kept, &mut found);
-    }
-    let Some(log) = of_table("log", &mut found, |found| check_log(reader, found))? else { return Ok(found) };
-    check_indexes(reader, &expected, &log, &mut found)?;
-    Ok(found)
+fn piece_of(id: &Id) -> usize {
+    usize::from(u16::from_be_bytes([id[0], id[1]]) >> (u16::BITS - PIECE_BITS))
 }
 
-/// Looks at a table. What a damaged page makes the database refuse, or panic with, is a fault of the table in which it lies.
-fn of_table<T>(
-    table: &str,
-    found: &mut Verification,
-    look: impl FnOnce(&mut Verification) -> Result<T, StoreError>,
-) -> Result<Option<T>, StoreError> {
-    let fault = match catch_unwind(AssertUnwindSafe(|| look(found))) {
-        Ok(Ok(value)) => return Ok(Some(value)),
-        Ok(Err(StoreError::Database(error))) if leads_outside(&error) => {
-            "a page is said to lie behind the file's end".to_owned()
+/// A check under way.
+pub(super) struct Check {
+    /// Whether the log before was verified already, and what it names.
+    is_partial: bool,
+    log: LogState,
+    log_unreadable: Option<String>,
+    run_faults: Vec<Fault>,
+    runs_unreadable: Option<String>,
+    runs_done: usize,
+    /// The length of the log when each piece of the attempts was checked.
+    seen: Vec<u64>,
+    to: Comparisons,
+    part: Part,
+    /// Attempts that came after their piece was checked, and of a partial check all.
+    named: Vec<Id>,
+    named_done: usize,
+    restarts: u32,
+}
+
+impl Check {
+    /// Everything, or what came after the log that was verified before.
+    pub(super) fn new(since: Option<&Verified>) -> Self {
+        let begin = Verified { entries: 0, head: Digest([0; 32]) };
+        Self {
+            is_partial: since.is_some(),
+            log: LogState::after(since.unwrap_or(&begin)),
+            log_unreadable: None,
+            run_faults: Vec::new(),
+            runs_unreadable: None,
+            runs_done: 0,
+            seen: Vec::new(),
+            to: Comparisons::default(),
+            part: Part::default(),
+            named: Vec::new(),
+            named_done: 0,
+            restarts: 0,
         }
-        Ok(Err(StoreError::Database(error))) if !matches!(error, redb::Error::Io(_)) => error.to_string(),
-        Ok(Err(error)) => return Err(error),
-        Err(_) => "its pages make no sense".to_owned(),
-    };
-    found.fault(format!("table `{table}`"), fault);
-    Ok(None)
-}
-
-/// Compares a table with what it has to be.
-fn check_table<K: Ord, V: PartialEq>(
-    name: &str,
-    expected: &BTreeMap<K, V>,
-    found: &mut Verification,
-    read: impl FnOnce() -> Result<BTreeMap<K, V>, StoreError>,
-) -> Result<(), StoreError> {
-    if let Some(actual) = of_table(name, found, |_| read())? {
-        compare(name, &actual, expected, found);
     }
-    Ok(())
-}
 
-fn check_runs(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeMap<Id, Run>, StoreError> {
-    let table = reader.txn().open_table(RUNS)?;
-    let mut runs = BTreeMap::new();
-    for item in table.iter()? {
-        let (key, bytes) = item?;
-        let id = RunId(Digest(key.value()));
-        found.runs += 1;
-        match decode_run(bytes.value()) {
-            Ok(run) if run.id == id => {
-                runs.insert(id.0.0, run);
+    /// Goes on in this state of the ledger. `None` if `is_wanted` made it stop early.
+    pub(super) fn go_on(
+        &mut self,
+        reader: &Reader<'_>,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Verification>, StoreError> {
+        let stays = || false;
+        let is_wanted: &(dyn Fn() -> bool + Sync) = if self.restarts < MOST_RESTARTS { is_wanted } else { &stays };
+        self.read_log(reader)?;
+        if !self.is_partial && self.runs_unreadable.is_none() {
+            self.check_runs(reader, is_wanted)?;
+            if self.runs_done < PIECES && self.runs_unreadable.is_none() {
+                return Ok(None);
             }
-            Ok(run) => found.fault(format!("run {id}"), format!("its parts hash to {}", run.id)),
-            Err(error) => found.fault(format!("run {id}"), error.to_string()),
         }
+        // What is derived from records that cannot be read would be missed in every index.
+        if self.runs_unreadable.is_none() && !self.check_attempts(reader, is_wanted, progress)? {
+            return Ok(None);
+        }
+        self.finish(reader).map(Some)
     }
-    Ok(runs)
-}
 
-fn check_attempts(
-    reader: &Reader<'_>,
-    runs: &BTreeMap<Id, Run>,
-    found: &mut Verification,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Expected, StoreError> {
-    let table = reader.txn().open_table(ATTEMPTS)?;
-    let chunks = reader.txn().open_table(CHUNKS)?;
-    let total = table.len()?;
-    let mut expected = Expected::default();
-    for item in table.iter()? {
-        let (key, bytes) = item?;
-        let key = key.value();
-        let owner = format!("attempt {}", Digest(key));
-        progress(found.attempts, total);
-        found.attempts += 1;
-        let attempt = match decode_attempt(bytes.value()) {
-            Ok(attempt) => attempt,
-            Err(error) => {
-                found.fault(owner, error.to_string());
-                continue;
+    fn read_log(&mut self, reader: &Reader<'_>) -> Result<(), StoreError> {
+        let has_begun = !self.seen.is_empty() || self.named_done > 0;
+        match guarded(|| self.log.read_on(reader))? {
+            Err(fault) => self.log_unreadable = Some(fault),
+            Ok(News { attempts, changes_hidden }) => {
+                // The indexes leave out what is hidden.
+                if changes_hidden && has_begun {
+                    self.restarts += 1;
+                    (self.to, self.part) = (Comparisons::default(), Part::default());
+                    self.seen.clear();
+                    self.named_done = 0;
+                    if !self.is_partial {
+                        self.named.clear();
+                    }
+                }
+                let is_late = |position: u64, id: &Id| match self.seen.get(piece_of(id)) {
+                    Some(seen) => position >= *seen,
+                    None => self.is_partial,
+                };
+                let late = attempts.into_iter().filter(|(position, id)| is_late(*position, id)).map(|(_, id)| id);
+                self.named.extend(late);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_runs(&mut self, reader: &Reader<'_>, is_wanted: &(dyn Fn() -> bool + Sync)) -> Result<(), StoreError> {
+        let piece = |piece: usize| {
+            guarded(|| {
+                let table = reader.txn().open_table(RUNS)?;
+                let (low, high) = bounds(piece);
+                let mut faults = Vec::new();
+                for item in table.range(low..=high)? {
+                    let (key, bytes) = item?;
+                    let id = RunId(Digest(key.value()));
+                    let fault = match decode_run(bytes.value()) {
+                        Ok(run) if run.id == id => continue,
+                        Ok(run) => format!("its parts hash to {}", run.id),
+                        Err(error) => error.to_string(),
+                    };
+                    faults.push(Fault { owner: format!("run {id}"), fault });
+                }
+                Ok(faults)
+            })
+        };
+        let mut checked = BTreeMap::new();
+        self.runs_done = each_piece(self.runs_done, PIECES, is_wanted, &piece, &mut |at, result| {
+            checked.insert(at, result);
+        });
+        for result in checked.into_values() {
+            match result? {
+                Ok(faults) => self.run_faults.extend(faults),
+                Err(fault) => self.runs_unreadable = Some(fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives whether all were checked.
+    fn check_attempts(
+        &mut self,
+        reader: &Reader<'_>,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<bool, StoreError> {
+        let tables = match guarded(|| Tables::open(reader, &self.to))? {
+            Ok(tables) => tables,
+            Err(fault) => {
+                self.part.unreadable = Some(fault);
+                return Ok(true);
             }
         };
-        if attempt.id().0.0 != key {
-            found.fault(&owner, format!("its content hashes to {}", attempt.id()));
+        // The log before a partial check is not read again, and its hidden things are only in the table.
+        let hidden = if self.is_partial { guarded(|| reader.hidden())?.unwrap_or_default() } else { BTreeSet::new() };
+        let log = &self.log;
+        let is_partial = self.is_partial;
+        let is_hidden = |id: &Id| if is_partial { hidden.contains(&Digest(*id)) } else { log.is_hidden(id) };
+        let is_logged = |id: &Id| log.sealed.contains(id);
+        let context = Context {
+            tables: &tables,
+            to: &self.to,
+            is_logged: &is_logged,
+            is_hidden: &is_hidden,
+            with_groups: is_partial,
+        };
+        let piece = |piece: usize| -> Result<Part, StoreError> {
+            let mut part = Part::default();
+            let (low, high) = bounds(piece);
+            let checked = guarded(|| {
+                tables.attempts.range(low..=high)?.try_for_each(|item| {
+                    let (key, bytes) = item?;
+                    context.check(key.value(), bytes.value(), &mut part)
+                })
+            })?;
+            part.unreadable = checked.err();
+            Ok(part)
+        };
+        let total =
+            if is_partial { self.named.len() as u64 } else { guarded(|| Ok(tables.attempts.len()?))?.unwrap_or(0) };
+        let mut failed = None;
+        let mut done = self.part.attempts;
+        let mut checked = BTreeMap::new();
+        let mut take = |at: usize, result: Result<Part, StoreError>| match result {
+            Ok(part) => {
+                done += part.attempts;
+                progress(done.min(total), total);
+                checked.insert(at, part);
+            }
+            Err(error) => failed = Some(error),
+        };
+        let mut is_done = true;
+        if !is_partial {
+            let next = each_piece(self.seen.len(), PIECES, is_wanted, &piece, &mut take);
+            self.seen.resize(next, log.end);
+            is_done = next == PIECES;
         }
-        for (kind, digest) in SourceText::named_by(&attempt.settings, &attempt.facts) {
-            expected.named.insert((kind, digest, SourceText::keys(digest, &attempt.facts).collect()));
-        }
-        for summary in &attempt.series {
-            let owner = format!("series `{}` of {owner}", summary.name);
-            expected.chunks.insert((key, summary.name.clone()));
-            let Some(chunk) = chunks.get((key, summary.name.as_str()))? else {
-                found.fault(owner, "it is missing");
-                continue;
+        if is_done {
+            let named = |piece: usize| -> Result<Part, StoreError> {
+                let mut part = Part::default();
+                let ids = self.named.iter().skip(piece * NAMED).take(NAMED);
+                let checked = guarded(|| {
+                    for id in ids {
+                        // One that is missing is found by what the log knows.
+                        if let Some(bytes) = tables.attempts.get(id)? {
+                            context.check(*id, bytes.value(), &mut part)?;
+                        }
+                    }
+                    Ok(())
+                })?;
+                part.unreadable = checked.err();
+                Ok(part)
             };
-            found.chunks += 1;
-            match decode_series(chunk.value()) {
-                Ok(series) if series.summary() == *summary => {}
-                Ok(_) => found.fault(owner, "its points do not match its digest"),
-                Err(error) => found.fault(owner, error.to_string()),
+            // The last piece may be short: after it nothing is added.
+            let pieces = self.named.len().div_ceil(NAMED);
+            let begin = self.named_done.div_ceil(NAMED);
+            let next = each_piece(begin, pieces, is_wanted, &named, &mut |at, result| take(PIECES + at, result));
+            is_done = next == pieces;
+            self.named_done = (next * NAMED).min(self.named.len());
+        }
+        failed.map_or(Ok(()), Err)?;
+        checked.into_values().for_each(|part| self.part.add(part));
+        Ok(is_done)
+    }
+
+    /// Compares what stands for several attempts, in one state of the ledger.
+    fn finish(&mut self, reader: &Reader<'_>) -> Result<Verification, StoreError> {
+        let mut found = Verification { faults: std::mem::take(&mut self.run_faults), ..Verification::default() };
+        let part = std::mem::take(&mut self.part);
+        (found.attempts, found.chunks) = (part.attempts, part.chunks);
+        if self.is_partial {
+            found.runs = part.groups.iter().map(|(_, run)| run).collect::<BTreeSet<_>>().len() as u64;
+        }
+        if !self.is_partial
+            && let Ok(runs) = guarded(|| Ok(reader.txn().open_table(RUNS)?.len()?))?
+        {
+            found.runs = runs;
+        }
+        if let Some(fault) = self.runs_unreadable.take() {
+            found.fault("table `runs`", fault);
+            return Ok(found);
+        }
+        found.faults.extend(part.faults.iter().cloned());
+        if let Some(fault) = &part.unreadable {
+            found.fault("table `attempts` or `chunks`", fault);
+            return Ok(found);
+        }
+        if !self.is_partial {
+            of_table("attempts` or `chunks", &mut found, |found| check_listed(reader, part.listed, found))?;
+            if let Some(kept) = of_table("sources", &mut found, |found| check_sources(reader, found))? {
+                note_missing(&part.named, &kept, &mut found);
             }
         }
-        expected.chunks.insert((key, String::new()));
-        let phases = chunks.get((key, ""))?.map(|chunk| decode_phases(chunk.value()));
-        found.chunks += 1;
-        match phases {
-            Some(Ok(phases)) if Phase::digest_all(&phases) == attempt.phases => {}
-            Some(Ok(_)) => found.fault(format!("phases of {owner}"), "they do not match their digest"),
-            Some(Err(error)) => found.fault(format!("phases of {owner}"), error.to_string()),
-            None => found.fault(format!("phases of {owner}"), "they are missing"),
+        if let Some(fault) = self.log_unreadable.take() {
+            found.fault("table `log`", fault);
+            return Ok(found);
         }
-        let Some(run) = runs.get(&attempt.run.0.0) else {
-            found.fault(owner, format!("its run {} is missing or damaged", attempt.run));
-            continue;
-        };
-        expected.by_run.insert((run.id.0.0, key), outcome_code(&attempt.outcome));
-        // Ids ascend: of several that are one execution, the smallest stands for it.
-        expected.nonces.entry(attempt.nonce.0).or_insert(key);
-        let row = index::row(AttemptId(Digest(key)), run, &attempt);
-        expected.recent.insert((attempt.started_unix_ms, key), encode_row(&row)?);
-        expected.groups.entry(run.parts.group_id().0.0).or_default().insert(run.id.0.0);
-        expected.measured.push(Measured::of(key, run, &attempt)?);
+        of_table("log", &mut found, |found| self.log.check_head(reader, found))?;
+        self.check_known(reader, &part, &mut found)?;
+        if self.is_partial {
+            self.finish_partial(reader, &part, &mut found)?;
+        } else {
+            self.finish_all(reader, &part, &mut found)?;
+        }
+        if found.faults.is_empty() {
+            found.verified = Some(Verified { entries: self.log.end, head: self.log.head });
+        }
+        Ok(found)
     }
+
+    /// Compares the attempts with those that the log knows.
+    fn check_known(&self, reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
+        for id in part.unknown.iter().collect::<BTreeSet<_>>() {
+            found.fault(format!("attempt {}", Digest(*id)), "the log does not know it");
+        }
+        if part.known == self.log.sealed.len() as u64 {
+            return Ok(());
+        }
+        of_table("attempts", found, |found| {
+            for id in &self.log.sealed {
+                if reader.attempt(AttemptId(Digest(*id))).ok().flatten().is_none() {
+                    found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn finish_all(&self, reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
+        let (txn, to) = (reader.txn(), &self.to);
+        to.by_run.finish(Some(&|| Ok(txn.open_table(BY_RUN)?.len()?)), found)?;
+        to.nonces.finish(Some(&|| Ok(txn.open_table(NONCES)?.len()?)), found)?;
+        to.recent.finish(Some(&|| Ok(txn.open_table(RECENT)?.len()?)), found)?;
+        let tags = self.log.tags.iter().filter_map(|(name, target)| Some((name.clone(), (*target)?))).collect();
+        check_table("tags", &tags, found, || {
+            let table = txn.open_table(TAGS)?;
+            let mut tags = BTreeMap::new();
+            for item in table.iter()? {
+                let (name, target) = item?;
+                tags.insert(name.value().to_owned(), target.value());
+            }
+            Ok(tags)
+        })?;
+        check_table("notes", &self.log.notes, found, || {
+            let table = txn.open_table(NOTES)?;
+            let mut notes = BTreeMap::new();
+            for item in table.iter()? {
+                let (key, text) = item?;
+                notes.insert(key.value(), text.value().to_owned());
+            }
+            Ok(notes)
+        })?;
+        if let Some(hidden) = of_table("hidden", found, |_| reader.hidden())? {
+            let expected = self.log.hidden.iter().filter(|(_, is_hidden)| **is_hidden).map(|(id, _)| *id);
+            if !hidden.iter().map(|id| id.0).eq(expected) {
+                found.fault("index `hidden`", "it differs from what the log says");
+            }
+            found.index_entries += hidden.len() as u64;
+        }
+        answers::check_groups(reader, found)?;
+        if !reader.is_current() {
+            found.notes.push(OLDER.to_owned());
+            return Ok(());
+        }
+        to.measured.finish(Some(&|| Ok(txn.open_table(VALUES)?.len()?)), found)?;
+        to.by_model.finish(Some(&|| Ok(txn.open_table(BY_MODEL)?.len()?)), found)?;
+        to.unmeasured.finish(Some(&|| Ok(txn.open_table(UNMEASURED)?.len()?)), found)?;
+        to.briefs.finish(Some(&|| Ok(txn.open_table(BRIEFS)?.len()?)), found)?;
+        answers::check(reader, part, found)
+    }
+
+    /// Compares what the new entries of the log and the new attempts have in the indexes.
+    fn finish_partial(&self, reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
+        let (txn, to) = (reader.txn(), &self.to);
+        for comparison in [&to.by_run, &to.nonces, &to.recent] {
+            comparison.finish(None, found)?;
+        }
+        let wrong = |name: &str, wrong: usize, found: &mut Verification| {
+            if wrong > 0 {
+                found.fault(format!("index `{name}`"), format!("{} missing or wrong", count(wrong, "entry")));
+            }
+        };
+        let log = &self.log;
+        of_table("tags", found, |found| {
+            let table = txn.open_table(TAGS)?;
+            let mut differing = 0;
+            for (name, target) in &log.tags {
+                differing += usize::from(table.get(name.as_str())?.map(|found| found.value()) != *target);
+            }
+            wrong("tags", differing, found);
+            Ok(())
+        })?;
+        of_table("notes", found, |found| {
+            let table = txn.open_table(NOTES)?;
+            let mut differing = 0;
+            for (key, text) in &log.notes {
+                differing += usize::from(table.get(*key)?.is_none_or(|found| found.value() != text));
+            }
+            wrong("notes", differing, found);
+            Ok(())
+        })?;
+        of_table("hidden", found, |found| {
+            let table = txn.open_table(HIDDEN)?;
+            let mut differing = 0;
+            for (id, is_hidden) in &log.hidden {
+                differing += usize::from(table.get(*id)?.is_some() != *is_hidden);
+            }
+            wrong("hidden", differing, found);
+            Ok(())
+        })?;
+        if !reader.is_current() {
+            found.notes.push(OLDER.to_owned());
+            return Ok(());
+        }
+        for comparison in [&to.measured, &to.by_model, &to.unmeasured, &to.briefs] {
+            comparison.finish(None, found)?;
+        }
+        of_table("places", found, |found| {
+            let mut differing = 0;
+            for group in part.groups.iter().map(|(group, _)| *group).collect::<BTreeSet<_>>() {
+                differing += answers::wrong_places(reader, group)?;
+            }
+            wrong("places", differing, found);
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+const OLDER: &str = "the indexes of what is measured are of an older kind, and were not compared (any command that may write makes them anew)";
+
+/// Finds the chunks that no attempt lists, if there are more than the attempts list.
+fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> Result<(), StoreError> {
+    let chunks = reader.txn().open_table(CHUNKS)?;
+    if chunks.len()? == listed {
+        return Ok(());
+    }
+    let attempts = reader.txn().open_table(ATTEMPTS)?;
+    let mut now: Option<(Id, Option<BTreeSet<String>>)> = None;
     for item in chunks.iter()? {
         let (key, _) = item?;
-        let (attempt, name) = key.value();
-        if !expected.chunks.contains(&(attempt, name.to_owned())) {
-            found.fault(format!("chunk `{name}` of attempt {}", Digest(attempt)), "no attempt lists it");
+        let (id, name) = key.value();
+        if now.as_ref().is_none_or(|(before, _)| *before != id) {
+            let attempt = attempts.get(id)?.and_then(|bytes| decode_attempt(bytes.value()).ok());
+            now = Some((id, attempt.map(|attempt| attempt.series.into_iter().map(|one| one.name).collect())));
+        }
+        let names = now.as_ref().and_then(|(_, names)| names.as_ref());
+        if !names.is_some_and(|names| name.is_empty() || names.contains(name)) {
+            found.fault(format!("chunk `{name}` of attempt {}", Digest(id)), "no attempt lists it");
         }
     }
-    Ok(expected)
+    Ok(())
 }
 
 /// Gives what there is, sound or not.
@@ -223,174 +499,18 @@ fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeS
 }
 
 /// What attempts name and nobody kept is no fault: some of it was too large, some never came here.
-fn note_missing(expected: &Expected, kept: &BTreeSet<Digest>, found: &mut Verification) {
+fn note_missing(
+    named: &BTreeSet<(&'static str, Digest, Vec<Digest>)>,
+    kept: &BTreeSet<Digest>,
+    found: &mut Verification,
+) {
     let is_missing = |keys: &[Digest]| !keys.iter().any(|key| kept.contains(key));
     let missing: BTreeSet<(&str, Digest)> =
-        expected.named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
+        named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
     let Some((kind, digest)) = missing.last() else { return };
     found.notes.push(format!(
         "not kept of what attempts name: {} of their manifests and patches, such as {kind} {} (more than 4 MiB are not kept, and some attempts came without)",
         missing.len(),
         digest.prefix(8)
     ));
-}
-
-/// What the log says of the names, notes and hidden things that there are.
-#[derive(Default)]
-struct LogState {
-    sealed: BTreeSet<Id>,
-    tags: BTreeMap<String, (u8, Id)>,
-    notes: BTreeMap<(Id, u64), String>,
-    hidden: BTreeSet<Id>,
-}
-
-fn check_log(reader: &Reader<'_>, found: &mut Verification) -> Result<LogState, StoreError> {
-    let table = reader.txn().open_table(LOG)?;
-    let mut head = Digest([0; 32]);
-    let mut state = LogState::default();
-    for (expected, item) in (0u64..).zip(table.iter()?) {
-        let (position, bytes) = item?;
-        let position = position.value();
-        if position != expected {
-            found.fault(format!("log entry {expected}"), "it is missing");
-            return Ok(state);
-        }
-        found.log_entries += 1;
-        let entry = match decode_log_entry(bytes.value()) {
-            Ok(entry) => entry,
-            Err(error) => {
-                found.fault(format!("log entry {position}"), error.to_string());
-                return Ok(state);
-            }
-        };
-        head = entry.chain(head);
-        match entry.change {
-            Change::Sealed(id) | Change::Imported(id) => {
-                state.sealed.insert(id.0.0);
-            }
-            Change::Tagged { name, target } => {
-                state.tags.insert(name, target_key(target));
-            }
-            Change::Untagged { name } => {
-                state.tags.remove(&name);
-            }
-            Change::Noted { target, text } => {
-                state.notes.insert((target.digest().0, position), text);
-            }
-            Change::Hidden(target) => {
-                state.hidden.insert(target.digest().0);
-            }
-            Change::Unhidden(target) => {
-                state.hidden.remove(&target.digest().0);
-            }
-            Change::Verdict { .. } => {}
-        }
-    }
-    let stored = reader.log_head()?;
-    if stored != head {
-        found.fault("log", format!("its entries chain to {head}, but its head is {stored}"));
-    }
-    Ok(state)
-}
-
-fn check_indexes(
-    reader: &Reader<'_>,
-    expected: &Expected,
-    log: &LogState,
-    found: &mut Verification,
-) -> Result<(), StoreError> {
-    let txn = reader.txn();
-    let attempts: BTreeSet<Id> = expected.by_run.keys().map(|(_, attempt)| *attempt).collect();
-    for id in attempts.difference(&log.sealed) {
-        found.fault(format!("attempt {}", Digest(*id)), "the log does not know it");
-    }
-    of_table("attempts", found, |found| {
-        for id in log.sealed.difference(&attempts) {
-            if reader.attempt(AttemptId(Digest(*id))).ok().flatten().is_none() {
-                found.fault(format!("attempt {}", Digest(*id)), "the log knows it, but it is missing");
-            }
-        }
-        Ok(())
-    })?;
-    check_table("by_run", &expected.by_run, found, || {
-        let table = txn.open_table(BY_RUN)?;
-        let mut by_run = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, code) = item?;
-            by_run.insert(key.value(), code.value());
-        }
-        Ok(by_run)
-    })?;
-    check_table("nonces", &expected.nonces, found, || {
-        let table = txn.open_table(NONCES)?;
-        let mut nonces = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, id) = item?;
-            nonces.insert(key.value(), id.value());
-        }
-        Ok(nonces)
-    })?;
-    check_table("recent", &expected.recent, found, || {
-        let table = txn.open_table(RECENT)?;
-        let mut recent = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, row) = item?;
-            recent.insert(key.value(), row.value().to_vec());
-        }
-        Ok(recent)
-    })?;
-    check_table("tags", &log.tags, found, || {
-        let table = txn.open_table(TAGS)?;
-        let mut tags = BTreeMap::new();
-        for item in table.iter()? {
-            let (name, target) = item?;
-            tags.insert(name.value().to_owned(), target.value());
-        }
-        Ok(tags)
-    })?;
-    check_table("notes", &log.notes, found, || {
-        let table = txn.open_table(NOTES)?;
-        let mut notes = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, text) = item?;
-            notes.insert(key.value(), text.value().to_owned());
-        }
-        Ok(notes)
-    })?;
-    let hidden = of_table("hidden", found, |_| reader.hidden())?;
-    if let Some(hidden) = hidden {
-        if !hidden.iter().map(|id| id.0).eq(log.hidden.iter().copied()) {
-            found.fault("index `hidden`", "it differs from what the log says");
-        }
-        found.index_entries += hidden.len() as u64;
-    }
-    of_table("groups", found, |found| {
-        for item in txn.open_table(GROUPS)?.iter()? {
-            let (group, run) = item?;
-            found.index_entries += 1;
-            if !expected.groups.get(&group.value()).is_some_and(|runs| runs.contains(&run.value())) {
-                found.fault(format!("group {}", GroupId(Digest(group.value()))), "its run does not belong to it");
-            }
-        }
-        Ok(())
-    })?;
-    answers::check(reader, &expected.measured, &log.hidden, found)
-}
-
-fn compare<K: Ord, V: PartialEq>(
-    name: &str,
-    actual: &BTreeMap<K, V>,
-    expected: &BTreeMap<K, V>,
-    found: &mut Verification,
-) {
-    found.index_entries += actual.len() as u64;
-    let missing = expected.keys().filter(|key| !actual.contains_key(key)).count();
-    let extra = actual.keys().filter(|key| !expected.contains_key(key)).count();
-    let wrong = actual.iter().filter(|(key, value)| expected.get(key).is_some_and(|other| other != *value)).count();
-    if missing + extra + wrong > 0 {
-        found.fault(
-            format!("index `{name}`"),
-            format!("{} missing, {extra} too many, {wrong} wrong", count(missing, "entry")),
-        );
-    }
 }

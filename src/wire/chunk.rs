@@ -4,10 +4,11 @@
 //! takes the tightest of a few forms that give every bit back.
 
 use super::v1::{WireError, axis_code, axis_of, decode, encode};
-use crate::record::{Phase, Series, count};
+use crate::record::{Phase, Series, SeriesDigest, SeriesSummary, count};
 use bincode::{Decode, Encode};
 use pco::ChunkConfig;
 use pco::data_types::Number;
+use pco::standalone::{ChunkDecompressor, DecompressorItem, FileDecompressor};
 use std::collections::HashMap;
 
 /// A chunk that does not encode or decode.
@@ -195,6 +196,137 @@ pub fn decode_series(bytes: &[u8]) -> Result<Series, ChunkError> {
     Ok(Series { name: wire.name, unit: wire.unit, axis: axis_of(wire.axis)?, positions, values })
 }
 
+/// A column that is decoded piece by piece.
+enum Column<'b, T: Number + Default> {
+    Coded { file: FileDecompressor, chunk: Option<Box<ChunkDecompressor<T, &'b [u8]>>>, rest: &'b [u8] },
+    Computed(Box<dyn Fn(u64) -> T>),
+}
+
+/// So many values are decoded at a time: pco decodes multiples of 256.
+const PIECE: usize = 4096;
+
+impl<'b, T: Number + Default> Column<'b, T> {
+    fn coded(bytes: &'b [u8]) -> Result<Self, ChunkError> {
+        let (file, rest) = FileDecompressor::new(bytes)?;
+        Ok(Self::Coded { file, chunk: None, rest })
+    }
+
+    /// The next values, from that index on; none after the last.
+    fn read(&mut self, index: u64, left: u64, values: &mut Vec<T>) -> Result<(), ChunkError> {
+        let piece = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        values.clear();
+        let (file, chunk, rest) = match self {
+            Self::Computed(value) => {
+                for at in index..index + piece as u64 {
+                    values.push(value(at));
+                }
+                return Ok(());
+            }
+            Self::Coded { file, chunk, rest } => (file, chunk, rest),
+        };
+        loop {
+            let mut open = match chunk.take() {
+                Some(open) => open,
+                None => match file.chunk_decompressor::<T, &'b [u8]>(*rest)? {
+                    DecompressorItem::Chunk(open) => Box::new(open),
+                    DecompressorItem::EndOfData(_) => return Ok(()),
+                },
+            };
+            values.resize(PIECE, T::default());
+            let progress = open.read(values)?;
+            values.truncate(progress.n_processed);
+            if progress.finished {
+                *rest = open.into_src();
+            } else {
+                *chunk = Some(open);
+            }
+            if !values.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Gives each point of a series, decoded piece by piece: memory does not grow with the series.
+///
+/// # Errors
+/// If it does not decode; points before the fault were given.
+pub fn visit_series(bytes: &[u8], visit: &mut dyn FnMut(u64, f64)) -> Result<(), ChunkError> {
+    let (wire, _) = series_frame(bytes)?;
+    let mut positions: Column<'_, u64> = match &wire.positions {
+        PositionsV1::Regular { start, stride } => {
+            let (start, stride) = (*start, *stride);
+            Column::Computed(Box::new(move |i| start.wrapping_add(stride.wrapping_mul(i))))
+        }
+        PositionsV1::Pco(bytes) => Column::coded(bytes)?,
+    };
+    match &wire.values {
+        ValuesV1::Constant(bits) => {
+            let bits = *bits;
+            let values = Column::Computed(Box::new(move |_| bits));
+            visit_columns(wire.len, &mut positions, values, f64::from_bits, visit)
+        }
+        ValuesV1::Int(bytes) => visit_columns(wire.len, &mut positions, Column::coded(bytes)?, real, visit),
+        ValuesV1::F32(bytes) => {
+            visit_columns(wire.len, &mut positions, Column::coded(bytes)?, |value: f32| f64::from(value), visit)
+        }
+        ValuesV1::F64(bytes) => {
+            visit_columns(wire.len, &mut positions, Column::coded(bytes)?, |value: f64| value, visit)
+        }
+    }
+}
+
+/// What the record of an attempt should say of a series. Memory does not grow with the series.
+///
+/// # Errors
+/// If it does not decode.
+pub fn summarize_series(bytes: &[u8]) -> Result<SeriesSummary, ChunkError> {
+    /// Longer ones are decoded twice: the digest takes all positions first.
+    const AT_ONCE: u64 = 1 << 20;
+    let (wire, _) = series_frame(bytes)?;
+    if wire.len <= AT_ONCE {
+        return Ok(decode_series(bytes)?.summary());
+    }
+    let axis = axis_of(wire.axis)?;
+    let len = usize::try_from(wire.len).unwrap_or(usize::MAX);
+    let mut digest = SeriesDigest::new(&wire.name, &wire.unit, axis, len);
+    visit_series(bytes, &mut |position, _| digest.position(position))?;
+    visit_series(bytes, &mut |_, value| digest.value(value))?;
+    Ok(SeriesSummary { name: wire.name, unit: wire.unit, axis, len: wire.len, digest: digest.finish() })
+}
+
+fn visit_columns<T: Number + Default>(
+    len: u64,
+    positions: &mut Column<'_, u64>,
+    mut values: Column<'_, T>,
+    float: impl Fn(T) -> f64,
+    visit: &mut dyn FnMut(u64, f64),
+) -> Result<(), ChunkError> {
+    let (mut done, mut at, mut of_values) = (0u64, Vec::new(), Vec::new());
+    let (mut used_at, mut used_values) = (0, 0);
+    while done < len {
+        if used_at == at.len() {
+            positions.read(done, len - done, &mut at)?;
+            used_at = 0;
+        }
+        if used_values == of_values.len() {
+            values.read(done, len - done, &mut of_values)?;
+            used_values = 0;
+        }
+        let count = (at.len() - used_at).min(of_values.len() - used_values);
+        if count == 0 {
+            return Err(ChunkError::Length { found: usize::try_from(done).unwrap_or(usize::MAX), expected: len });
+        }
+        let pairs = at.iter().skip(used_at).zip(of_values.iter().skip(used_values)).take(count);
+        for (position, value) in pairs.take(usize::try_from(len - done).unwrap_or(usize::MAX)) {
+            visit(*position, float(*value));
+        }
+        (used_at, used_values) = (used_at + count, used_values + count);
+        done += count as u64;
+    }
+    Ok(())
+}
+
 #[derive(Encode, Decode)]
 struct PhasesV1 {
     names: Vec<String>,
@@ -310,6 +442,15 @@ mod tests {
         prop_oneof![0u64..4, u64::MAX - 3..=u64::MAX]
     }
 
+    #[test]
+    fn a_series_that_is_decoded_piece_by_piece_has_the_summary_of_the_whole() {
+        for len in [0, 1000, (1 << 20) + 1] {
+            let mut series = Series::new("power", "W", Axis::TimeNs);
+            (0..len).for_each(|at| series.push(at * at, f64::from(u32::try_from(at % 977).unwrap()) / 7.0));
+            assert_eq!(summarize_series(&encode_series(&series).unwrap()).unwrap(), series.summary());
+        }
+    }
+
     proptest! {
         #[test]
         fn any_series_comes_back_bit_for_bit(points in prop::collection::vec((any::<u32>(), any::<u64>()), 0..300)) {
@@ -323,6 +464,26 @@ mod tests {
             prop_assert_eq!(&back.positions, &series.positions);
             prop_assert_eq!(bits(&back), bits(&series));
             prop_assert_eq!(back.digest(), series.digest());
+            let mut visited = Vec::new();
+            visit_series(&encode_series(&series).unwrap(), &mut |at, value| visited.push((at, value.to_bits()))).unwrap();
+            let all: Vec<(u64, u64)> = series.positions.iter().copied().zip(bits(&series)).collect();
+            prop_assert_eq!(visited, all);
+        }
+
+        #[test]
+        fn a_series_of_several_pieces_is_visited_point_by_point(
+            len in 0u64..20_000, is_regular in any::<bool>(), form in 0..4u8,
+        ) {
+            let mut series = Series::new("loss", "", Axis::Step);
+            for at in 0..len {
+                let value = f64::from(u32::try_from(at).unwrap());
+                let value = [1.5, value, value / 2.0, value / 3.0][usize::from(form)];
+                series.push(if is_regular { 3 * at } else { at * at }, value);
+            }
+            let bytes = encode_series(&series).unwrap();
+            let mut visited = Series::new("loss", "", Axis::Step);
+            visit_series(&bytes, &mut |at, value| visited.push(at, value)).unwrap();
+            prop_assert_eq!(visited, series);
         }
 
         #[test]

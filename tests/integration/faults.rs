@@ -379,6 +379,36 @@ fn a_ledger_that_is_cut_short_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn readers_do_not_wait_for_the_lock_of_the_journals() {
+    let sandbox = sealed_ledger();
+    let journals = sandbox.ledger_dir().join("journal");
+    // Too short to hold an attempt: whoever has the lock removes it.
+    let left = journals.join("0123456789abcdef-00.journal");
+    fs::write(&left, [0; 9]).unwrap();
+    let lock = fs::File::create(journals.join(".lock")).unwrap();
+    lock.lock().unwrap();
+    sandbox.run(&["ls"]).expect(0);
+    sandbox.run(&["verify"]).expect(0);
+    assert!(left.exists());
+    lock.unlock().unwrap();
+    sandbox.run(&["ls"]).expect(0);
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_second_verification_checks_what_came_since_the_first() {
+    let sandbox = sealed_ledger();
+    let first = sandbox.json(&["verify", "--since-last"], 0);
+    assert_eq!((&first["since_last"], &first["attempts"]), (&false.into(), &2.into()));
+    sandbox.run(&["run", "m.toml", "--repeat", "2"]).expect(0);
+    let second = sandbox.json(&["verify", "--since-last"], 0);
+    assert_eq!((&second["since_last"], &second["attempts"]), (&true.into(), &2.into()));
+    assert!(
+        sandbox.run(&["verify", "--since-last"]).expect(0).starts_with("sound since the last verification: 0 runs")
+    );
+}
+
+#[test]
 fn a_ledger_of_a_newer_format_is_refused() {
     let sandbox = sealed_ledger();
     let file = sandbox.ledger_dir().join("ledger.redb");

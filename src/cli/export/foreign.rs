@@ -5,7 +5,7 @@ use crate::analysis::names;
 use crate::cli::context::{self, Context, say};
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
-use crate::cli::selection::{parted, trials_of};
+use crate::cli::selection::{parted, read_trials};
 use crate::host::files;
 use crate::interop::{self, Encoding, Entry, MlflowFiles, TableWriter};
 use crate::record::{AttemptId, Row, Sealed, Target};
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
 /// Those of the attempts that meet the condition, in their order.
 fn matching(store: &Store, ids: Vec<AttemptId>, condition: &str) -> Result<Vec<AttemptId>, Failure> {
     let wanted: BTreeSet<AttemptId> = ids.iter().copied().collect();
-    let mut trials = store.read(|reader| trials_of(reader, None))?;
+    let mut trials = read_trials(store, None)?;
     trials.retain(|trial| wanted.contains(&trial.id));
     let names = names(&trials);
     let kept: BTreeSet<AttemptId> = parted(trials, condition, &names)?.0.into_iter().map(|trial| trial.id).collect();
@@ -122,6 +122,9 @@ pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<Atte
     Ok(Ok(kept))
 }
 
+/// So many attempts are in memory at a time where no row depends on another.
+const AT_A_TIME: usize = 256;
+
 /// What stops an export.
 pub(super) enum Fault {
     Store(StoreError),
@@ -136,16 +139,19 @@ impl From<StoreError> for Fault {
 
 /// The attempts without their series.
 fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
-    let entries = store.read(|reader| {
-        let mut entries = Vec::with_capacity(ids.len());
-        for id in ids {
-            let Some(attempt) = reader.readable(*id)? else { continue };
-            let Some(run) = reader.run(attempt.run)? else { continue };
-            let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
-            entries.push(Entry { id: *id, sealed });
-        }
-        Ok(entries)
-    })?;
+    let mut entries = Vec::with_capacity(ids.len());
+    // Writers that wait go first between two pieces.
+    for some in ids.chunks(AT_A_TIME) {
+        store.read(|reader| {
+            for id in some {
+                let Some(attempt) = reader.readable(*id)? else { continue };
+                let Some(run) = reader.run(attempt.run)? else { continue };
+                let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
+                entries.push(Entry { id: *id, sealed });
+            }
+            Ok(())
+        })?;
+    }
     Ok(entries)
 }
 
@@ -173,7 +179,11 @@ fn write_table(
     let mut writer = TableWriter::new(encoding, out);
     match rows.unwrap_or(Rows::Runs) {
         Rows::Runs => writer.append(interop::wide(&heads(store, ids)?)).map_err(Fault::Io)?,
-        Rows::Values => writer.append(interop::long(&heads(store, ids)?)).map_err(Fault::Io)?,
+        Rows::Values => {
+            for some in ids.chunks(AT_A_TIME) {
+                writer.append(interop::long(&heads(store, some)?)).map_err(Fault::Io)?;
+            }
+        }
         Rows::Points => {
             writer.append(interop::no_points()).map_err(Fault::Io)?;
             each(store, ids, &mut |entry| {

@@ -57,14 +57,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
     let by = format!("an import of {} by {}", name_of(&args.file), name_of(&args.map));
-    let (added, replaced) = store.write_many(|writer| {
-        let now = clock::unix_ms();
-        let added = writer.import_many(&results.sealed, now)?;
-        let found = earlier.replaced(&results, &added);
-        let replaced = if args.keep_earlier { found.beside() } else { found };
-        replaced.write(writer, &by, now)?;
-        Ok((added, replaced))
-    })?;
+    let now = clock::unix_ms();
+    // An import that is cut off between the two is completed by the same command.
+    let added = store.import_in_batches(&results.sealed, now)?;
+    let found = earlier.replaced(&results, &added);
+    let replaced = if args.keep_earlier { found.beside() } else { found };
+    store.write_many(|writer| replaced.write(writer, &by, now))?;
     let (shared, files) = &replaced.shared;
     if *shared > 0 {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();

@@ -4,7 +4,7 @@ use crate::analysis::{self, Ordering, Trial, configurations, count_left_out, pla
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
-use crate::cli::plot::{curved, energy_state};
+use crate::cli::plot::{Head, curved, energy_state};
 use crate::cli::selection::{Selected, metric_of};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
@@ -196,7 +196,7 @@ fn of_single_attempts(
     let (mut lines, mut stacks) = (Vec::new(), Vec::new());
     let wanted: BTreeSet<String> = ["loss", "eval_loss", "eval_accuracy"].map(str::to_owned).into();
     for id in best.into_iter().filter(has) {
-        let Some(sealed) = store.read(|reader| reader.readable_sealed(id))? else { continue };
+        let Some(sealed) = store.read(|reader| reader.timed(id))? else { continue };
         stacks.push(EnergyOf {
             attempt: id,
             run: sealed.run.clone(),
@@ -204,7 +204,8 @@ fn of_single_attempts(
             portions: portions(&sealed),
         });
         if lines.len() < SINGLE {
-            lines.push(curved(id, sealed, Some(&wanted)));
+            let one = Head { id, run: sealed.run, attempt: sealed.attempt };
+            lines.push(store.read(|reader| curved(reader, &one, Some(&wanted)))?);
         }
     }
     figures.extend(report::curves(&lines, Over::Own).ok().map(|one| ("curves", one)));

@@ -40,8 +40,10 @@ pub struct Curved {
     pub state: Option<&'static str>,
     /// How long it took.
     pub wall_ns: u64,
-    /// Its curves.
+    /// Its curves; of long ones the extremes.
     pub series: Vec<Series>,
+    /// The long ones of these: the name, the number of points that were recorded, and of stretches whose extremes are there.
+    pub thinned: Vec<(String, u64, usize)>,
     /// What it did when.
     pub phases: Vec<Phase>,
 }
@@ -127,6 +129,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     if panels.is_empty() {
         return Err(FigureError::Empty("no curve that was chosen has a finite value".to_owned()));
     }
+    notes.extend(thinned_notes(attempts));
     let mut key = Vec::new();
     let is_shaded =
         |timed: bool| panels.iter().any(|panel| !panel.bands.is_empty() && panel.x.label.starts_with("time") == timed);
@@ -162,6 +165,20 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         panels,
         sheet,
     })
+}
+
+/// What a reader has to know of curves that are not drawn point by point.
+fn thinned_notes(attempts: &[Curved]) -> Vec<String> {
+    let of = |one: &Curved| {
+        let attempt = one.attempt.0.prefix(8);
+        let note = move |(name, points, stretches): &(String, u64, usize)| {
+            format!(
+                "`{name}` of attempt {attempt}: minimum and maximum of each of {stretches} stretches, from {points} points (`ledger export {attempt} --to csv --table points` has all)."
+            )
+        };
+        one.thinned.iter().map(note).collect::<Vec<_>>()
+    };
+    attempts.iter().flat_map(of).collect()
 }
 
 /// The last value of each curve of each attempt, in words.

@@ -37,7 +37,7 @@ proptest! {
         }
         for part in [first, rest] {
             let singly = one.write(|writer| part.iter().map(|one| writer.import(one, 0)).collect::<Result<Vec<_>, _>>()).unwrap();
-            let together = many.write_many(|writer| writer.import_many(part, 0)).unwrap();
+            let together = many.import_in_batches(part, 0).unwrap();
             prop_assert_eq!(singly, together);
         }
         prop_assert_eq!(answer(&one), answer(&many));

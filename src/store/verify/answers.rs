@@ -1,165 +1,47 @@
-//! Rebuilds the indexes that questions are answered from, and compares.
+//! Compares the indexes that questions are answered from, as far as an entry stands for several attempts.
 
 use super::super::StoreError;
-use super::super::brief::Kept;
-use super::super::census::Census;
-use super::super::index::{member, ordered, pack, place};
+use super::super::index::{ordered, place, unpack};
 use super::super::query::Reader;
-use super::super::rank::{Repeated, ranked_metrics};
-use super::super::tables::{BRIEFS, BY_MODEL, GROUPS, Id, RANKING, SHAPES, TOTALS, UNITS, UNMEASURED, VALUES};
-use super::{Verification, check_table, of_table};
-use crate::record::{Attempt, Digest, MetricKind, Replicate, Run, count};
-use crate::wire::decode_shape;
+use super::super::rank::Repeated;
+use super::super::tables::{ATTEMPTS, BY_RUN, GROUPS, Id, RANKING, RUNS, SHAPES, TOTALS, UNITS, VALUES};
+use super::compare::{check_table, each_piece, guarded, of_table};
+use super::records::Part;
+use super::{PIECES, Verification, bounds};
+use crate::record::{Digest, GroupId, count};
+use crate::wire::{decode_attempt, decode_run, decode_shape};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What the indexes have to say of one attempt, unless it is hidden.
-pub(super) struct Measured {
-    id: Id,
-    run: Id,
-    group: Id,
-    model: String,
-    standing: (u8, String),
-    counted: Vec<String>,
-    unmeasured: Vec<(String, u8, String)>,
-    replicate: Replicate,
-    ranked: Vec<(String, MetricKind, f64)>,
-    units: Vec<(String, String)>,
-    shape: Id,
-    brief: Digest,
-}
-
-impl Measured {
-    pub(super) fn of(id: Id, run: &Run, attempt: &Attempt) -> Result<Self, StoreError> {
-        let brief = Kept::of(run, attempt)?;
-        let census = Census::of(attempt, false);
-        let owned = |(name, kind, reason): (&str, u8, String)| (name.to_owned(), kind, reason);
-        Ok(Self {
-            id,
-            run: run.id.0.0,
-            group: run.parts.group_id().0.0,
-            model: run.model().to_owned(),
-            standing: census.standing,
-            counted: census.counted.into_iter().map(str::to_owned).collect(),
-            unmeasured: census.unmeasured.into_iter().map(owned).collect(),
-            replicate: Replicate::of(run, attempt),
-            ranked: ranked_metrics(attempt)
-                .into_iter()
-                .map(|(name, kind, value)| (name.to_owned(), kind, value))
-                .collect(),
-            units: attempt.told_units().map(|(metric, unit)| (metric.to_owned(), unit.to_owned())).collect(),
-            shape: brief.shape,
-            brief: Digest::of(&brief.row),
-        })
-    }
-}
 
 /// A place to the number of values.
 type Ranking = BTreeMap<Vec<u8>, u32>;
 
-#[derive(Default)]
-struct Expected {
-    by_model: BTreeMap<(String, u8, Id), String>,
-    totals: BTreeMap<(String, String), u64>,
-    unmeasured: BTreeMap<(String, String, Id), (u8, String)>,
-    values: BTreeMap<Vec<u8>, Vec<u8>>,
-    groups: BTreeMap<(String, String, Id), Repeated>,
+/// Entries without their order: two tables with the same entries have the same sum.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    entries: u64,
+    hashes: u128,
 }
 
-impl Expected {
-    fn of(measured: &[Measured], hidden: &BTreeSet<Id>) -> Self {
-        let mut expected = Self::default();
-        for one in measured {
-            let model = || one.model.clone();
-            if hidden.contains(&one.id) || hidden.contains(&one.run) {
-                expected.by_model.insert((model(), 4, one.id), String::new());
-                continue;
-            }
-            let (code, reason) = &one.standing;
-            expected.by_model.insert((model(), *code, one.id), reason.clone());
-            for metric in &one.counted {
-                *expected.totals.entry((model(), metric.clone())).or_default() += 1;
-            }
-            for (metric, kind, reason) in &one.unmeasured {
-                expected.unmeasured.insert((model(), metric.clone(), one.id), (*kind, reason.clone()));
-            }
-            if one.standing.0 == 0 {
-                let metrics: Vec<_> =
-                    one.ranked.iter().map(|(name, kind, value)| (name.as_str(), *kind, *value)).collect();
-                expected.values.insert(member(one.group, one.id).to_vec(), pack(one.replicate, &metrics));
-            }
-            for (metric, kind, value) in &one.ranked {
-                let group = expected.groups.entry((model(), metric.clone(), one.group)).or_default();
-                group.push(one.replicate, *kind, *value);
-            }
-        }
-        expected
+impl Sum {
+    fn take(&mut self, place: &[u8], n: u32) {
+        let digest = Digest::of_pieces("place", &[place, &n.to_le_bytes()]);
+        let hash = digest.0.first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes));
+        self.entries += 1;
+        self.hashes = self.hashes.wrapping_add(hash);
     }
 
-    fn ranking(&self) -> Ranking {
-        let mut ranking = BTreeMap::new();
-        for ((model, metric, group), repeated) in &self.groups {
-            let mean = repeated.mean();
-            if mean.is_finite() {
-                ranking.insert(place(model, metric, ordered(mean), *group), repeated.n());
-            }
-        }
-        ranking
+    fn add(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.hashes = self.hashes.wrapping_add(other.hashes);
     }
 }
 
-pub(super) fn check(
-    reader: &Reader<'_>,
-    measured: &[Measured],
-    hidden: &BTreeSet<Id>,
-    found: &mut Verification,
-) -> Result<(), StoreError> {
-    if !reader.is_current() {
-        let note = "the indexes of what is measured are of an older kind, and were not compared (any command that may write makes them anew)";
-        found.notes.push(note.to_owned());
-        return Ok(());
-    }
+/// Compares the indexes of what is measured.
+pub(super) fn check(reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
+    check_ranking(reader, found)?;
     let txn = reader.txn();
-    let expected = Expected::of(measured, hidden);
-    check_table("measured", &expected.values, found, || {
-        let table = txn.open_table(VALUES)?;
-        let mut actual = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, metrics) = item?;
-            actual.insert(key.value().to_vec(), metrics.value().to_vec());
-        }
-        Ok(actual)
-    })?;
-    check_table("places", &expected.ranking(), found, || {
-        let table = txn.open_table(RANKING)?;
-        let mut actual = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, n) = item?;
-            actual.insert(key.value().to_vec(), n.value());
-        }
-        Ok(actual)
-    })?;
-    check_table("by_model", &expected.by_model, found, || {
-        let table = txn.open_table(BY_MODEL)?;
-        let mut actual = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, reason) = item?;
-            let (model, code, attempt) = key.value();
-            actual.insert((model.to_owned(), code, attempt), reason.value().to_owned());
-        }
-        Ok(actual)
-    })?;
-    check_table("unmeasured", &expected.unmeasured, found, || {
-        let table = txn.open_table(UNMEASURED)?;
-        let mut actual = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, value) = item?;
-            let ((model, metric, attempt), (kind, reason)) = (key.value(), value.value());
-            actual.insert((model.to_owned(), metric.to_owned(), attempt), (kind, reason.to_owned()));
-        }
-        Ok(actual)
-    })?;
-    check_table("totals", &expected.totals, found, || {
+    check_table("totals", &part.totals, found, || {
         let table = txn.open_table(TOTALS)?;
         let mut actual = BTreeMap::new();
         for item in table.iter()? {
@@ -169,10 +51,7 @@ pub(super) fn check(
         }
         Ok(actual)
     })?;
-    let told = |one: &Measured| -> Vec<((String, String, String), ())> {
-        one.units.iter().map(|(metric, unit)| ((one.model.clone(), metric.clone(), unit.clone()), ())).collect()
-    };
-    check_table("units", &measured.iter().flat_map(told).collect(), found, || {
+    check_table("units", &part.units.iter().map(|unit| (unit.clone(), ())).collect(), found, || {
         let table = txn.open_table(UNITS)?;
         let mut actual = BTreeMap::new();
         for item in table.iter()? {
@@ -182,44 +61,195 @@ pub(super) fn check(
         }
         Ok(actual)
     })?;
-    of_table("groups", found, |found| check_groups(reader, &expected, found))?;
-    check_briefs(reader, measured, found)
+    of_table("shapes", found, |found| check_shapes(reader, &part.shapes, found))?;
+    Ok(())
 }
 
-/// A group that has values is named by one of its runs. One whose attempts are all hidden may still be.
-fn check_groups(reader: &Reader<'_>, expected: &Expected, found: &mut Verification) -> Result<(), StoreError> {
-    let table = reader.txn().open_table(GROUPS)?;
-    let mut missing: BTreeSet<Id> = BTreeSet::new();
-    for key in expected.values.keys() {
-        let Some(group) = key.first_chunk() else { continue };
-        if table.get(group)?.is_none() {
-            missing.insert(*group);
+/// Each group is named by a run that belongs to it and has attempts.
+pub(super) fn check_groups(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
+    let piece = |piece: usize| {
+        guarded(|| {
+            let txn = reader.txn();
+            let (groups, runs, by_run) = (txn.open_table(GROUPS)?, txn.open_table(RUNS)?, txn.open_table(BY_RUN)?);
+            let (low, high) = bounds(piece);
+            let (mut entries, mut wrong) = (0u64, Vec::new());
+            for item in groups.range(low..=high)? {
+                let (group, run) = item?;
+                let (group, run) = (group.value(), run.value());
+                entries += 1;
+                let of_run = runs.get(run)?.and_then(|bytes| decode_run(bytes.value()).ok());
+                let has_attempts = by_run.range((run, [0; 32])..=(run, [0xff; 32]))?.next().is_some();
+                if !has_attempts || of_run.is_none_or(|run| run.parts.group_id().0.0 != group) {
+                    wrong.push(group);
+                }
+            }
+            Ok((entries, wrong))
+        })
+    };
+    let mut all = Vec::new();
+    each_piece(0, PIECES, &|| false, &piece, &mut |at, value| all.push((at, value)));
+    all.sort_by_key(|(at, _)| *at);
+    for (_, result) in all {
+        let (entries, wrong) = match result? {
+            Ok(checked) => checked,
+            Err(fault) => {
+                found.fault("table `groups`", fault);
+                return Ok(());
+            }
+        };
+        found.index_entries += entries;
+        for group in wrong {
+            found.fault(format!("group {}", GroupId(Digest(group))), "its run does not belong to it");
         }
-    }
-    if !missing.is_empty() {
-        found.fault("index `groups`", format!("{} missing", count(missing.len(), "entry")));
     }
     Ok(())
 }
 
-fn check_briefs(reader: &Reader<'_>, measured: &[Measured], found: &mut Verification) -> Result<(), StoreError> {
-    let txn = reader.txn();
-    let expected = measured.iter().map(|one| ((one.model.clone(), one.id), one.brief)).collect();
-    check_table("briefs", &expected, found, || {
-        let table = txn.open_table(BRIEFS)?;
-        let mut actual = BTreeMap::new();
-        for item in table.iter()? {
-            let (key, row) = item?;
-            let (model, attempt) = key.value();
-            actual.insert((model.to_owned(), attempt), Digest::of(row.value()));
+/// Compares the ranking with the means of what is measured, which was compared with the records before.
+fn check_ranking(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
+    let piece = |piece: usize| {
+        let mut sum = Sum::default();
+        let missing = if piece == PIECES {
+            guarded(|| {
+                for item in reader.txn().open_table(RANKING)?.iter()? {
+                    let (place, n) = item?;
+                    sum.take(place.value(), n.value());
+                }
+                Ok(0)
+            })
+        } else {
+            guarded(|| places(reader, piece, &mut |place, n| sum.take(&place, n)))
+        };
+        missing.map(|missing| missing.map(|missing| (sum, missing)))
+    };
+    let (mut expected, mut actual, mut unnamed, mut faults) = (Sum::default(), Sum::default(), 0, Vec::new());
+    let mut failed = None;
+    each_piece(0, PIECES + 1, &|| false, &piece, &mut |at, result| match result {
+        Ok(Ok((sum, _))) if at == PIECES => actual = sum,
+        Ok(Ok((sum, missing))) => {
+            expected.add(sum);
+            unnamed += missing;
+        }
+        Ok(Err(fault)) => {
+            faults.push(if at == PIECES { ("table `places`", fault) } else { ("table `measured`", fault) })
+        }
+        Err(error) => failed = Some(error),
+    });
+    failed.map_or(Ok(()), Err)?;
+    faults.sort_unstable();
+    faults.dedup();
+    for (table, fault) in &faults {
+        // Its entries were compared before; a table that cannot be read is named once.
+        if !found.faults.iter().any(|known| known.owner == *table) {
+            found.fault(*table, fault);
+        }
+    }
+    if unnamed > 0 {
+        found.fault("index `groups`", format!("{} missing", count(unnamed, "entry")));
+    }
+    if !faults.is_empty() {
+        return Ok(());
+    }
+    if actual == expected {
+        found.index_entries += actual.entries;
+        return Ok(());
+    }
+    let mut expected = Ranking::new();
+    for piece in 0..PIECES {
+        places(reader, piece, &mut |place, n| {
+            expected.insert(place, n);
+        })?;
+    }
+    check_table("places", &expected, found, || {
+        let mut actual = Ranking::new();
+        for item in reader.txn().open_table(RANKING)?.iter()? {
+            let (place, n) = item?;
+            actual.insert(place.value().to_vec(), n.value());
         }
         Ok(actual)
-    })?;
-    of_table("shapes", found, |found| check_shapes(reader, measured, found))?;
-    Ok(())
+    })
 }
 
-fn check_shapes(reader: &Reader<'_>, measured: &[Measured], found: &mut Verification) -> Result<(), StoreError> {
+/// Gives the expected places of the groups of a piece, and the number of those that no run names.
+fn places(reader: &Reader<'_>, piece: usize, give: &mut dyn FnMut(Vec<u8>, u32)) -> Result<usize, StoreError> {
+    let (low, high) = bounds(piece);
+    places_between(reader, &[low, [0; 32]].concat(), &[high, [0xff; 32]].concat(), give)
+}
+
+/// Checks the places of some groups alone. Gives the number of the wrong ones.
+pub(super) fn wrong_places(reader: &Reader<'_>, group: Id) -> Result<usize, StoreError> {
+    let table = reader.txn().open_table(RANKING)?;
+    let mut expected = Vec::new();
+    let unnamed =
+        places_between(reader, &[group, [0; 32]].concat(), &[group, [0xff; 32]].concat(), &mut |place, n| {
+            expected.push((place, n));
+        })?;
+    let mut wrong = unnamed;
+    for (place, n) in expected {
+        wrong += usize::from(table.get(place.as_slice())?.is_none_or(|found| found.value() != n));
+    }
+    Ok(wrong)
+}
+
+fn places_between(
+    reader: &Reader<'_>,
+    low: &[u8],
+    high: &[u8],
+    give: &mut dyn FnMut(Vec<u8>, u32),
+) -> Result<usize, StoreError> {
+    let txn = reader.txn();
+    let (values, groups) = (txn.open_table(VALUES)?, txn.open_table(GROUPS)?);
+    let (runs, attempts) = (txn.open_table(RUNS)?, txn.open_table(ATTEMPTS)?);
+    let mut unnamed = 0;
+    let mut finish = |group: Id, attempt: Id, of_group: &BTreeMap<String, Repeated>| -> Result<(), StoreError> {
+        let named = groups.get(group)?.map(|run| run.value());
+        unnamed += usize::from(named.is_none());
+        let run = match named {
+            Some(run) => Some(run),
+            None => attempts.get(attempt)?.and_then(|bytes| Some(decode_attempt(bytes.value()).ok()?.run.0.0)),
+        };
+        let run = run.map(|run| runs.get(run)).transpose()?.flatten();
+        // A run that is damaged has a fault already.
+        let Some(run) = run.and_then(|bytes| decode_run(bytes.value()).ok()) else { return Ok(()) };
+        for (metric, repeated) in of_group {
+            let mean = repeated.mean();
+            if mean.is_finite() {
+                give(place(run.model(), metric, ordered(mean), group), repeated.n());
+            }
+        }
+        Ok(())
+    };
+    let mut now: Option<(Id, Id)> = None;
+    let mut of_group: BTreeMap<String, Repeated> = BTreeMap::new();
+    for item in values.range(low..=high)? {
+        let (key, metrics) = item?;
+        let key = key.value();
+        let (Some(group), Some(attempt)) = (key.first_chunk(), key.last_chunk()) else { continue };
+        if let Some((before, first)) = now
+            && before != *group
+        {
+            finish(before, first, &of_group)?;
+            of_group.clear();
+            now = None;
+        }
+        now.get_or_insert((*group, *attempt));
+        let (replicate, metrics) = unpack(metrics.value());
+        for (name, kind, value) in metrics {
+            if !of_group.contains_key(name) {
+                of_group.insert(name.to_owned(), Repeated::default());
+            }
+            if let Some(repeated) = of_group.get_mut(name) {
+                repeated.push(replicate, kind, value);
+            }
+        }
+    }
+    if let Some((group, first)) = now {
+        finish(group, first, &of_group)?;
+    }
+    Ok(unnamed)
+}
+
+fn check_shapes(reader: &Reader<'_>, expected: &BTreeSet<Id>, found: &mut Verification) -> Result<(), StoreError> {
     // Names that nobody has any more may stay.
     let mut actual = BTreeSet::new();
     for item in reader.txn().open_table(SHAPES)?.iter()? {
@@ -234,7 +264,7 @@ fn check_shapes(reader: &Reader<'_>, measured: &[Measured], found: &mut Verifica
             actual.insert(key.0);
         }
     }
-    let missing = measured.iter().map(|one| one.shape).collect::<BTreeSet<_>>().difference(&actual).count();
+    let missing = expected.difference(&actual).count();
     if missing > 0 {
         found.fault("index `shapes`", format!("{} missing", count(missing, "entry")));
     }

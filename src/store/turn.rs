@@ -1,0 +1,62 @@
+//! Whose turn it is: a writer that waits for the ledger's file keeps new readers from opening it.
+//!
+//! redb's file has one lock, which readers share. Readers that come one after the other would keep a writer out for ever. So a writer locks the
+//! ledger's folder from its first try until the file is open, and readers wait while that lock is held. It decides nothing but the order: whoever cannot use it, or waits
+//! for longer than [`LIMIT`], goes on to the file's own lock.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A process that is stopped while it has the turn delays others for no longer than this.
+const LIMIT: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::from_secs(1) };
+const RETRY_EVERY: Duration = Duration::from_millis(1);
+
+/// The right to open the ledger's file next. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn(File);
+
+impl Drop for Turn {
+    /// A process that was forked meanwhile may have the file open too.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+impl Turn {
+    /// Waits for the turn, at most for `patience` and [`LIMIT`]. `None` where it cannot be had: the writer goes on without.
+    pub(super) fn take(dir: &Path, patience: Duration) -> Option<Self> {
+        let file = File::open(dir).ok()?;
+        let since = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Some(Self(file)),
+                Err(TryLockError::WouldBlock) if since.elapsed() < patience.min(LIMIT) => {
+                    std::thread::sleep(RETRY_EVERY);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits while a writer has the turn, at most for `patience` and [`LIMIT`].
+    pub(super) fn let_writers_go_first(dir: &Path, patience: Duration) {
+        let since = Instant::now();
+        while Self::is_taken(dir) && since.elapsed() < patience.min(LIMIT) {
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
+    /// Whether a writer waits for the ledger's file.
+    pub(super) fn is_taken(dir: &Path) -> bool {
+        let Ok(file) = File::open(dir) else { return false };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                let _ = file.unlock();
+                false
+            }
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+        }
+    }
+}

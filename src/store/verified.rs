@@ -1,0 +1,49 @@
+//! What is remembered of the last verification, beside the ledger: the log up to which it was sound.
+
+use super::{Store, StoreError};
+use crate::record::Digest;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// A log that was verified: its length, and the head that its entries chain to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The number of entries.
+    pub entries: u64,
+    /// The head after the last one.
+    pub head: Digest,
+}
+
+impl Store {
+    fn verified_file(&self) -> PathBuf {
+        self.dir().join("verified")
+    }
+
+    /// The log up to which the ledger was last found sound; `None` if that is not known.
+    pub fn last_verified(&self) -> Option<Verified> {
+        let text = fs::read_to_string(self.verified_file()).ok()?;
+        let (entries, head) = text.trim_end().split_once(' ')?;
+        Some(Verified { entries: entries.parse().ok()?, head: head.parse().ok()? })
+    }
+
+    /// Remembers that the ledger is sound up to there.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn remember_verified(&self, verified: &Verified) -> Result<(), StoreError> {
+        let path = self.verified_file();
+        let draft = path.with_extension(format!("{:016x}", super::random()));
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            writeln!(file, "{} {}", verified.entries, verified.head)?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)
+        };
+        write().map_err(|source| {
+            let _ = fs::remove_file(&draft);
+            StoreError::Io { action: "write", path, source }
+        })
+    }
+}
