@@ -22,6 +22,7 @@ pub mod owner;
 pub mod platform;
 pub mod process;
 mod procfs;
+pub mod python;
 pub mod secrets;
 pub mod sif;
 pub mod signals;
