@@ -2,8 +2,9 @@
 
 use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
+use super::lines::changed_lines;
 use super::units::standard;
-use crate::record::{Attempt, Axis, Metric, Part, Run, Sealed, Series, Table, Value};
+use crate::record::{Attempt, Axis, Digest, Metric, Part, Run, Sealed, Series, SourceText, Table, Value};
 use std::collections::BTreeSet;
 
 /// A field that two tables do not agree on.
@@ -15,6 +16,8 @@ pub struct FieldDifference {
     pub a: Option<Value>,
     /// The second one's value.
     pub b: Option<Value>,
+    /// Of a text that both are the digest of, how many lines differ; none where that is not known.
+    pub lines: Option<usize>,
 }
 
 /// A part of the identity that two runs do not agree on.
@@ -46,9 +49,34 @@ pub(super) fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
     names
         .into_iter()
         .filter(|name| a.get(*name).map(Value::digest) != b.get(*name).map(Value::digest))
-        .map(|name| FieldDifference { field: name.clone(), a: a.get(name).cloned(), b: b.get(name).cloned() })
+        .map(|name| FieldDifference {
+            field: name.clone(),
+            a: a.get(name).cloned(),
+            b: b.get(name).cloned(),
+            lines: None,
+        })
         .collect()
 }
+
+/// Counts the changed lines of the program's files that differ. `a` and `b` give the text of a file by its name and digest.
+pub fn count_lines(
+    parts: &mut [PartDifference],
+    a: &dyn Fn(&str, Digest) -> Option<String>,
+    b: &dyn Fn(&str, Digest) -> Option<String>,
+) {
+    let program = parts.iter_mut().filter(|part| part.part == Part::Program);
+    for field in program.flat_map(|part| &mut part.fields) {
+        let Some(name) = field.field.strip_prefix(PROGRAM_FILES) else { continue };
+        let digest = |value: &Option<Value>| value.as_ref()?.as_str()?.parse().ok();
+        let (Some(of_a), Some(of_b)) = (digest(&field.a), digest(&field.b)) else { continue };
+        field.lines = a(name, of_a).zip(b(name, of_b)).and_then(|(a, b)| changed_lines(&a, &b));
+    }
+}
+
+/// How the names of a program part's fields begin that are digests of files.
+pub const PROGRAM_FILES: &str = "files.";
+/// And of those that are versions of packages.
+pub const PROGRAM_PACKAGES: &str = "packages.";
 
 /// A metric of two attempts.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,7 +229,9 @@ pub(super) fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
 /// What the attempt was surrounded by. What the metrics were made of lies beside it, and differs each time.
 fn surroundings(attempt: &Attempt) -> Value {
     let measured = |name: &str| {
-        ["energy", "utilization", "clock_sm", "telemetry.marks", "worker.all_reduce_waits_s"].contains(&name)
+        // The digests of the program's files are a part of the identity.
+        ["energy", "utilization", "clock_sm", "telemetry.marks", "worker.all_reduce_waits_s", SourceText::PROGRAM]
+            .contains(&name)
     };
     let facts = attempt.facts.iter().filter(|(name, _)| !measured(name));
     let table: Table = attempt.settings.iter().chain(facts).map(|(k, v)| (k.clone(), v.clone())).collect();

@@ -21,6 +21,11 @@ const CHOSEN: [&str; 12] = [
 /// What the built-in trainer has defaults for, and a program of its own has not.
 const WORK: [&str; 4] = ["model.", "data.", "training.", "inference."];
 
+/// How the fields of a program part begin.
+const PROGRAM: &str = "program.";
+/// Those of them that a manifest says.
+const VARIED: [&str; 2] = ["program.command", "program.settings."];
+
 const BATCH_OF_ALL: &str = "training.batch_global";
 
 /// Whether a run has a field only because somebody gave it, so that no other field tells of it.
@@ -44,6 +49,9 @@ pub fn differing(runs: &[&Run]) -> Vec<String> {
     let mut names = Names::known();
     runs.iter().for_each(|run| names.add_run(run));
     names.identity.remove(Part::Seed.name());
+    // Digests, versions and commits tell of a program that it is another one, and of nothing that a person varies: whoever wants them asks by name.
+    let is_varied = |name: &str| VARIED.iter().any(|varied| name.starts_with(varied));
+    names.identity.retain(|name| !name.starts_with(PROGRAM) || is_varied(name));
     let digests = |name: &str| -> Vec<Option<Digest>> {
         let value = |run: &&Run| field(run, None, name).filter(|value| value.as_table().is_none());
         runs.iter().map(|run| value(run).map(|value| value.digest())).collect()
@@ -152,5 +160,24 @@ mod tests {
             ["hardware.power_limit_w", "training.batch_size", "training.momentum"],
             "a program's own fields have no defaults"
         );
+    }
+
+    #[test]
+    fn digests_versions_and_commits_of_a_program_are_nothing_that_a_person_varies() {
+        let of = |command: &str, fields: &[(&str, &str)]| {
+            let table = |pairs: &[(&str, &str)]| -> Table {
+                pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+            };
+            let mut program = table(fields);
+            program.insert("command".to_owned(), command.into());
+            program.insert("files".to_owned(), table(fields).into());
+            program.insert("packages".to_owned(), table(fields).into());
+            Run::new(Parts { program: program.into(), ..run().parts })
+        };
+        let old = of("train", &[("git_commit", "1"), ("interpreter", "cpython 3.11.7")]);
+        let new = of("train", &[("git_commit", "2"), ("identity", "closure")]);
+        assert_eq!(differing(&[&old, &new]), Vec::<String>::new());
+        let other = of("evaluate", &[("git_commit", "2")]);
+        assert_eq!(differing(&[&old, &new, &other]), ["program.command"]);
     }
 }

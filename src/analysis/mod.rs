@@ -22,6 +22,7 @@ mod halving;
 mod hardware;
 mod inference;
 mod join;
+mod lines;
 mod measure;
 mod mlperf;
 mod outliers;
@@ -58,7 +59,8 @@ pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significa
 pub use correlate::{Correlation, Split, split};
 pub use counter::CounterFault;
 pub use difference::{
-    CurveDifference, Difference, FieldDifference, MetricDifference, PartDifference, diff, is_computed, why,
+    CurveDifference, Difference, FieldDifference, MetricDifference, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference,
+    count_lines, diff, is_computed, why,
 };
 pub use effects::{
     Contrast, Effects, Extreme, Factor, Inner, Interaction, MainEffect, ModelScale, Observation, Observations,
@@ -73,6 +75,7 @@ pub use fields::{differing, is_chosen};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};
+pub use lines::changed_lines;
 pub use measure::{Observed, Timed};
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
 pub use outliers::{Outlier, outliers};

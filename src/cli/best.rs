@@ -9,7 +9,9 @@ use super::failure::{Failure, exit};
 use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, trials_of};
 use crate::analysis::{Contender, Grade, Measured, Ordering, Place, newest_run, outliers, place, saving};
-use crate::record::{Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Run, Target, Value, known_metric};
+use crate::record::{
+    Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Parts, Run, RunId, Target, Value, known_metric,
+};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use crate::wire::Known;
@@ -124,6 +126,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// What has to be known of single attempts: they count like all others.
 fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
     tell_drifted(ranking, store)?;
+    tell_programs(ranking);
     tell_outliers(ranking, store)
 }
 
@@ -223,6 +226,20 @@ fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<R
         (_, false) => scan::by_scan(args, direction, store),
         (true, _) => by_index(args, direction, store),
         (false, _) => by_condition(args, direction, store),
+    }
+}
+
+/// Says which two places have the same configuration and another program: no column shows that.
+fn tell_programs(ranking: &Ranking) {
+    let mut seen: BTreeMap<RunId, usize> = BTreeMap::new();
+    for (number, place) in ranking.places.iter().enumerate().filter(|(_, place)| place.contender.agreed.is_empty()) {
+        let parts = place.contender.run.parts.clone();
+        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
+        if let (true, Some(a), Some(b)) = (first != number, ranking.ids.get(first), ranking.ids.get(number)) {
+            let (first, number) = (first + 1, number + 1);
+            let why = format!("`ledger why {a} {b}` names what changed");
+            return say(&format!("note: #{first} and #{number} differ only in their program ({why})"));
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use crate::analysis::{self, Contender, Measured};
+use super::sources::{self, Texts};
+use crate::analysis::{self, Contender, Measured, count_lines};
 use crate::record::{Run, Sealed};
 use crate::report;
 use crate::store::{Reader, StoreError};
@@ -24,16 +25,25 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let (found, repetitions) = context.store().read(|reader| {
+    let (found, repetitions, texts) = context.store().read(|reader| {
         let found = (context::resolve_attempt(reader, &args.a)?, context::resolve_attempt(reader, &args.b)?);
         let repetitions = match &found {
             (Ok((_, a)), Ok((_, b))) => repetitions(reader, a, b)?,
             _ => Repetitions::new(),
         };
-        Ok((found, repetitions))
+        let texts = match &found {
+            (Ok((_, a)), Ok((_, b))) => {
+                (sources::of_ledger(reader, &a.attempt.facts)?, sources::of_ledger(reader, &b.attempt.facts)?)
+            }
+            _ => Default::default(),
+        };
+        Ok((found, repetitions, texts))
     })?;
     let ((_, a), (_, b)) = (found.0?, found.1?);
-    let difference = analysis::diff(&a, &b);
+    let mut difference = analysis::diff(&a, &b);
+    let text = |texts: &Texts, digest| texts.get(&digest).cloned();
+    let (of_a, of_b) = texts;
+    count_lines(&mut difference.parts, &|_, digest| text(&of_a, digest), &|_, digest| text(&of_b, digest));
     let unit = |name: &str| {
         a.attempt.metrics.get(name).map_or_else(String::new, |metric| analysis::standard(name, metric).unit)
     };

@@ -44,6 +44,7 @@ mod schema;
 mod selection;
 mod show;
 mod slurm;
+mod sources;
 mod status;
 mod submit;
 mod tag;

@@ -75,7 +75,7 @@ impl Provenance {
 }
 
 /// What is kept of a text; none if that is too long.
-fn kept(original: Digest, text: &[u8]) -> Option<SourceText> {
+pub(super) fn kept(original: Digest, text: &[u8]) -> Option<SourceText> {
     let (kept, is_redacted) = secrets::redact(text);
     (kept.len() <= SourceText::MOST_BYTES).then_some(SourceText { original, is_redacted, kept })
 }

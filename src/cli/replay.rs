@@ -3,18 +3,21 @@
 use super::context::{Context, print, say};
 use super::failure::{Failure, exit};
 use super::import::packs::read_pack;
-use super::rerun::{self, Consent, Elsewhere, Original, bind_again, tell_packed_rerun};
+use super::rerun::{self, Consent, Elsewhere, Original, bind_again, is_program, tell_packed_rerun};
 use super::run::facts;
+use super::sources::{self, Unpacked};
 use crate::analysis::{FieldDifference, PartDifference, environment_changes, why};
 use crate::engine::{Bound, Launch, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
-use std::path::PathBuf;
+use crate::wire::Packed;
+use std::path::{Path, PathBuf};
 
 /// Say what this machine would make of a packed run, and execute it with --trust
 ///
-/// Without --trust nothing is executed, nothing is written, and no data are read where the record says: what would be another run here, and what else differs of the surroundings, is named (exit code
+/// The program's files come from the pack, in a private folder that is removed afterwards, unless they lie unchanged where the record says or --in names a folder. Without
+/// --trust nothing is executed, the ledger stays as it is, and no data are read where the record says: what would be another run here, and what else differs of the surroundings, is named (exit code
 /// 1 if it would be another run or there is no finished attempt to repeat, 2 if it cannot be executed here). With --trust the pack is taken into the ledger and the run executed again, with a
 /// verdict as of `rerun`.
 ///
@@ -33,6 +36,10 @@ pub(super) struct Args {
 
     #[command(flatten)]
     elsewhere: Elsewhere,
+
+    /// Write the packed files of the program into this new folder and keep them there
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
+    sources: Option<PathBuf>,
 }
 
 /// What this machine makes of an attempt.
@@ -61,48 +68,101 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
     };
     let id = sealed.attempt.id();
+    let (elsewhere, unpacked) = place(sealed, &packed, &args.elsewhere, args.sources.as_deref())?;
+    if let Some(unpacked) = unpacked.as_ref().filter(|_| args.sources.is_some()) {
+        say(&format!("the packed files of its program are in `{}`", unpacked.path.display()));
+    }
     if !args.consent.trust {
         tell_packed_rerun(&sealed.attempt);
-        return tell(sealed, &check(sealed, &args.elsewhere, &facts())?, context);
+        return tell(sealed, &check(sealed, &packed, &elsewhere, &facts())?, context);
     }
     // What cannot be executed here is not taken in either.
-    bind_again(sealed, &id.0.prefix(8), &args.elsewhere, true)?;
+    bind_again(sealed, &id.0.prefix(8), &elsewhere, true)?;
     context.store().write(|writer| {
         packed.named_sources().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite(sealed, clock::unix_ms())
     })?;
     let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;
     original.tell_rerun();
-    rerun::rerun(&original, 1, None, (args.consent, &args.elsewhere), context)
+    rerun::rerun(&original, 1, None, (args.consent, &elsewhere), context)
 }
 
 fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
     id.is_none_or(|id| [sealed.attempt.id().0, sealed.run.id.0].iter().any(|digest| digest.to_hex().starts_with(id)))
 }
 
-fn check(sealed: &Sealed, elsewhere: &Elsewhere, facts: &Table) -> Result<Checked, Failure> {
+/// Where the program lies. In the recorded folder, if its files are there as they were; else the packed files are written into a folder, so that the
+/// answer is the same with and without trust.
+fn place(
+    sealed: &Sealed,
+    packed: &Packed,
+    elsewhere: &Elsewhere,
+    sources: Option<&Path>,
+) -> Result<(Elsewhere, Option<Unpacked>), Failure> {
+    if !is_program(sealed) {
+        let refused = || Failure::new(exit::USAGE, "--sources: the built-in trainer has no files (remove --sources)");
+        return if sources.is_some() { Err(refused()) } else { Ok((elsewhere.clone(), None)) };
+    }
+    if let Some(path) = sources.filter(|path| path.symlink_metadata().is_ok()) {
+        let text = format!("--sources: `{}` exists already (name a new folder)", path.display());
+        return Err(Failure::new(exit::USAGE, text));
+    }
+    let shown = sealed.attempt.id().0.prefix(8);
+    let is_there = || {
+        let bound = bind_again(sealed, &shown, elsewhere, false);
+        bound.is_ok_and(|bound| bound.run.parts.program == sealed.run.parts.program)
+    };
+    if elsewhere.names_folder() || sources.is_none() && is_there() {
+        return Ok((elsewhere.clone(), None));
+    }
+    match Unpacked::write(sealed, packed, sources)? {
+        Some(unpacked) => Ok((elsewhere.in_folder(&unpacked.path), Some(unpacked))),
+        None if sources.is_some() => {
+            Err(Failure::new(exit::NO, "--sources: the pack holds no file of the program (--in DIR names its folder)"))
+        }
+        None => Ok((elsewhere.clone(), None)),
+    }
+}
+
+fn check(sealed: &Sealed, packed: &Packed, elsewhere: &Elsewhere, facts: &Table) -> Result<Checked, Failure> {
     let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), elsewhere, false)?;
-    let parts = why(&sealed.run, &bound.run);
+    let mut parts = why(&sealed.run, &bound.run);
+    sources::count_lines_here(&mut parts, &sources::of_pack(packed, &sealed.attempt.facts), &bound);
     let changed = environment_changes(&sealed.attempt.facts, &surroundings(bound.image.as_ref(), facts));
     let unread = elsewhere.unnamed_data(sealed).map(str::to_owned);
     Ok(Checked { parts, changed, bound, unread })
 }
 
 /// What this machine would make of an attempt, in a line.
-pub(super) fn in_short(sealed: &Sealed) -> String {
-    match bind_again(sealed, &sealed.attempt.id().0.prefix(8), &Elsewhere::default(), false) {
+pub(super) fn in_short(sealed: &Sealed, packed: &Packed) -> String {
+    let placed = place(sealed, packed, &Elsewhere::default(), None);
+    let bound = placed.and_then(|(elsewhere, unpacked)| {
+        let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), &elsewhere, false);
+        drop(unpacked);
+        bound
+    });
+    match bound {
         Err(failure) => format!("cannot be executed here: {}", plain(&failure.source.to_string())),
         Ok(bound) => match why(&sealed.run, &bound.run).as_slice() {
             [] if Elsewhere::default().unnamed_data(sealed).is_some() => {
                 "is the same run here if its data are, which were not read".to_owned()
             }
-            [] => "is the same run here".to_owned(),
+            [] => match unasked(sealed) {
+                Some(commit) => format!("is the same run here if its repository is at {commit}, which was not asked"),
+                None => "is the same run here".to_owned(),
+            },
             parts => {
                 let parts: Vec<String> = parts.iter().map(|part| format!("`{}`", part.part)).collect();
                 format!("would be another run here, by {}", parts.join(", "))
             }
         },
     }
+}
+
+/// The commit that the identity holds and that is not asked for without trust: a repository can name commands that git executes.
+fn unasked(sealed: &Sealed) -> Option<String> {
+    let commit = sealed.run.parts.program.as_table()?.get("git_commit")?.as_str()?;
+    Some(format!("commit {}", plain(&commit.chars().take(12).collect::<String>())))
 }
 
 fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {
@@ -120,6 +180,7 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
         ]);
         members.extend(why_value(&checked.parts));
         members.insert("executed".to_owned(), Value::Bool(false));
+        members.extend(unasked(sealed).map(|_| ("git_not_asked".to_owned(), Value::Bool(true))));
         members.extend(checked.unread.as_deref().map(|path| ("data_not_read".to_owned(), path.into())));
         print(&document(members))?;
     } else {
@@ -128,7 +189,12 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
         let mut text = if same {
-            "here it is the same run\n".to_owned()
+            match unasked(sealed) {
+                Some(commit) => {
+                    format!("here it is the same run if its repository is at {commit} (--trust asks git)\n")
+                }
+                None => "here it is the same run\n".to_owned(),
+            }
         } else {
             format!("here it would be another run:\n{}", why_text(&checked.parts, "packed", "here"))
         };

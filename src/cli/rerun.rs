@@ -2,11 +2,12 @@
 
 mod original;
 
-pub(super) use self::original::{Elsewhere, Original, find, is_executed_by_user, tell_packed_rerun};
+pub(super) use self::original::{Elsewhere, Original, find, is_executed_by_user, is_program, tell_packed_rerun};
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::provenance::Provenance;
 use super::run::{facts, shim};
+use super::sources;
 use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{FieldDifference, Grade, Margin, environment_changes, verdict, why};
@@ -83,8 +84,8 @@ pub(super) fn bind_again(
     let unnamed = elsewhere.unnamed_data(sealed);
     let machine = match (is_trusted, unnamed) {
         (true, _) => Machine::default(),
-        (false, None) => Machine::without_git(&sealed.run),
-        (false, Some(_)) => Machine::without_git(&sealed.run).without_data(&sealed.run),
+        (false, None) => Machine::without_git(&sealed.run).untrusting(),
+        (false, Some(_)) => Machine::without_git(&sealed.run).untrusting().without_data(&sealed.run),
     };
     let bound = rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine);
     bound.map_err(|error| match error {
@@ -176,12 +177,15 @@ pub(super) fn rerun(
         return Err(Failure::new(exit::USAGE, text));
     }
     let bound = bind_again(&original.sealed, &original.id.0.prefix(8), elsewhere, true)?;
-    let Provenance { facts: from, sources } = provenance(&original.sealed, &bound);
+    let Provenance { facts: mut from, sources: mut kept } = provenance(&original.sealed, &bound);
+    kept.extend(sources::keep(&mut from, bound.program_files.iter()));
     let mut facts = facts();
     facts.extend(from);
     facts.insert(Attempt::RERUN_OF.to_owned(), original.id.to_string().into());
     let mut changed = environment_changes(&original.sealed.attempt.facts, &surroundings(bound.image.as_ref(), &facts));
-    let parts = why(&original.sealed.run, &bound.run);
+    let mut parts = why(&original.sealed.run, &bound.run);
+    let texts = context.store().read(|reader| sources::of_ledger(reader, &original.sealed.attempt.facts))?;
+    sources::count_lines_here(&mut parts, &texts, &bound);
     let told = fields_text(&changed, "recorded", "here");
     if !parts.is_empty() && !consent.on_current {
         let mut text = why_text(&parts, "recorded", "here");
@@ -206,8 +210,8 @@ pub(super) fn rerun(
     if !changed.is_empty() {
         say(&format!("changed since it was recorded:\n{}", told.trim_end()));
     }
-    if !sources.is_empty() {
-        context.store().write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
+    if !kept.is_empty() {
+        context.store().write(|writer| kept.iter().try_for_each(|source| writer.keep(source)))?;
     }
     let executed = execute(bound, times, &facts, context)?;
     let late = seen_late(&original.sealed.attempt, &executed, &changed);

@@ -8,6 +8,7 @@ use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::only;
 use super::provenance::{self, Provenance};
+use super::sources;
 use super::trainer::trainer;
 use super::unbound;
 use super::watch::{Interruption, Watcher};
@@ -19,10 +20,10 @@ use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
 use crate::journal::JournalError;
 use crate::manifest::{self, Manifest};
-use crate::record::{Cell, Run, Table};
+use crate::record::{Cell, Digest, Run, SourceText, Table};
 use crate::report;
 use crate::store::{Store, StoreError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Train every combination that a manifest asks for and that the ledger does not hold yet
@@ -65,7 +66,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     named.iter().try_for_each(|(path, manifest)| provenance::refuse_secrets(path, manifest))?;
     // A plan records nothing.
     let from = if args.dry_run { Vec::new() } else { Provenance::of_all(&named) };
-    let bounds = bound(&manifests, &from, args.repeat, args.only.as_deref(), args.observe_only)?;
+    let mut bounds = bound(&manifests, &from, args.repeat, args.only.as_deref(), args.observe_only)?;
+    let mut programs: BTreeMap<Digest, SourceText> = BTreeMap::new();
+    if !args.dry_run {
+        for (bound, _) in &mut bounds {
+            let kept = sources::keep(&mut bound.facts, bound.program_files.iter());
+            programs.extend(kept.into_iter().map(|source| (source.key(), source)));
+        }
+    }
     if args.jobs > 1 && bounds.iter().any(|(bound, _)| bound.settings_to_make().is_some()) {
         let text = "runs that set a power limit or clocks are executed one after the other (remove --jobs)";
         return Err(Failure::new(exit::USAGE, text));
@@ -79,7 +87,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     // A ledger that cannot be written is found out now, not after the training.
     let facts = facts();
-    store.write(|writer| from.iter().flat_map(|one| &one.sources).try_for_each(|source| writer.keep(source)))?;
+    let sources = from.iter().flat_map(|one| &one.sources).chain(programs.values());
+    store.write(|writer| sources.clone().try_for_each(|source| writer.keep(source)))?;
     let missing: usize = planned.iter().map(|planned| planned.missing).sum();
     let interruption = Interruption::install()?;
     let report = if missing == 0 {

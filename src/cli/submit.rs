@@ -12,6 +12,7 @@ use super::only::only;
 use super::provenance::{Provenance, refuse_secrets};
 use super::run::own_path;
 use super::slurm::{SlurmArgs, request};
+use super::sources;
 use super::trainer::trainer;
 use super::unbound;
 use crate::cluster::{
@@ -117,7 +118,9 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         None => own_path()?,
     };
     // What the attempts will name by its digest is kept now: the repository is another when they come home.
-    let Provenance { facts, sources } = Provenance::of(path, &manifest);
+    let Provenance { mut facts, mut sources } = Provenance::of(path, &manifest);
+    let files = chosen.members.iter().flat_map(|member| member.expected.program_files());
+    sources.extend(sources::keep(&mut facts, files));
     if !args.dry_run {
         context.store().write(|writer| sources.iter().try_for_each(|source| writer.keep(source)))?;
     }
@@ -129,10 +132,11 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
             request: &request,
             limits: &limits,
             ledger: &ledger,
-            program: manifest
-                .program
-                .as_ref()
-                .map(|program| ProgramText { command: program.command.clone(), files: program.files.clone() }),
+            program: manifest.program.as_ref().map(|program| ProgramText {
+                command: program.command.clone(),
+                files: program.files.clone(),
+                identity: program.identity,
+            }),
             facts,
             members: chosen.members.clone(),
         },

@@ -159,16 +159,12 @@ struct Run<'a> {
 }
 
 /// What git says of the repository on this node, where that is not what it said at the submission: of files that the manifest does not name nobody looks at what they hold.
-fn repository_since(member: &Member) -> Table {
-    let program = member.expected.programs().get("program").and_then(Value::as_table);
+fn repository_since(member: &Member, submitted: &Table) -> Table {
     let directory = member.expected.cell().text("program.directory");
-    let (Some(program), Some(directory)) = (program.filter(|program| program.contains_key("git_commit")), directory)
-    else {
-        return Table::new();
-    };
+    let Some(directory) = directory.filter(|_| submitted.contains_key("git.commit")) else { return Table::new() };
     let now = git::facts(Path::new(directory));
     let [commit, patch] = ["git.commit", "git.patch"].map(|fact| now.get(fact));
-    if commit == program.get("git_commit") && patch == program.get("git_patch") {
+    if commit == submitted.get("git.commit") && patch == submitted.get("git.patch") {
         return Table::new();
     }
     let nothing = || Value::from("git does not tell it on the node");
@@ -185,7 +181,8 @@ impl Run<'_> {
             Some(text) => Some(text.program().ok_or_else(|| Failure::new(exit::USAGE, "the command cannot be read"))?),
         };
         let mut facts = self.facts(script);
-        facts.extend(self.task.members.first().map(repository_since).unwrap_or_default());
+        let first = self.task.members.first();
+        facts.extend(first.map(|member| repository_since(member, &self.task.facts)).unwrap_or_default());
         let stop: Arc<dyn Stop> = Arc::<Stopping>::clone(self.stop);
         let machine = Machine::heeding(stop);
         // The repository goes on while tasks wait, and a node need not have git: its state is the one at the submission.
@@ -245,6 +242,7 @@ impl Run<'_> {
         let mut cell = member.expected.cell().clone();
         // What the data holds is looked at here.
         cell.config.remove("data.digest");
+        machine.take_submitted(member.expected.programs().get("program"));
         let bound = bind_anchored(cell, program, trainer().as_ref(), machine).map_err(|error| error.to_string())?;
         match member.expected.difference(&bound.run) {
             None => Ok(bound),

@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Write manifests and patches into this folder too, as `manifest-DIGEST.toml` and `patch-DIGEST.diff`; none of them may exist yet
+    /// Write manifests, patches and the program's files into this folder too, as `manifest-DIGEST.toml`, `patch-DIGEST.diff` and `file-DIGEST.txt`; none of them may exist yet
     #[arg(long, value_name = "DIR")]
     sources: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ fn tell_target(packed: &Packed) {
     let mut seen = BTreeSet::new();
     let mut runs = packed.attempts.iter().filter(|sealed| seen.insert(sealed.run.id));
     for sealed in runs.by_ref().take(MOST_TOLD) {
-        say(&format!("note: run {} {}", sealed.run.id.0.prefix(8), in_short(sealed)));
+        say(&format!("note: run {} {}", sealed.run.id.0.prefix(8), in_short(sealed, packed)));
     }
     let rest = runs.count();
     if rest > 0 {
@@ -78,7 +78,11 @@ fn targets<'a>(dir: &Path, packs: &'a [(&Path, Packed)]) -> BTreeMap<PathBuf, &'
     let mut targets: BTreeMap<PathBuf, &SourceText> = BTreeMap::new();
     for (kind, source) in packs.iter().flat_map(|(_, packed)| packed.named_sources()) {
         // The name is made here: nothing in a pack is a path.
-        let ending = if kind == "manifest" { "toml" } else { "diff" };
+        let ending = match kind {
+            "manifest" => "toml",
+            "patch" => "diff",
+            _ => "txt",
+        };
         let name = |digest: Digest| dir.join(format!("{kind}-{}.{ending}", digest.prefix(8)));
         let plain = name(source.original);
         // Of one original, secrets may have been taken out in two ways.

@@ -6,7 +6,7 @@
 use super::ClusterError;
 use super::fields::{Fields, table_of, text_of};
 use crate::engine::{Cause, Expected};
-use crate::manifest::Program;
+use crate::manifest::{Program, ProgramIdentity};
 use crate::record::{Cell, Digest, RunId, Table, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,12 +18,14 @@ pub struct ProgramText {
     pub command: Vec<String>,
     /// Files whose contents enter the identity.
     pub files: Vec<String>,
+    /// What of the program enters the identity.
+    pub identity: ProgramIdentity,
 }
 
 impl ProgramText {
     /// The program that it names; none if its placeholders cannot be read.
     pub fn program(&self) -> Option<Program> {
-        Program::new(self.command.clone(), self.files.clone()).ok()
+        Program::new(self.command.clone(), self.files.clone(), self.identity).ok()
     }
 }
 
@@ -192,7 +194,11 @@ impl TaskFile {
     pub fn text(&self) -> String {
         let mut program = Table::new();
         if let Some(text) = &self.program {
-            program = table_of([("command", text.command.clone().into()), ("files", text.files.clone().into())]);
+            program = table_of([
+                ("command", text.command.clone().into()),
+                ("files", text.files.clone().into()),
+                (ProgramIdentity::MEMBER, text.identity.name().into()),
+            ]);
         }
         text_of([
             ("submission", self.submission.as_str().into()),
@@ -214,7 +220,17 @@ impl TaskFile {
         let program = fields.within(&fields.table("program")?.into())?;
         let program = match program.get("command") {
             None => None,
-            Some(_) => Some(ProgramText { command: program.texts("command")?, files: program.texts("files")? }),
+            // Submissions of versions that knew no other identity have none here.
+            Some(_) => Some(ProgramText {
+                command: program.texts("command")?,
+                files: program.texts("files")?,
+                identity: match program.get(ProgramIdentity::MEMBER).and_then(Value::as_str) {
+                    Some(name) => ProgramIdentity::named(name).ok_or_else(|| {
+                        program.fault(&format!("the identity `{name}` is unknown (use a newer ledger)"))
+                    })?,
+                    None => ProgramIdentity::Git,
+                },
+            }),
         };
         Ok(Self {
             submission: fields.text("submission")?,
@@ -315,7 +331,11 @@ mod tests {
             kind: "k".to_owned(),
             requeue: true,
             grace_s: 60,
-            program: Some(ProgramText { command: vec!["{lr}".to_owned()], files: vec![] }),
+            program: Some(ProgramText {
+                command: vec!["{lr}".to_owned()],
+                files: vec![],
+                identity: ProgramIdentity::Closure,
+            }),
             facts: table_of([("git.commit", "abc".into())]),
             members: vec![member(0.1), member(1.0)],
         };

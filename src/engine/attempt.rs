@@ -7,6 +7,7 @@ use super::halt::Halt;
 use super::hold::{Hold, Taken, is_busy, left_on};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
+use super::loaded::Loaded;
 use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::until::filled;
@@ -154,6 +155,7 @@ pub fn execute(
     supervision.keep_left(bound, shim);
     let no_gpu = bound.no_gpu.iter().map(|why| Entry::Warning(format!("it uses the CPU: {why}")));
     supervision.keep(no_gpu.collect());
+    supervision.keep(bound.notes.iter().cloned().map(Entry::Warning).collect());
     watch.see(Seen::Begun(bound));
     supervision.run(bound, shim, watch, stop, sampler, kernels.as_ref());
     drop(kernels);
@@ -303,7 +305,9 @@ impl Supervision {
         let contained = image.map(|image| worker::contain(image, shim, bound, kernels, &fifo));
         let facts = image.zip(contained.as_ref()).map(|(image, contained)| image.facts(contained));
         self.keep(facts_of(facts.unwrap_or_default()));
-        let worker = match Worker::start(shim, bound, kernels, contained.as_ref(), &fifo) {
+        let loaded = Loaded::prepare(bound, self.journal.path());
+        let variables = loaded.as_ref().map(Loaded::variables);
+        let worker = match Worker::start(shim, bound, kernels, contained.as_ref(), &fifo, variables.iter().flatten()) {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
@@ -388,6 +392,7 @@ impl Supervision {
             }
         }
         self.keep(bound.changed_program(&is_over).map(Entry::Warning).into_iter().collect());
+        self.keep(loaded.and_then(|loaded| loaded.finish(bound)).map(Entry::Warning).into_iter().collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = self.outcome(exit, halt, stop);

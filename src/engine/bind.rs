@@ -1,11 +1,13 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
+use super::closure::ClosureError;
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::{self, DataFiles, bind_data};
-use super::machine::{KnownFile, Machine};
+use super::machine::Machine;
+use super::program::{Named, ProgramFile};
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
-use crate::manifest::{ArgvError, Manifest, Program};
+use crate::manifest::{ArgvError, Manifest, Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +38,9 @@ pub enum BindError {
     /// The image that it asks for cannot be started.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// The files and packages of its program are not known.
+    #[error(transparent)]
+    Closure(#[from] ClosureError),
 }
 
 impl BindError {
@@ -109,9 +114,9 @@ fn are(count: usize) -> String {
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// What a program's part says of the settings that stand in its command.
-const SETTINGS: &str = "settings";
+pub(super) const SETTINGS: &str = "settings";
 /// The setting that says in which folder a program runs.
-const DIRECTORY: &str = "program.directory";
+pub(super) const DIRECTORY: &str = "program.directory";
 
 /// What the built-in trainer is, as far as a run's identity goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +161,9 @@ pub struct Bound {
     /// The files of its data as they were when it was named by them; none where no files were read.
     pub data: Option<Arc<DataFiles>>,
     /// The files of its program that it is named by, as they were then.
-    pub program_files: Vec<(PathBuf, KnownFile)>,
+    pub program_files: Vec<ProgramFile>,
+    /// What could not be found out about its program, for the attempt's warnings.
+    pub notes: Vec<String>,
     /// Why it uses no GPU, where it was left open and one might be expected.
     pub no_gpu: Option<String>,
     /// What is recorded of where it comes from, which other runs of a sweep need not share.
@@ -185,15 +192,15 @@ impl Bound {
         self.data.as_ref().map_or(Ok(None), |data| data.changed(is_over))
     }
 
-    /// What says that other files may have run than it is named by. Nobody knows which words of a command are what it reads and which what it writes.
+    /// Why other files may have run than those that it is named by. Words of a command may be files that the program writes.
     pub(super) fn changed_program(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
-        self.program_files.iter().find_map(|(path, known)| {
-            let found = match known.is_of(path, is_over) {
+        self.program_files.iter().find_map(|file| {
+            let found = match file.known.is_of(&file.path, is_over) {
                 Some(true) => return None,
-                Some(false) => "which was written to since the run was named by it",
-                None => "and there was no time to see whether it was written to since the run was named by it",
+                Some(false) => "changed after the run was bound to it",
+                None => "may have changed after the run was bound to it: there was no time to compare it",
             };
-            Some(format!("the command names `{}`, {found}", path.display()))
+            Some(format!("`{}` {found}", file.path.display()))
         })
     }
 
@@ -265,7 +272,8 @@ pub fn rebind_with(
         }
     };
     let command = list("command");
-    let program = (!command.is_empty()).then(|| Program::new(command, list("named_files")));
+    let identity = run.parts.program.as_table().map(ProgramIdentity::recorded).unwrap_or_default();
+    let program = (!command.is_empty()).then(|| Program::new(command, list("named_files"), identity));
     // A recorded command was read once already, so that it can be read again.
     let program = program.and_then(Result::ok);
     // Places may be other ones here, and older records have no settings: what the id says of them stays.
@@ -311,17 +319,15 @@ fn bind_cell(
         })?,
         Some(_) => None,
     };
-    let mut program_files = Vec::new();
+    let (mut program_files, mut notes) = (Vec::new(), Vec::new());
     let (program_part, launch) = match program {
         Some(program) => {
             let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
             let argv = program.argv(&cell)?;
-            for (file, path) in files_of(program, &cell, image.is_some()) {
-                let known = machine.known(&path).map_err(|source| BindError::File { file, source })?;
-                program_files.push((path, known));
-            }
             let settings = recorded.unwrap_or_else(|| program.settings(&cell));
-            (program_value(program, (&cell, settings), image.is_some(), machine)?, Launch::Program { argv, directory })
+            let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
+            (program_files, notes) = (named.files, named.notes);
+            (named.part, Launch::Program { argv, directory })
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
@@ -362,7 +368,7 @@ fn bind_cell(
         seed: cell.seed,
     });
     let nvml = machine.nvml();
-    Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, program_files, no_gpu, facts: Table::new() })
+    Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, program_files, notes, no_gpu, facts: Table::new() })
 }
 
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs; of none, why,
@@ -412,50 +418,4 @@ fn choose_device(
     cell.config.insert("hardware.device".to_owned(), if cuda { "cuda" } else { "cpu" }.into());
     cell.config.insert("hardware.gpus".to_owned(), gpus.into());
     Ok((count, no_gpu))
-}
-
-/// The files that a command is named by, by the words that name them.
-fn files_of(program: &Program, cell: &Cell, is_contained: bool) -> Vec<(String, PathBuf)> {
-    let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
-    let stated = program.files.iter().map(|file| (file.clone(), directory.join(file)));
-    let words = program.command.iter().cloned();
-    let meant = words.map(|word| (word.clone(), directory.join(word))).filter(|(_, path)| {
-        let is_shown = || container::lies_in(path, directory);
-        path.is_file() && (!is_contained || is_shown())
-    });
-    stated.chain(meant).collect()
-}
-
-/// The program part of an external command: the command as written, the files that it names, what it says beyond the configuration, and the state of its
-/// repository. In an image, a word of the command that means a file outside of the folder means one of the image's, which has its digest.
-pub(super) fn program_value(
-    program: &Program,
-    (cell, settings): (&Cell, Table),
-    is_contained: bool,
-    machine: &Machine,
-) -> Result<Value, BindError> {
-    let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
-    let mut named = Table::new();
-    for (file, path) in files_of(program, cell, is_contained) {
-        match machine.known(&path) {
-            Ok(known) => drop(named.insert(file, known.digest().to_string().into())),
-            Err(source) => return Err(BindError::File { file, source }),
-        }
-    }
-    let mut table: Table = [
-        ("command".to_owned(), program.command.clone().into()),
-        ("named_files".to_owned(), program.files.clone().into()),
-        ("files".to_owned(), named.into()),
-    ]
-    .into();
-    if !settings.is_empty() {
-        table.insert(SETTINGS.to_owned(), settings.into());
-    }
-    let git = machine.git(directory);
-    for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
-        if let Some(value) = git.get(fact) {
-            table.insert(field.to_owned(), value.clone());
-        }
-    }
-    Ok(table.into())
 }

@@ -375,7 +375,7 @@ pub(super) fn leaves_open(image: Option<&Image>, external: bool) -> Value {
             open.push("the host's C library, mathematics and other libraries (host.libc, library.*)");
             open.push("the host's environment variables, of which those that are known to matter are recorded");
             if external {
-                open.push("the interpreter and packages of the program, and what it starts or reads beyond the files that the manifest names");
+                open.push("files that the program reads or starts beyond those of its identity, and packages that only other packages import");
             }
         }
     }

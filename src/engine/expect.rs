@@ -1,9 +1,10 @@
 //! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
 
-use super::bind::{BindError, Refusal, Trainer, program_value};
+use super::bind::{BindError, Refusal, Trainer};
 use super::container::{self, EXPECTED};
 use super::data::bind_data;
 use super::machine::Machine;
+use super::program::{Named, ProgramFile};
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Part, Run, Table, Value};
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ pub struct Expected {
     programs: Table,
     /// The hash of the configuration without what a machine may decide.
     config: Digest,
+    /// The files of its program; none of one that was recorded.
+    files: Vec<ProgramFile>,
 }
 
 impl Expected {
@@ -40,14 +43,13 @@ impl Expected {
             let (sha256, ..) = machine.image(&path)?;
             cell.settings.insert(EXPECTED.to_owned(), sha256.into());
         }
+        let mut files = Vec::new();
         let programs: Table = match program {
             Some(program) => {
                 let is_contained = container::asked(&cell)?.is_some();
-                [(
-                    "program".to_owned(),
-                    program_value(program, (&cell, program.settings(&cell)), is_contained, machine)?,
-                )]
-                .into()
+                let named = Named::of(program, (&cell, program.settings(&cell)), is_contained, machine)?;
+                files = named.files;
+                [("program".to_owned(), named.part)].into()
             }
             None => {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;
@@ -57,13 +59,18 @@ impl Expected {
                 [("cpu".to_owned(), trainer.cpu.clone())].into_iter().chain(cuda).collect()
             }
         };
-        Ok(Self::recorded(cell, programs))
+        Ok(Self { files, ..Self::recorded(cell, programs) })
+    }
+
+    /// The files of its program, where they are known.
+    pub fn program_files(&self) -> &[ProgramFile] {
+        &self.files
     }
 
     /// As it was when [`cell`](Self::cell) and [`programs`](Self::programs) were kept.
     pub fn recorded(cell: Cell, programs: Table) -> Self {
         let config = open(&cell.config);
-        Self { cell, programs, config }
+        Self { cell, programs, config, files: Vec::new() }
     }
 
     /// The cell, with the digest of its data where that is known.

@@ -2,9 +2,11 @@
 
 use super::Stop;
 use super::bind::BindError;
+use super::closure::ClosureError;
 use super::container::{self, ContainerError, Tool};
 use super::data::{self, DataFiles};
 use crate::gpu::{self, Allowed, GpuError, GpuInfo, Gpus, LibraryEnv};
+use crate::host::python::{self, Imports, Question};
 use crate::host::sif::Sif;
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
@@ -56,10 +58,15 @@ pub struct Machine {
     program_files: RefCell<BTreeMap<PathBuf, KnownFile>>,
     data: RefCell<BTreeMap<(String, PathBuf), ReadData>>,
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
+    imports: RefCell<BTreeMap<Question, Imports>>,
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
     container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
+    /// The program part that was submitted, whose closure a task takes as it is.
+    submitted: RefCell<Option<Table>>,
+    /// Whether nothing is started that only a record names.
+    is_untrusting: bool,
     /// What data of files are taken to be, unread.
     told_data: Option<Value>,
     /// Who may end the reading of data.
@@ -110,6 +117,34 @@ impl Machine {
         let facts = [("git.commit", "git_commit"), ("git.patch", "git_patch")];
         let told = facts.into_iter().filter_map(|(fact, field)| Some((fact.to_owned(), told(field)?))).collect();
         Self { told: Some(told), ..self }
+    }
+
+    /// From now on programs have the files, the interpreter and the packages of this program part: a task executes what was submitted.
+    pub fn take_submitted(&self, program: Option<&Value>) {
+        self.submitted.replace(program.and_then(Value::as_table).cloned());
+    }
+
+    /// The same machine for a record that nobody trusts: it starts no interpreter that only the record names.
+    pub fn untrusting(self) -> Self {
+        Self { is_untrusting: true, ..self }
+    }
+
+    pub(super) fn submitted(&self) -> Option<Table> {
+        self.submitted.borrow().clone()
+    }
+
+    pub(super) fn is_untrusting(&self) -> bool {
+        self.is_untrusting
+    }
+
+    /// The imports of a Python program, asked once: a sweep of a thousand cells has one program.
+    pub(super) fn imports(&self, question: &Question) -> Result<Imports, ClosureError> {
+        if let Some(known) = self.imports.borrow().get(question) {
+            return Ok(known.clone());
+        }
+        let found = python::imports(question)?;
+        self.imports.borrow_mut().insert(question.clone(), found.clone());
+        Ok(found)
     }
 
     /// The same machine, which reads no data: their files are taken to hold what a run was recorded with.

@@ -93,12 +93,13 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Starts the worker of a run, in its container if it has one; its events come through a named pipe of that path.
-    pub(super) fn start(
+    pub(super) fn start<'a>(
         shim: &Shim,
         bound: &Bound,
         kernels: Option<&InUse>,
         contained: Option<&Contained>,
         fifo: &Path,
+        variables: impl Iterator<Item = &'a (&'static str, OsString)>,
     ) -> io::Result<Self> {
         let mut command = shim.command();
         command.arg("worker");
@@ -112,6 +113,7 @@ impl Worker {
             }
             (None, launch) => {
                 command.envs(told(bound, kernels)).env("LEDGER_EVENTS", fifo);
+                command.envs(variables.map(|(name, value)| (name, value)));
                 if let Launch::Program { argv, directory } = launch {
                     command.arg("--").args(argv).current_dir(directory);
                 } else if let Some(kernels) = kernels {

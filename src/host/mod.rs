@@ -24,6 +24,7 @@ pub mod ownership;
 pub mod platform;
 pub mod process;
 mod procfs;
+pub mod python;
 pub mod secrets;
 pub mod sif;
 pub mod signals;

@@ -281,7 +281,7 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
 
 /// Removes a journal whose attempt is sealed, and what lies beside it. What is gone already is no fault.
 pub fn discard(path: &Path) -> Result<(), JournalError> {
-    for extension in [RESERVE_EXTENSION, "events", EXTENSION] {
+    for extension in [RESERVE_EXTENSION, "events", "loaded", EXTENSION] {
         let path = path.with_extension(extension);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),

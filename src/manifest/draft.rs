@@ -4,6 +4,7 @@ use super::check::{Checker, unknown_key};
 use super::document::{Content, Key, Node};
 use super::fault::{Faults, shown};
 use super::field::{Field, Kind};
+use super::program::ProgramIdentity;
 use super::table::{field, sections};
 use crate::record::{Digest, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ pub(super) struct Entry {
 pub(super) struct ProgramText {
     pub(super) command: Vec<(String, usize)>,
     pub(super) files: Vec<(String, usize)>,
+    pub(super) identity: ProgramIdentity,
 }
 
 /// A checked document, before its values are combined.
@@ -235,8 +237,8 @@ impl Reader<'_> {
     }
 
     fn program(&mut self, entries: &[(Key, Node)], table: &Node) {
-        let mut program = ProgramText { command: Vec::new(), files: Vec::new() };
-        let mut named = false;
+        let mut program = ProgramText { command: Vec::new(), files: Vec::new(), identity: ProgramIdentity::default() };
+        let (mut named, mut alone) = (false, None);
         for (key, node) in entries {
             match key.text.as_str() {
                 "command" => {
@@ -269,6 +271,16 @@ impl Reader<'_> {
                     }
                     Err((at, message)) => self.faults.add(at, message),
                 },
+                "identity" => {
+                    match self.check.scalar("program.identity", Kind::Choice(&ProgramIdentity::NAMES), node) {
+                        Ok(value) => {
+                            let identity = value.as_str().and_then(ProgramIdentity::named).unwrap_or_default();
+                            program.identity = identity;
+                            alone = Some(node.span.start).filter(|_| identity == ProgramIdentity::Files);
+                        }
+                        Err(message) => self.faults.add(node.span.start, message),
+                    }
+                }
                 other => {
                     let (message, meant) = unknown_key(&format!("program.{other}"));
                     self.faults.add(key.span.start, message);
@@ -279,6 +291,10 @@ impl Reader<'_> {
         if !named {
             self.faults
                 .add(table.span.start, "program.command is missing (give the program and its arguments as a list)");
+        }
+        if let (Some(at), true) = (alone, program.files.is_empty()) {
+            let text = "program.identity is 'files', but program.files names none (list the files of the program)";
+            self.faults.add(at, text);
         }
         self.draft.program = Some(program);
     }

@@ -27,7 +27,7 @@ mod vary;
 pub use document::{Content, Key, Node, Span, parse as parse_document};
 pub use fault::{Fault, Faults, ManifestError, nearest};
 pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
-pub use program::{ArgvError, Program};
+pub use program::{ArgvError, Program, ProgramIdentity};
 pub use reference::reference_markdown;
 pub use schema::schema;
 pub use slurm::{SLURM_PATHS, load_site};
@@ -287,7 +287,7 @@ fn program(draft: &Draft, faults: &mut Faults) -> Option<Program> {
     let text = draft.program.as_ref()?;
     let command = text.command.iter().map(|(item, _)| item.clone()).collect();
     let files = text.files.iter().map(|(file, _)| file.clone()).collect();
-    match Program::new(command, files) {
+    match Program::new(command, files, text.identity) {
         Ok(program) => Some(program),
         Err((item, message)) => {
             faults.add(text.command.get(item).map_or(0, |(_, at)| *at), message);

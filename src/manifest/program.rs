@@ -2,6 +2,46 @@
 
 use crate::record::{Cell, Table, Value};
 
+/// What of a program enters the identity of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ProgramIdentity {
+    /// The files that the manifest and the command name, the local files that the program imports, its interpreter and its packages.
+    #[default]
+    Closure,
+    /// The files that the manifest names, alone.
+    Files,
+    /// The files that the manifest and the command name, and the commit and the uncommitted patch of the repository.
+    Git,
+}
+
+impl ProgramIdentity {
+    /// Every value by its name.
+    pub const NAMES: [&str; 3] = ["closure", "files", "git"];
+
+    /// The name that a manifest has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closure => "closure",
+            Self::Files => "files",
+            Self::Git => "git",
+        }
+    }
+
+    /// That of a recorded program part. Records of versions that knew no other have commit and patch.
+    pub fn recorded(program: &Table) -> Self {
+        let name = program.get(Self::MEMBER).and_then(Value::as_str);
+        name.and_then(Self::named).unwrap_or(Self::Git)
+    }
+
+    /// The member of a program part that names it; none stands for [`Git`](Self::Git).
+    pub const MEMBER: &str = "identity";
+
+    /// The value of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Closure, Self::Files, Self::Git].into_iter().find(|identity| identity.name() == name)
+    }
+}
+
 /// The program that a manifest brings instead of the built-in trainer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -9,6 +49,8 @@ pub struct Program {
     pub command: Vec<String>,
     /// Files whose contents enter the identity, as written: relative ones start at the manifest's folder.
     pub files: Vec<String>,
+    /// What of it enters the identity.
+    pub identity: ProgramIdentity,
     template: Vec<Vec<Piece>>,
 }
 
@@ -35,13 +77,13 @@ pub struct ArgvError {
 
 impl Program {
     /// Reads the placeholders; on a fault gives the number of the item and what is wrong with it.
-    pub fn new(command: Vec<String>, files: Vec<String>) -> Result<Self, (usize, String)> {
+    pub fn new(command: Vec<String>, files: Vec<String>, identity: ProgramIdentity) -> Result<Self, (usize, String)> {
         let template = command
             .iter()
             .enumerate()
             .map(|(item, text)| pieces(text).map_err(|message| (item, message)))
             .collect::<Result<_, _>>()?;
-        Ok(Self { command, files, template })
+        Ok(Self { command, files, identity, template })
     }
 
     /// The command for a cell, every placeholder replaced.
@@ -183,7 +225,8 @@ mod tests {
 
     fn argv(command: &[&str]) -> Result<Vec<String>, String> {
         let command = command.iter().map(|text| (*text).to_owned()).collect();
-        let program = Program::new(command, Vec::new()).map_err(|(item, message)| format!("{item}: {message}"))?;
+        let program = Program::new(command, Vec::new(), ProgramIdentity::default())
+            .map_err(|(item, message)| format!("{item}: {message}"))?;
         program.argv(&cell()).map_err(|error| error.to_string())
     }
 
@@ -214,7 +257,8 @@ mod tests {
             "{data.path}/{container.image}",
             "log-{experiment.name}",
         ];
-        let program = Program::new(command.map(str::to_owned).to_vec(), Vec::new()).unwrap();
+        let program = Program::new(command.map(str::to_owned).to_vec(), Vec::new(), ProgramIdentity::default());
+        let program = program.unwrap();
         let expected = [("experiment.name", "one"), ("data.path", "/d")];
         assert_eq!(program.settings(&cell), expected.map(|(name, value)| (name.to_owned(), value.into())).into());
     }

@@ -3,6 +3,7 @@
 //! Checks, expansion, the JSON Schema and the reference all read this table and nothing else.
 
 use super::field::{Constant, Field, Interval, Kind, Preset, Role, When};
+use super::program::ProgramIdentity;
 use super::slurm;
 
 /// The models of the built-in trainer.
@@ -378,6 +379,14 @@ const HERE: &[Field] = &[
         .required(),
     F::shape("program.files", Kind::Texts, "files whose contents enter the identity, from the manifest's folder")
         .role(Role::Program),
+    F::shape(
+        "program.identity",
+        Kind::Choice(&ProgramIdentity::NAMES),
+        "what of the program enters the identity: `closure` is the files above, all local files that it imports, its interpreter and its \
+         packages; `files` is `program.files` alone; `git` is the files above with commit and patch of the repository",
+    )
+    .role(Role::Program)
+    .preset(Preset::Stated("closure")),
     F::hashed("params.*", Kind::Scalar, "a parameter of the program, under any name").when("[program]", &["given"]),
     F::setting("telemetry.hz", Kind::Int { min: 0, max: 100 }, "readings of each device a second; 0 is none").int(10),
     F::setting(

@@ -3,6 +3,7 @@
 //! What a run records is resolved: every default is written out. So it is written as a manifest again, with what is changed in it, and
 //! read like any other; what cannot be is refused in the same words.
 
+use super::ProgramIdentity;
 use super::field::Role;
 use super::table::FIELDS;
 use super::{ManifestError, parse};
@@ -83,6 +84,9 @@ fn written(run: &Run, config: &Table, settings: &Table, without: &str) -> Result
                 Some(value) => text.push_str(&format!("{key} = {}\n", toml(value)?)),
                 None => {}
             }
+        }
+        if program.contains_key("command") {
+            text.push_str(&format!("program.identity = \"{}\"\n", ProgramIdentity::recorded(program).name()));
         }
     }
     Ok(text)

@@ -20,6 +20,9 @@ impl SourceText {
     /// The fact that says for each original that holds secrets what is kept in its place: by the original's digest, the digest of what is kept.
     pub const REDACTED: &str = "sources.redacted";
 
+    /// The fact that names the program's files whose texts are kept: by the file's name in the identity, the digest of its text.
+    pub const PROGRAM: &str = "program.sources";
+
     /// What it is kept by: its digest if it is whole, else a digest of both. So no text can take the place of another one.
     pub fn key(&self) -> Digest {
         Self::key_of(self.original, Digest::of(&self.kept))
@@ -57,6 +60,13 @@ impl SourceText {
         let digest = |table: &Table, name: &str| table.get(name).and_then(Value::as_str)?.parse().ok();
         let manifest = digest(settings, "manifest.digest").map(|digest| ("manifest", digest));
         let patch = digest(facts, "git.patch").map(|digest| ("patch", digest));
-        manifest.into_iter().chain(patch).collect()
+        let files = Self::of_program(facts).into_iter().map(|(_, digest)| ("file", digest));
+        manifest.into_iter().chain(patch).chain(files).collect()
+    }
+
+    /// The files of an attempt's program whose texts are kept, by their names in the identity.
+    pub fn of_program(facts: &Table) -> Vec<(&str, Digest)> {
+        let files = facts.get(Self::PROGRAM).and_then(Value::as_table).into_iter().flatten();
+        files.filter_map(|(name, digest)| Some((name.as_str(), digest.as_str()?.parse().ok()?))).collect()
     }
 }

@@ -8,9 +8,10 @@ use super::sample::{compared_text, compared_value};
 use super::table::columns;
 use super::units;
 use crate::analysis::{
-    Difference, FieldDifference, Kind, PartDifference, PhaseDifference, Significance, TelemetryDifference, Untested,
+    Difference, FieldDifference, Kind, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference, PhaseDifference, Significance,
+    TelemetryDifference, Untested,
 };
-use crate::record::{Table, Value};
+use crate::record::{Part, Table, Value};
 use std::collections::BTreeMap;
 
 fn shown(value: Option<&Value>) -> String {
@@ -35,14 +36,57 @@ pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     }
     let mut text = String::new();
     for part in parts {
-        text.push_str(&format!("{} differs:\n{}", part.part, fields_text(&part.fields, a, b)));
+        let (plain, others): (Vec<_>, Vec<_>) = part
+            .fields
+            .iter()
+            .map(|field| (program_line(part.part, field, a, b), field))
+            .partition(|(line, _)| line.is_some());
+        text.push_str(&format!("{} differs:\n", part.part));
+        plain.iter().flat_map(|(line, _)| line).for_each(|line| text.push_str(&format!("  {line}\n")));
+        let others: Vec<FieldDifference> = others.into_iter().map(|(_, field)| field.clone()).collect();
+        if !others.is_empty() {
+            text.push_str(&fields_text(&others, a, b));
+        }
     }
     text
+}
+
+/// A file, a package or the interpreter of a program that is another one: `model.py: 3 lines`, `numpy 2.1.3 → 2.0.2`.
+fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option<String> {
+    if part != Part::Program {
+        return None;
+    }
+    let versions = |name: &str| {
+        let of = |value: &Option<Value>| shown(value.as_ref());
+        format!("{name} {} → {}", of(&field.a), of(&field.b))
+    };
+    if let Some(file) = field.field.strip_prefix(PROGRAM_FILES) {
+        return Some(match (&field.a, &field.b, field.lines) {
+            (Some(_), None, _) => format!("{file}: only {a}"),
+            (None, _, _) => format!("{file}: only {b}"),
+            (_, _, Some(1)) => format!("{file}: 1 line"),
+            (_, _, Some(lines)) => format!("{file}: {lines} lines"),
+            (_, _, None) => format!("{file}: another content"),
+        });
+    }
+    if let Some(package) = field.field.strip_prefix(PROGRAM_PACKAGES) {
+        return Some(versions(package));
+    }
+    match field.field.as_str() {
+        "interpreter" => Some(versions("interpreter")),
+        // Records of earlier versions name no identity: theirs had commit and patch in it.
+        "identity" => {
+            let of = |value: &Option<Value>| value.as_ref().map_or_else(|| "git".to_owned(), Value::to_string);
+            Some(format!("identity {} → {} (`[program] identity` of the manifest)", of(&field.a), of(&field.b)))
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
     let item = |field: &FieldDifference| {
         let mut table = table_of([("field", field.field.as_str().into())]);
+        table.extend(field.lines.map(|lines| ("lines".to_owned(), lines.into())));
         for (side, value) in [("a", &field.a), ("b", &field.b)] {
             if let Some(value) = value {
                 table.insert(side.to_owned(), value.clone());

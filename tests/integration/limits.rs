@@ -441,6 +441,7 @@ fn asking(machine: &Machine) -> (Store, Bound, Shim) {
         image: None,
         data: None,
         program_files: Vec::new(),
+        notes: Vec::new(),
         no_gpu: None,
         facts: Table::new(),
     };

@@ -15,6 +15,7 @@ mod faults;
 mod foreign;
 mod golden;
 mod gpu;
+mod identity;
 mod limits;
 mod machine;
 mod modes;

@@ -56,8 +56,8 @@ fn a_ledger_is_its_users_alone_and_exports_are_not() {
         let child =
             under(mask, &sandbox, &["run", "m.toml"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
-        // The journal, what is kept aside beside it, and the pipe of the events.
-        assert_eq!(sandbox.journals().len(), 3);
+        // The journal, what is kept aside beside it, the pipe of the events, and the list of loaded files.
+        assert_eq!(sandbox.journals().len(), 4);
         assert_private(&sandbox, mask);
         sandbox.write("go", "");
         Sandbox::finish(child).expect(0);

@@ -82,7 +82,7 @@ fn a_named_file_that_changes_during_a_sweep_is_warned_of() {
     manifest(&sandbox, "seed = [1, 2]", "['sh', 'worker.sh']", "");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let path = sandbox.path("worker.sh").display().to_string();
-    let warning = format!("the command names `{path}`, which was written to since the run was named by it");
+    let warning = format!("`{path}` changed after the run was bound to it");
     for id in ["latest", "latest~1"] {
         let shown = sandbox.json(&["show", id], 0).to_string();
         assert!(shown.contains(&warning), "{shown}");

@@ -53,7 +53,7 @@ fn an_array_executes_what_is_missing_and_all_of_it_comes_home() {
         assert!(fact(attempt, "slurm.script").contains("\n#SBATCH --array=0-3%3\n"));
     }
     // What they were made from was kept when they were submitted, and is packed with them.
-    assert_eq!(cluster.json(&["pack", "latest", "-o", "one.pack"], 0)["sources"], 1);
+    assert_eq!(cluster.json(&["pack", "latest", "-o", "one.pack"], 0)["sources"], 2);
     // The run that the node executed is the one that this machine would.
     let plan = cluster.json(&["run", "m.toml", "--dry-run"], 0);
     assert!(plan["runs"].as_array().unwrap().iter().all(|run| run["missing"] == 0), "{plan}");

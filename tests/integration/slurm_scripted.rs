@@ -401,9 +401,10 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     slurm.await_states(&["finished"; 2]);
     slurm.json(&["collect"], 0);
 
-    // A node without git, or one on which git does not trust the folder.
+    // A node without git, or one on which git does not trust the folder. What the repository has changed makes no other run.
+    assert_eq!(slurm.json(&["submit", "m.toml", "--dry-run"], 0)["sealed"], 2);
     slurm.put("hold", "");
-    slurm.json(&["submit", "m.toml"], 0);
+    slurm.json(&["submit", "m.toml", "--repeat", "1"], 0);
     let stub = slurm.sandbox.write("bin/git", "#!/bin/sh\necho 'fatal: detected dubious ownership' >&2\nexit 128\n");
     fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
     slurm.take("hold");
@@ -412,17 +413,15 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     slurm.json(&["collect"], 0);
     assert_eq!(slurm.sandbox.outcomes(), ["finished"; 4]);
     let shown = slurm.json(&["show", "latest"], 0);
-    let program = &shown["parts"]["program"]["value"];
-    assert!(program["git_commit"].is_string() && program["git_patch"].is_string(), "{program}");
+    let facts = &shown["attempts"][0]["facts"];
+    assert!(facts["git.commit"].is_string() && facts["git.patch"].is_string(), "{facts}");
+    assert!(shown["parts"]["program"]["value"]["git_commit"].is_null(), "commits are recorded and not hashed");
     // What was seen of it on the nodes is recorded.
     assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not tell it on the node");
     let first = slurm.json(&["show", "latest~3"], 0);
     let facts = &first["attempts"][0]["facts"];
     assert_eq!(facts["slurm.git.commit"], facts["git.commit"]);
-    assert!(
-        facts["slurm.git.patch"].is_string() && first["parts"]["program"]["value"]["git_patch"].is_null(),
-        "{facts}"
-    );
+    assert!(facts["slurm.git.patch"].is_string(), "{facts}");
 
     slurm.put("hold", "");
     slurm.json(&["submit", "m.toml", "--repeat", "1"], 0);

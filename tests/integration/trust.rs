@@ -162,7 +162,7 @@ fn a_pack_holds_all_that_belongs_to_a_run_and_no_secret() {
     let run = from.command(&["run", "m.toml"]).env("TORCH_API_TOKEN", secrets[2]).output().unwrap();
     assert_eq!(run.status.code(), Some(0), "{run:?}");
     let packed = from.json(&["pack", "latest", "latest~1", "-o", "two.pack"], 0);
-    assert_eq!((packed["attempts"].as_array().unwrap().len(), packed["sources"].as_i64()), (2, Some(2)));
+    assert_eq!((packed["attempts"].as_array().unwrap().len(), packed["sources"].as_i64()), (2, Some(3)));
     from.run(&["pack", "latest", "-o", "two.pack"]).complaint(2);
     let bytes = std::fs::read(from.path("two.pack")).unwrap();
     let ledger = std::fs::read(from.ledger_dir().join("ledger.redb")).unwrap();
@@ -182,10 +182,13 @@ fn a_pack_holds_all_that_belongs_to_a_run_and_no_secret() {
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
-    assert!(names[0].starts_with("manifest-") && names[1].starts_with("patch-") && names.len() == 2, "{names:?}");
-    let patch = std::fs::read_to_string(to.path("sources").join(&names[1])).unwrap();
+    let [file, manifest, patch] = [&names[0], &names[1], &names[2]];
+    assert!(file.starts_with("file-") && manifest.starts_with("manifest-") && patch.starts_with("patch-"), "{names:?}");
+    let file = std::fs::read_to_string(to.path("sources").join(file)).unwrap();
+    assert!(file.contains("API_KEY=\"(redacted)\"") && file.contains("# (redacted)"), "{file}");
+    let patch = std::fs::read_to_string(to.path("sources").join(patch)).unwrap();
     assert!(patch.contains("+API_KEY=\"(redacted)\"") && patch.contains("+# (redacted)"), "{patch}");
-    let manifest = std::fs::read_to_string(to.path("sources").join(&names[0])).unwrap();
+    let manifest = std::fs::read_to_string(to.path("sources").join(manifest)).unwrap();
     assert!(manifest.contains("# token: (redacted)") && manifest.contains("name = \"toy\""), "{manifest}");
     // Nothing lies anywhere else.
     let new: Vec<_> = files(&to.path(".")).into_iter().filter(|path| !before.contains(path)).collect();
@@ -207,7 +210,7 @@ fn a_pack_holds_all_that_belongs_to_a_run_and_no_secret() {
     from.run(&["pack", "latest~1", "-o", "first.pack"]).expect(0);
     other.write("first.pack", std::fs::read(from.path("first.pack")).unwrap());
     other.run(&["unpack", "first.pack", "two.pack", "--sources", "sources"]).expect(0);
-    assert_eq!(files(&other.path("sources")).len(), 2);
+    assert_eq!(files(&other.path("sources")).len(), 3);
 }
 
 /// A pack that nobody of good will writes: each name in it climbs out of the folder that it is put into.
@@ -217,7 +220,14 @@ fn hostile(pack: &[u8]) -> Vec<u8> {
     let sealed = &mut packed.attempts[0];
     let mut config = sealed.run.config().clone();
     config.insert("model.name".to_owned(), UP.into());
-    let parts = Parts { config: config.into(), ..sealed.run.parts.clone() };
+    // Two of its program's files are one text, of which one climbs out.
+    let mut program = sealed.run.parts.program.as_table().unwrap().clone();
+    let mut named = program["files"].as_table().unwrap().clone();
+    named.insert(UP.to_owned(), named["worker.sh"].clone());
+    named.insert("/tmp/evil".to_owned(), named["worker.sh"].clone());
+    program.insert("files".to_owned(), named.clone().into());
+    sealed.attempt.facts.insert("program.sources".to_owned(), named.into());
+    let parts = Parts { config: config.into(), program: program.into(), ..sealed.run.parts.clone() };
     sealed.run = Run::new(parts);
     sealed.attempt.run = sealed.run.id;
     sealed.attempt.settings.insert("experiment.name".to_owned(), UP.into());
@@ -243,7 +253,10 @@ fn a_name_in_a_pack_is_no_path() {
     let inside = to.path("a/b/c");
     std::fs::create_dir_all(&inside).unwrap();
     to.run(&["unpack", "one.pack", "--sources", "a/b/c"]).expect(0);
-    assert_eq!(files(&inside).len(), 1, "the manifest, by its digest");
+    assert_eq!(files(&inside).len(), 2, "the manifest and the program's file, by their digests");
+    to.run(&["replay", "one.pack", "--sources", "a/b/c/kept"]).expect(1);
+    assert_eq!(files(&inside.join("kept")), [inside.join("kept/worker.sh")]);
+    std::fs::remove_dir_all(inside.join("kept")).unwrap();
     let before: Vec<_> = files(&to.path(".")).into_iter().filter(|path| !path.starts_with(to.ledger_dir())).collect();
     for form in ["mlflow", "tensorboard", "mllog"] {
         to.run(&["export", "--to", form, "-o", &format!("a/b/c/{form}")]).expect(0);
@@ -311,7 +324,7 @@ fn a_pack_comes_through_a_pipe_too() {
     child.stdin.take().unwrap().write_all(&pack).unwrap();
     let said = Sandbox::finish(child).expect(0);
     assert!(said.contains("new    /dev/stdin"), "{said}");
-    assert_eq!(files(&to.path("sources")).len(), 1, "the manifest");
+    assert_eq!(files(&to.path("sources")).len(), 2, "the manifest and the program's file");
     assert_eq!(from.json(&["show", "latest"], 0)["attempts"], to.json(&["show", "latest"], 0)["attempts"]);
 }
 
@@ -323,14 +336,16 @@ fn a_replay_says_what_would_differ_and_executes_on_trust_alone() {
     let check = from.json(&["replay", "one.pack"], 0);
     assert_eq!((&check["same_run"], &check["executed"]), (&true.into(), &false.into()));
     assert!(from.run(&["replay", "one.pack"]).expect(0).contains("--trust would execute [\"sh\", \"worker.sh\""));
-    // Its program lies in the folder that the record names, and has changed since.
+    // Its program has changed since in the folder that the record names; the pack has it as it was.
     from.write("worker.sh", "exit 1");
+    let changed = from.path(".").display().to_string();
     let to = Sandbox::new();
     to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
-    let text = to.run(&["replay", "one.pack"]).expect(1);
+    assert_eq!(to.json(&["replay", "one.pack"], 0)["same_run"], true);
+    let text = to.run(&["replay", "one.pack", "--in", &changed]).expect(1);
     assert!(text.contains("program differs") && text.contains("--trust --on-current would execute"), "{text}");
     assert!(!to.ledger_dir().exists(), "looking makes nothing");
-    assert!(to.run(&["replay", "one.pack", "--trust"]).complaint(5).contains("program differs"));
+    assert!(to.run(&["replay", "one.pack", "--trust", "--in", &changed]).complaint(5).contains("program differs"));
     assert_eq!(ran(&to), 1, "it is taken in, and not executed");
     from.write("worker.sh", WORKER);
     assert_eq!(to.json(&["replay", "one.pack", "--trust"], 0)["verdict"], "identical");
@@ -424,8 +439,10 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     from.write("worker.sh", format!("{WORKER} "));
     let to = Sandbox::new();
     to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
-    let text = to.run(&["replay", "one.pack"]).expect(1);
+    let folder = from.path(".").display().to_string();
+    let text = to.run(&["replay", "one.pack", "--in", &folder]).expect(1);
     assert!(text.contains("program differs") && !text.contains("git_"), "{text}");
+    to.run(&["replay", "one.pack"]).expect(0);
     to.run(&["import", "one.pack"]).expect(0);
     to.run(&["rerun", "latest"]).complaint(2);
     assert!(!trap.exists(), "git was asked in a folder that a pack names");
@@ -439,7 +456,7 @@ fn a_replay_asks_no_repository_and_reads_no_device_before_it_is_trusted() {
     std::fs::remove_file(from.path("worker.sh")).unwrap();
     let made = std::process::Command::new("mkfifo").arg(from.path("worker.sh")).status().unwrap();
     assert!(made.success());
-    to.run(&["replay", "one.pack"]).expect(1);
+    to.run(&["replay", "one.pack", "--in", &folder]).expect(1);
 }
 
 #[test]

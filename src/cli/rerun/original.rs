@@ -177,6 +177,16 @@ impl Elsewhere {
         (self.data.is_none() && !is_program(sealed)).then_some(path)
     }
 
+    /// Whether it says where the program lies.
+    pub(in crate::cli) fn names_folder(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// The same with the program in that folder.
+    pub(in crate::cli) fn in_folder(&self, directory: &Path) -> Self {
+        Self { directory: Some(directory.to_owned()), ..self.clone() }
+    }
+
     /// The settings of a record with the places of this machine.
     ///
     /// # Errors
@@ -231,7 +241,8 @@ impl Elsewhere {
     }
 }
 
-fn is_program(sealed: &Sealed) -> bool {
+/// Whether another program than the built-in trainer made it.
+pub(in crate::cli) fn is_program(sealed: &Sealed) -> bool {
     sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"))
 }
 

@@ -27,6 +27,7 @@ fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
         image: None,
         data: None,
         program_files: Vec::new(),
+        notes: Vec::new(),
         no_gpu: None,
         facts: Table::new(),
     }

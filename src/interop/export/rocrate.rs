@@ -158,7 +158,8 @@ impl ResearchObject {
         let field = |name: &str| program.as_table().and_then(|table| table.get(name)).cloned();
         let (name, version) = match field("command") {
             Some(command) => {
-                (command.to_string(), field("git_commit").map_or(digest.clone(), |commit| commit.to_string()))
+                let commit = field("git_commit").or_else(|| entry.attempt().facts.get("git.commit").cloned());
+                (command.to_string(), commit.map_or(digest.clone(), |commit| commit.to_string()))
             }
             None => {
                 let version = entry.attempt().facts.get("ledger.version").map_or(digest.clone(), Value::to_string);
@@ -175,8 +176,11 @@ impl ResearchObject {
     fn taken(&mut self, sourced: &Sourced, short: &str) -> Value {
         let mut all = Vec::new();
         for (kind, source) in &sourced.sources {
-            let (ending, format) =
-                if *kind == "manifest" { ("toml", "application/toml") } else { ("diff", "text/x-diff") };
+            let (ending, format) = match *kind {
+                "manifest" => ("toml", "application/toml"),
+                "patch" => ("diff", "text/x-diff"),
+                _ => ("txt", "text/plain"),
+            };
             let path = format!("sources/{kind}-{}.{ending}", source.key().prefix(16));
             let redacted = if source.is_redacted { " (secrets were taken out)" } else { "" };
             all.push(self.file(&path, format!("{kind}{redacted}"), format, source.kept.clone()));

@@ -259,7 +259,7 @@ fn faults_of_programs() {
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{lr}', '{momentum}']\nparams.lr = 1"), @r"
     m:2:17: unknown placeholder `{lr}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
     m:2:25: unknown placeholder `{momentum}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
-    m:3:1: unknown key `program.params` (known keys: command, files)
+    m:3:1: unknown key `program.params` (known keys: command, files, identity)
     ");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x',\n '{']"), @"m:3:2: a `{` in the command has no `}` after it (write {{ and }} for braces)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{training.momentum}']\n[training]\noptimizer = ['sgd', 'momentum']\nmomentum = 0.5"), @"m:2:17: `{training.momentum}` has no value in 1 of 2 cells (give it one in each)");
@@ -270,6 +270,7 @@ fn faults_of_programs() {
     m:7:5: params.f is inf (it must be true, false, a finite number or text)
     m:8:5: params.g is 1979-05-27 (it must be true, false, a finite number or text)
     ");
+    insta::assert_snapshot!(faults("program.command = ['x']\nprogram.identity = 'files'"), @"m:2:20: program.identity is 'files', but program.files names none (list the files of the program)");
     insta::assert_snapshot!(faults("program.command = ['x']\nmodel.name = 'Big Model'"), @"m:2:14: model.name is the text 'Big Model' (a name is made of a-z, 0-9, `_`, `.` and `-`)");
 }
 

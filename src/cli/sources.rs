@@ -1,0 +1,162 @@
+//! The texts of a program's files: kept with its runs, compared with others, and brought along by packs.
+
+use super::context::say;
+use super::failure::{Failure, exit};
+use super::provenance::kept;
+use crate::analysis::{PartDifference, count_lines};
+use crate::engine::{Bound, ProgramFile};
+use crate::host::files;
+use crate::record::{Digest, Part, Sealed, SourceText, Table, Value};
+use crate::report::plain;
+use crate::store::{Reader, StoreError};
+use crate::wire::Packed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Of one program no more is kept.
+const MOST_BYTES: usize = 16 << 20;
+const MOST_FILES: usize = 1000;
+
+/// Texts by their digests.
+pub(super) type Texts = BTreeMap<Digest, String>;
+
+/// Names the program's files in the facts of their attempts, and returns their texts, secrets taken out. Files that are no text and long ones are in the
+/// identity alone.
+pub(super) fn keep<'a>(facts: &mut Table, files: impl Iterator<Item = &'a ProgramFile>) -> Vec<SourceText> {
+    let (mut named, mut sources, mut size) = (Table::new(), Vec::new(), 0);
+    let mut seen = BTreeSet::new();
+    for file in files.filter(|file| seen.insert(&file.name)).take(MOST_FILES) {
+        let most = u64::try_from(SourceText::MOST_BYTES).unwrap_or(u64::MAX);
+        let is_short = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.len() <= most);
+        let Some(content) = Some(&file.path).filter(|path| is_short(path)).and_then(|path| std::fs::read(path).ok())
+        else {
+            continue;
+        };
+        // A file that was changed since, or that is compressed, has another digest.
+        let is_same = Digest::of(&content) == file.digest();
+        if !is_same
+            || content.contains(&0)
+            || std::str::from_utf8(&content).is_err()
+            || size + content.len() > MOST_BYTES
+        {
+            continue;
+        }
+        let Some(source) = kept(file.digest(), &content) else { continue };
+        size += source.kept.len();
+        named.insert(file.name.clone(), file.digest().to_string().into());
+        sources.push(source);
+    }
+    if !named.is_empty() {
+        facts.insert(SourceText::PROGRAM.to_owned(), named.into());
+    }
+    if let Some((name, Value::Table(redacted))) = SourceText::redacted(&sources) {
+        let known = facts.get(&name).and_then(Value::as_table).cloned().unwrap_or_default();
+        facts.insert(name, Value::Table(known.into_iter().chain(redacted).collect()));
+    }
+    sources
+}
+
+/// The texts of a program's files that the ledger keeps for an attempt with these facts.
+pub(super) fn of_ledger(reader: &Reader<'_>, facts: &Table) -> Result<Texts, StoreError> {
+    let mut texts = Texts::new();
+    for (_, digest) in SourceText::of_program(facts) {
+        let text = reader.source(digest, facts)?.and_then(|source| String::from_utf8(source.kept).ok());
+        texts.extend(text.map(|text| (digest, text)));
+    }
+    Ok(texts)
+}
+
+/// The same of a pack.
+pub(super) fn of_pack(packed: &Packed, facts: &Table) -> Texts {
+    let of =
+        |digest| packed.sources.iter().find(|source| SourceText::keys(digest, facts).any(|key| key == source.key()));
+    let texts = SourceText::of_program(facts).into_iter().filter_map(|(_, digest)| {
+        let text = String::from_utf8(of(digest)?.kept.clone()).ok()?;
+        Some((digest, text))
+    });
+    texts.collect()
+}
+
+/// Counts the changed lines of the files of a recorded program that are others here.
+pub(super) fn count_lines_here(parts: &mut [PartDifference], recorded: &Texts, bound: &Bound) {
+    let here = |name: &str, digest: Digest| {
+        let file = bound.program_files.iter().find(|file| file.name == name && file.digest() == digest)?;
+        let source = kept(digest, &std::fs::read(&file.path).ok()?)?;
+        String::from_utf8(source.kept).ok()
+    };
+    count_lines(parts, &|_, digest| recorded.get(&digest).cloned(), &here);
+}
+
+/// A folder with the files of a packed program.
+pub(super) struct Unpacked {
+    pub(super) path: PathBuf,
+    is_kept: bool,
+}
+
+impl Unpacked {
+    /// Writes the program's files that a pack holds: into that folder, which stays, or into a private one, which goes. None if it holds none of them.
+    pub(super) fn write(sealed: &Sealed, packed: &Packed, into: Option<&Path>) -> Result<Option<Self>, Failure> {
+        let facts = &sealed.attempt.facts;
+        let program = sealed.run.parts.value(Part::Program);
+        let wanted =
+            program.as_table().and_then(|program| program.get("files")?.as_table()).cloned().unwrap_or_default();
+        let texts = of_pack(packed, facts);
+        let digest = |value: &Value| value.as_str()?.parse::<Digest>().ok();
+        // A name is a path that somebody else has written.
+        let is_plain = |name: &str| {
+            Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        };
+        let files: Vec<(&String, Digest, &String)> = wanted
+            .iter()
+            .filter_map(|(name, value)| Some((name, digest(value)?)))
+            .filter(|(name, _)| is_plain(name))
+            .filter_map(|(name, digest)| Some((name, digest, texts.get(&digest)?)))
+            .collect();
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let refused = |path: &Path, error: std::io::Error| {
+            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
+        };
+        let path = match into {
+            Some(path) => path.to_owned(),
+            None => {
+                let nonce = files::random_nonce().map_err(|error| Failure::new(exit::FAILED, error))?;
+                std::env::temp_dir().join(format!("ledger-replay-{nonce}"))
+            }
+        };
+        files::private_folder(&path).map_err(|error| refused(&path, error))?;
+        let unpacked =
+            Self { path: path.canonicalize().map_err(|error| refused(&path, error))?, is_kept: into.is_some() };
+        for (name, digest, text) in files {
+            let target = unpacked.path.join(name);
+            let made = write_new(&target, text);
+            made.map_err(|error| refused(&target, error))?;
+            if Digest::of(text.as_bytes()) != digest {
+                say(&format!("note: secrets were taken out of `{}` before it was packed", plain(name)));
+            }
+        }
+        Ok(Some(unpacked))
+    }
+}
+
+/// Writes a file that is not there yet, with the folders above it; a script can be executed.
+fn write_new(target: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = target.parent() {
+        files::private_folder(folder)?;
+    }
+    let mut file = std::fs::File::options().write(true).create_new(true).open(target)?;
+    file.write_all(text.as_bytes())?;
+    let mode = if text.starts_with("#!") { 0o700 } else { 0o600 };
+    file.set_permissions(std::fs::Permissions::from_mode(mode))
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

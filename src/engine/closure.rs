@@ -1,0 +1,321 @@
+//! The closure of an external program: the local files, the interpreter and the packages that make it what it is.
+//!
+//! Knows how commands start Python programs. It must not know manifests' texts or ledgers.
+
+use super::bind::BindError;
+use super::machine::Machine;
+use crate::host::environment;
+use crate::host::python::{self, Entry, Imports, Question, is_named, is_python};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Programs that start the script among their arguments with the Python that they are installed in, and the module that each of them is of.
+const LAUNCHERS: [(&str, &str); 5] = [
+    ("torchrun", "torch"),
+    ("accelerate", "accelerate"),
+    ("deepspeed", "deepspeed"),
+    ("horovodrun", "horovod"),
+    ("ipython", "IPython"),
+];
+/// Modules that do the same under `python -m`.
+const LAUNCHING_MODULES: [&str; 3] =
+    ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
+/// Programs that become the command among their arguments.
+const WRAPPERS: [&str; 17] = [
+    "env", "nice", "ionice", "taskset", "numactl", "timeout", "stdbuf", "time", "setsid", "nohup", "chrt", "mpirun",
+    "mpiexec", "srun", "uv", "poetry", "pdm",
+];
+/// Options of the interpreter whose next word belongs to them.
+const WITH_VALUE: [&str; 3] = ["-W", "-X", "--check-hash-based-pycs"];
+/// What another folder of the import path is called in the names of files outside of the program's folder.
+const ELSEWHERE: &str = "sys.path";
+
+/// What a program consists of besides the files that its manifest and its command name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Closure {
+    /// Local files by the names that the identity has for them.
+    pub(super) files: BTreeMap<String, PathBuf>,
+    /// Name and version of the interpreter.
+    pub(super) interpreter: Option<String>,
+    /// The versions of the imported distributions.
+    pub(super) packages: BTreeMap<String, String>,
+    /// What could not be found out, for the attempt's warnings.
+    pub(super) notes: Vec<String>,
+}
+
+/// The closure of a program cannot be determined.
+#[derive(Debug, thiserror::Error)]
+pub enum ClosureError {
+    /// There is no such interpreter.
+    #[error(
+        "the command needs `{0}`, which is not an executable here (install it or fix program.command; `[program] identity = \"files\"` does without it)"
+    )]
+    NoInterpreter(String),
+    /// The environment that `uv run` would make is not there yet.
+    #[error("the packages of `uv run` are unknown: `{}` has no environment (run `uv sync` there, or say `[program] identity = \"files\"`)", .0.display())]
+    NoEnvironment(PathBuf),
+    /// The interpreter lies where the record says, and nobody has said that it may be started.
+    #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
+    Untrusted(String),
+    /// The script is not there.
+    #[error("the command starts `{}`, which is no file (fix program.command, or name the file that there is)", .0.display())]
+    NoScript(PathBuf),
+    /// The interpreter did not answer.
+    #[error("{0} (`[program] identity = \"files\"` does without it)")]
+    Python(#[from] python::PythonError),
+}
+
+/// How a command starts a Python program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Started {
+    /// The word that names the interpreter, or the script whose first line does.
+    interpreter: Interpreter,
+    flags: String,
+    entry: Option<Entry>,
+    also: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Interpreter {
+    /// A word of the command, or of a script's first line.
+    Word(String),
+    /// The Python that an installed program's first line names.
+    Of(String),
+    /// The Python of the environment that `uv run` chooses.
+    Uv,
+}
+
+/// The closure of a command that runs in a folder. In an image, only the files of the folder count, and the host's Python parses them.
+pub(super) fn closure(
+    argv: &[String],
+    directory: &Path,
+    is_contained: bool,
+    machine: &Machine,
+) -> Result<Closure, BindError> {
+    let mut found = Closure::default();
+    if !is_contained {
+        found.files.extend(executable(argv));
+    }
+    let Some(started) = started(argv, directory) else { return Ok(found) };
+    let Some(entry) = started.entry.clone() else { return Ok(found) };
+    if let Entry::Script(script) = &entry {
+        let path = directory.join(script);
+        let is_inside = || path.starts_with(directory);
+        if !path.is_file() && (!is_contained || is_inside()) {
+            return Err(ClosureError::NoScript(path).into());
+        }
+        if is_contained && !is_inside() {
+            return Ok(found);
+        }
+    }
+    let interpreter = if is_contained {
+        match environment::which("python3") {
+            Some(host) => host,
+            None => {
+                found.notes.push("no `python3` on the host: imported local files are not in the identity".to_owned());
+                return Ok(found);
+            }
+        }
+    } else {
+        interpreter(&started.interpreter, directory, machine)?
+    };
+    let flags = if is_contained { "Es".to_owned() } else { started.flags.clone() };
+    let question = Question { interpreter, flags, entry, also: started.also.clone(), directory: directory.to_owned() };
+    let imports = machine.imports(&question)?;
+    take(&mut found, &imports, directory, is_contained);
+    if started.interpreter == Interpreter::Uv && uv_python(directory).is_none() {
+        found.notes.push("the packages of `uv run` are not in the identity: its folder has no environment".to_owned());
+        found.packages.clear();
+    }
+    Ok(found)
+}
+
+fn take(found: &mut Closure, imports: &Imports, directory: &Path, is_contained: bool) {
+    for (path, root) in &imports.files {
+        match path.strip_prefix(directory) {
+            Ok(name) => drop(found.files.insert(name.to_string_lossy().into_owned(), path.clone())),
+            Err(_) if is_contained || found.files.values().any(|known| known == path) => {}
+            Err(_) => {
+                let name =
+                    path.strip_prefix(root).map_or_else(|_| path.clone(), |inner| Path::new(ELSEWHERE).join(inner));
+                found.files.insert(name.to_string_lossy().into_owned(), path.clone());
+            }
+        }
+    }
+    for (path, why) in &imports.notes {
+        let name = Path::new(path).strip_prefix(directory).unwrap_or(Path::new(path));
+        found.notes.push(format!("the imports of `{}` are unknown: {why}", name.display()));
+    }
+    if !is_contained {
+        found.interpreter = Some(imports.interpreter.clone());
+        found.packages.extend(imports.packages.clone());
+    }
+}
+
+/// The program that a command starts, if it is found on PATH and is neither an interpreter nor one that starts another program: by content.
+fn executable(argv: &[String]) -> Option<(String, PathBuf)> {
+    let word = argv.first()?;
+    let is_other = is_python(word) || is_shell(word) || is_named(word, &WRAPPERS) || launcher(word).is_some();
+    // A path is a word that names a file, and is named by it.
+    if is_other || word.contains('/') {
+        return None;
+    }
+    environment::which(word).map(|path| (word.clone(), path))
+}
+
+/// Whether a word names a shell: the script that it reads is the program.
+fn is_shell(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    name.strip_suffix("sh").is_some_and(|kind| ["", "ba", "da", "z", "k"].contains(&kind))
+}
+
+fn launcher(word: &str) -> Option<&'static str> {
+    LAUNCHERS.iter().find(|(name, _)| is_named(word, &[name])).map(|(_, module)| *module)
+}
+
+/// How a command starts a Python program, if it does.
+fn started(argv: &[String], directory: &Path) -> Option<Started> {
+    let first = argv.first()?;
+    let is_uv = is_named(first, &["uv"]) && argv.get(1).is_some_and(|word| word == "run");
+    let wraps = is_named(first, &WRAPPERS);
+    // The words of a wrapper are looked through for the first that starts a Python.
+    let from = usize::from(wraps);
+    for (at, word) in argv.iter().enumerate().skip(from) {
+        if is_python(word) {
+            let own = if is_uv && !word.contains('/') { Interpreter::Uv } else { Interpreter::Word(word.clone()) };
+            return Some(of_interpreter(own, &argv[at + 1..], directory));
+        }
+        if let Some(module) = launcher(word) {
+            let own = if is_uv { Interpreter::Uv } else { Interpreter::Of(word.clone()) };
+            let entry = launched(&argv[at + 1..], directory);
+            return Some(Started { interpreter: own, flags: String::new(), entry, also: vec![module.to_owned()] });
+        }
+        let installed = || environment::which(word).filter(|_| at == 0 && !word.contains('/'));
+        let path = installed().unwrap_or_else(|| directory.join(word));
+        if is_uv && at > 1 && word.ends_with(".py") && path.is_file() {
+            let entry = Some(Entry::Script(word.clone()));
+            return Some(Started { interpreter: Interpreter::Uv, flags: String::new(), entry, also: Vec::new() });
+        }
+        if let Some(named) = python::shebang(&path).filter(|_| path.is_file() && (at == 0 || wraps)) {
+            let (interpreter, options) = named.split_first()?;
+            let mut words = options.to_vec();
+            words.push(path.to_string_lossy().into_owned());
+            return Some(of_interpreter(Interpreter::Word(interpreter.clone()), &words, directory));
+        }
+        if !wraps {
+            return None;
+        }
+    }
+    None
+}
+
+/// What an interpreter is given: its options, then a script, a module or a text.
+fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) -> Started {
+    let mut started = Started { interpreter, flags: String::new(), entry: None, also: Vec::new() };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if WITH_VALUE.contains(&word.as_str()) {
+            words.next();
+            continue;
+        }
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            if word != "-" {
+                started.entry = Some(Entry::Script(word.clone()));
+            }
+            return started;
+        };
+        if letters.starts_with(['-', 'W', 'X']) {
+            continue;
+        }
+        for (at, letter) in letters.char_indices() {
+            let rest = &letters[at + 1..];
+            let mut value = || if rest.is_empty() { words.next().cloned() } else { Some(rest.to_owned()) };
+            match letter {
+                'm' => {
+                    let module = value();
+                    if module.as_deref().is_some_and(|module| LAUNCHING_MODULES.contains(&module)) {
+                        started.also.extend(module);
+                        let rest: Vec<String> = words.cloned().collect();
+                        started.entry = launched(&rest, directory);
+                    } else {
+                        started.entry = module.map(Entry::Module);
+                    }
+                    return started;
+                }
+                'c' => {
+                    started.entry = value().map(Entry::Code);
+                    return started;
+                }
+                'E' | 'I' | 'P' | 'S' | 's' => started.flags.push(letter),
+                _ => {}
+            }
+        }
+    }
+    started
+}
+
+/// The script or the module among a launcher's arguments.
+fn launched(words: &[String], directory: &Path) -> Option<Entry> {
+    for (at, word) in words.iter().enumerate() {
+        if word == "-m" || word == "--module" {
+            return words.get(at + 1).cloned().map(Entry::Module);
+        }
+        if word.ends_with(".py") && directory.join(word).is_file() {
+            return Some(Entry::Script(word.clone()));
+        }
+    }
+    None
+}
+
+/// Where the interpreter lies.
+fn interpreter(named: &Interpreter, directory: &Path, machine: &Machine) -> Result<PathBuf, BindError> {
+    let missing = |word: &str| BindError::from(ClosureError::NoInterpreter(word.to_owned()));
+    let found = |word: &str| match word.contains('/') {
+        true => environment::which(&directory.join(word).to_string_lossy()),
+        false => environment::which(word),
+    };
+    let (word, path) = match named {
+        Interpreter::Word(word) => (word.clone(), found(word).ok_or_else(|| missing(word))?),
+        Interpreter::Of(program) => {
+            let script = found(program).ok_or_else(|| missing(program))?;
+            let beside = script.with_file_name("python3");
+            let first = python::shebang(&script).and_then(|words| words.first().and_then(|word| found(word)));
+            (
+                program.clone(),
+                first.or_else(|| environment::which(&beside.to_string_lossy())).ok_or_else(|| missing("python3"))?,
+            )
+        }
+        Interpreter::Uv => match uv_python(directory) {
+            Some(path) => (path.to_string_lossy().into_owned(), path),
+            None => match project(directory) {
+                Some(project) => return Err(ClosureError::NoEnvironment(project).into()),
+                None => ("python3".to_owned(), found("python3").ok_or_else(|| missing("python3"))?),
+            },
+        },
+    };
+    // A record of another ledger may name any file; a plain name means one that the user has put on PATH.
+    let is_plain = !word.contains('/') && !path.starts_with(directory);
+    if machine.is_untrusting() && !is_plain {
+        return Err(ClosureError::Untrusted(word).into());
+    }
+    Ok(path)
+}
+
+/// The folder of the project that `uv run` would work in.
+fn project(directory: &Path) -> Option<PathBuf> {
+    directory.ancestors().find(|folder| folder.join("pyproject.toml").is_file()).map(Path::to_owned)
+}
+
+/// The Python of the environment that `uv run` works in, if it is there.
+fn uv_python(directory: &Path) -> Option<PathBuf> {
+    let project = project(directory);
+    let stated =
+        environment::var("UV_PROJECT_ENVIRONMENT").map(|path| project.as_deref().unwrap_or(directory).join(path));
+    let active = || environment::var("VIRTUAL_ENV").filter(|_| project.is_none()).map(PathBuf::from);
+    let own = || directory.ancestors().map(|folder| folder.join(".venv")).find(|folder| folder.is_dir());
+    let python = stated.or_else(active).or_else(own)?.join("bin/python");
+    environment::which(&python.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests;

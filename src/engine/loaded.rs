@@ -1,0 +1,109 @@
+//! What a program's Python processes have loaded, compared with the closure that its run is named by.
+//!
+//! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, imports the `sitecustomize` that
+//! there would have been, and appends the paths of loaded local files to a list when the process ends. A Python that is started with `-I`, `-E` or `-S`, and one
+//! that is killed, lists nothing.
+
+use super::bind::{Bound, Launch};
+use crate::host::{environment, files, python};
+use crate::manifest::ProgramIdentity;
+use crate::record::Digest;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+/// A warning names no more files.
+const SHOWN: usize = 5;
+/// No list is read beyond this.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// The list of one attempt, and the folder of the `sitecustomize` that fills it.
+pub(super) struct Loaded {
+    list: PathBuf,
+    folder: PathBuf,
+    since: SystemTime,
+}
+
+impl Loaded {
+    /// Makes the list of an attempt beside its journal. None where there is nothing to compare, and where it cannot be made: a run needs it as little as
+    /// its identity does.
+    pub(super) fn prepare(bound: &Bound, journal: &Path) -> Option<Self> {
+        let program = bound.run.parts.program.as_table()?;
+        let is_closure = ProgramIdentity::recorded(program) == ProgramIdentity::Closure;
+        if bound.launch == Launch::Trainer || bound.image.is_some() || !is_closure {
+            return None;
+        }
+        let key = Digest::of(python::LOADED.as_bytes()).prefix(16);
+        let folder = journal.parent()?.parent()?.join("cache/python").join(key);
+        // In a list of folders this one would be two.
+        if folder.to_string_lossy().contains(':') {
+            return None;
+        }
+        let script = folder.join("sitecustomize.py");
+        if !script.is_file() {
+            files::private_folder(&folder).ok()?;
+            // A file in its place: no Python keeps compiled code here, with a mode of the user's mask.
+            files::write_private(&folder.join("__pycache__"), b"").ok()?;
+            files::write_whole(&script, python::LOADED.as_bytes()).ok()?;
+        }
+        let list = journal.with_extension("loaded");
+        files::write_private(&list, b"").ok()?;
+        Some(Self { list, folder, since: SystemTime::now() })
+    }
+
+    /// The variables of the worker.
+    pub(super) fn variables(&self) -> [(&'static str, OsString); 2] {
+        let mut path = self.folder.clone().into_os_string();
+        if let Some(own) = environment::var("PYTHONPATH").filter(|own| !own.is_empty()) {
+            path.push(":");
+            path.push(own);
+        }
+        [("LEDGER_LOADED", self.list.clone().into()), ("PYTHONPATH", path)]
+    }
+
+    /// Warns of local files that the program loaded and that its identity does not hold.
+    pub(super) fn finish(self, bound: &Bound) -> Option<String> {
+        use std::io::Read;
+        let Launch::Program { directory, .. } = &bound.launch else { return None };
+        let mut listed = Vec::new();
+        std::fs::File::open(&self.list).ok()?.take(MOST_BYTES).read_to_end(&mut listed).ok()?;
+        let paths: BTreeSet<PathBuf> = listed
+            .split(|byte| *byte == 0)
+            .filter_map(|path| Some(PathBuf::from(std::str::from_utf8(path).ok()?)))
+            .collect();
+        let known: BTreeSet<PathBuf> =
+            bound.program_files.iter().filter_map(|file| file.path.canonicalize().ok()).collect();
+        let directory = directory.canonicalize().ok()?;
+        let mut unknown: Vec<String> = Vec::new();
+        for path in paths {
+            let Ok(path) = path.canonicalize() else { continue };
+            let Ok(name) = path.strip_prefix(&directory) else { continue };
+            if !known.contains(&path) && !is_hidden(name) && !self.is_new(&path) {
+                unknown.push(format!("`{}`", name.display()));
+            }
+        }
+        let more = unknown.len().saturating_sub(SHOWN);
+        unknown.truncate(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let text = "the program loaded files that are not in its identity";
+        let fix = "(add them to `files` of [program])";
+        (!unknown.is_empty()).then(|| format!("{text}: {}{more} {fix}", unknown.join(", ")))
+    }
+
+    /// Whether the program made the file itself, as far as the clocks say.
+    fn is_new(&self, path: &Path) -> bool {
+        std::fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|changed| changed >= self.since)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.list);
+    }
+}
+
+/// Whether a file lies in a hidden folder, such as an environment or a cache.
+fn is_hidden(name: &Path) -> bool {
+    name.components().any(|part| matches!(part, Component::Normal(part) if part.to_string_lossy().starts_with('.')))
+}

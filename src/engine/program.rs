@@ -1,0 +1,176 @@
+//! The program part of a run's identity, for a program that is not the built-in trainer.
+
+use super::bind::{BindError, DIRECTORY, SETTINGS};
+use super::closure::{Closure, closure};
+use super::container;
+use super::machine::{KnownFile, Machine};
+use crate::host::python;
+use crate::manifest::{Program, ProgramIdentity};
+use crate::record::{Cell, Digest, Table, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A file that a run is named by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramFile {
+    /// Its name in the identity: relative to the program's folder.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    pub(super) known: KnownFile,
+}
+
+impl ProgramFile {
+    /// The digest of its content.
+    pub fn digest(&self) -> Digest {
+        self.known.digest()
+    }
+}
+
+/// A program as it enters an identity.
+pub(super) struct Named {
+    pub(super) part: Value,
+    pub(super) files: Vec<ProgramFile>,
+    /// What could not be found out.
+    pub(super) notes: Vec<String>,
+}
+
+impl Named {
+    /// Of a program and a cell with what its command takes from its settings. In an image, a word of the command that means a file outside of the folder
+    /// means one of the image's, which has its digest.
+    pub(super) fn of(
+        program: &Program,
+        (cell, settings): (&Cell, Table),
+        is_contained: bool,
+        machine: &Machine,
+    ) -> Result<Self, BindError> {
+        let directory = Path::new(cell.text(DIRECTORY).unwrap_or("."));
+        let mut paths: BTreeMap<String, PathBuf> =
+            program.files.iter().map(|file| (file.clone(), directory.join(file))).collect();
+        if program.identity != ProgramIdentity::Files {
+            paths.extend(words_of(program, directory, is_contained));
+        }
+        let mut made = Closure::default();
+        if program.identity == ProgramIdentity::Closure {
+            paths.retain(|word, path| !(python::is_python(word) && program.command.contains(word) && path.is_file()));
+            made = closure(&program.argv(cell)?, directory, is_contained, machine)?;
+            for (name, path) in std::mem::take(&mut made.files) {
+                // A file has one name, however the command writes its path.
+                if !paths.values().any(|known| same(known, &path)) {
+                    paths.insert(name, path);
+                }
+            }
+            if let Some(submitted) = machine.submitted() {
+                as_submitted(&submitted, &mut made, &mut paths, directory);
+            }
+        }
+        let mut files = Vec::new();
+        for (name, path) in paths {
+            match machine.known(&path) {
+                Ok(known) => files.push(ProgramFile { name, path, known }),
+                Err(source) => return Err(BindError::File { file: name, source }),
+            }
+        }
+        let digests: Table = files.iter().map(|file| (file.name.clone(), file.digest().to_string().into())).collect();
+        let mut table: Table = [
+            ("command".to_owned(), program.command.clone().into()),
+            ("named_files".to_owned(), program.files.clone().into()),
+            ("files".to_owned(), digests.into()),
+        ]
+        .into();
+        if !settings.is_empty() {
+            table.insert(SETTINGS.to_owned(), settings.into());
+        }
+        match program.identity {
+            // What earlier versions hashed has no member more, so that their ids stay.
+            ProgramIdentity::Git => {
+                let git = machine.git(directory);
+                for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
+                    table.extend(git.get(fact).map(|value| (field.to_owned(), value.clone())));
+                }
+            }
+            identity => drop(table.insert(ProgramIdentity::MEMBER.to_owned(), identity.name().into())),
+        }
+        table.extend(made.interpreter.map(|interpreter| (INTERPRETER.to_owned(), interpreter.into())));
+        if !made.packages.is_empty() {
+            let packages: Table = made.packages.into_iter().map(|(name, version)| (name, version.into())).collect();
+            table.insert(PACKAGES.to_owned(), packages.into());
+        }
+        Ok(Self { part: table.into(), files, notes: made.notes })
+    }
+}
+
+/// Members of a program part.
+const INTERPRETER: &str = "interpreter";
+const PACKAGES: &str = "packages";
+
+fn same(a: &Path, b: &Path) -> bool {
+    a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().is_ok_and(|b| a == b))
+}
+
+/// The files that the command names by its words, as the manifest writes them: what a placeholder becomes may be a file that the program writes.
+fn words_of(program: &Program, directory: &Path, is_contained: bool) -> BTreeMap<String, PathBuf> {
+    let words = program.command.iter().map(|word| (word.clone(), directory.join(word)));
+    words.filter(|(_, path)| path.is_file() && (!is_contained || container::lies_in(path, directory))).collect()
+}
+
+/// A task has the closure of its submission: a login node may have another interpreter than the nodes. Differences become notes.
+fn as_submitted(submitted: &Table, made: &mut Closure, paths: &mut BTreeMap<String, PathBuf>, directory: &Path) {
+    let text = |name: &str| submitted.get(name).and_then(Value::as_str).map(str::to_owned);
+    let table = |name: &str| submitted.get(name).and_then(Value::as_table).cloned().unwrap_or_default();
+    let told = text(INTERPRETER);
+    if told != made.interpreter {
+        let [was, is] = [&told, &made.interpreter].map(|one| one.as_deref().unwrap_or("unknown").to_owned());
+        made.notes.push(format!("the interpreter on the node is {is}, and was {was} at the submission"));
+        made.interpreter = told;
+    }
+    let packages: BTreeMap<String, String> =
+        table(PACKAGES).into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))).collect();
+    for (name, was) in &packages {
+        let is = made.packages.get(name).map_or("unknown", String::as_str);
+        if is != was {
+            made.notes.push(format!("`{name}` on the node is {is}, and was {was} at the submission"));
+        }
+    }
+    made.packages = packages;
+    let names = table("files");
+    paths.retain(|name, _| names.contains_key(name));
+    for name in names.into_keys() {
+        let path = directory.join(&name);
+        paths.entry(name).or_insert(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_has_the_closure_of_its_submission_and_says_what_differs_on_the_node() {
+        let table = |pairs: &[(&str, &str)]| -> Table {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+        };
+        let submitted: Table = [
+            (INTERPRETER.to_owned(), "cpython 3.12.1".into()),
+            (PACKAGES.to_owned(), table(&[("numpy", "2.1.3"), ("torch", "2.5")]).into()),
+            ("files".to_owned(), table(&[("train.py", "1"), ("model.py", "2")]).into()),
+        ]
+        .into();
+        let mut made = Closure {
+            interpreter: Some("cpython 3.9.2".to_owned()),
+            packages: [("numpy".to_owned(), "2.0.2".to_owned()), ("torch".to_owned(), "2.5".to_owned())].into(),
+            ..Closure::default()
+        };
+        let mut paths: BTreeMap<String, PathBuf> =
+            [("train.py".to_owned(), "/f/train.py".into()), ("new.py".to_owned(), "/f/new.py".into())].into();
+        as_submitted(&submitted, &mut made, &mut paths, Path::new("/f"));
+        assert_eq!(made.interpreter.as_deref(), Some("cpython 3.12.1"));
+        assert_eq!(made.packages["numpy"], "2.1.3");
+        assert_eq!(paths.into_values().collect::<Vec<_>>(), [Path::new("/f/model.py"), Path::new("/f/train.py")]);
+        let expected = [
+            "the interpreter on the node is cpython 3.9.2, and was cpython 3.12.1 at the submission",
+            "`numpy` on the node is 2.0.2, and was 2.1.3 at the submission",
+        ];
+        assert_eq!(made.notes, expected);
+    }
+}

@@ -1,0 +1,135 @@
+//! The imports of a Python program, asked of the interpreter that will run it.
+//!
+//! The interpreter gets a program of ours, which parses source files. It imports no module of the program, and executes no `.pth` line and no
+//! `sitecustomize` of its environment.
+
+use super::command::{self, CommandError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A network file system with many packages may take a while; a hung one must not hold a run up for long.
+const PATIENCE: Duration = Duration::from_secs(120);
+const CLOSURE: &str = include_str!("python/closure.py");
+/// Becomes `sitecustomize.py` in a folder of its own, and reports the files that a Python process has loaded.
+pub const LOADED: &str = include_str!("python/loaded.py");
+
+/// Where a Python program begins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entry {
+    /// A source file.
+    Script(String),
+    /// A module's name, as of `python -m`.
+    Module(String),
+    /// Source text, as of `python -c`.
+    Code(String),
+}
+
+/// A question about a Python program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question {
+    /// The interpreter's path.
+    pub interpreter: PathBuf,
+    /// The interpreter's options that change where modules are found: letters of `EIPSs`.
+    pub flags: String,
+    /// Where the program begins.
+    pub entry: Entry,
+    /// Modules that it imports besides.
+    pub also: Vec<String>,
+    /// The folder that it runs in.
+    pub directory: PathBuf,
+}
+
+/// The imports of a Python program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imports {
+    /// Name and version of the interpreter, such as `cpython 3.11.7`.
+    pub interpreter: String,
+    /// The local files, each with the folder of the import path in which it was found.
+    pub files: BTreeMap<PathBuf, PathBuf>,
+    /// The versions of the installed distributions that local files import, by name.
+    pub packages: BTreeMap<String, String>,
+    /// Files that could not be parsed, each with the reason.
+    pub notes: Vec<(String, String)>,
+}
+
+/// The interpreter gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    /// It could not be started, or did not end in time.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// It is no Python that can be asked.
+    #[error("`{}` could not list the imports: {said}", .interpreter.display())]
+    Refused {
+        /// The interpreter.
+        interpreter: PathBuf,
+        /// The last line of its standard error.
+        said: String,
+    },
+}
+
+/// The imports of a program.
+///
+/// # Errors
+/// If the interpreter cannot be started, is no Python 3, or takes too long.
+pub fn imports(question: &Question) -> Result<Imports, PythonError> {
+    let (kind, root) = match &question.entry {
+        Entry::Script(path) => ("script", path),
+        Entry::Module(name) => ("module", name),
+        Entry::Code(text) => ("code", text),
+    };
+    let interpreter = question.interpreter.to_string_lossy();
+    let (folder, also) = (question.directory.to_string_lossy(), question.also.join(","));
+    let arguments = ["-I", "-S", "-c", CLOSURE, kind, root, &folder, &question.flags, &also];
+    let said = command::ask(&interpreter, &arguments, &question.directory, &[], PATIENCE)?;
+    let answer = if said.is_success() { read(&said.out) } else { None };
+    answer.ok_or_else(|| {
+        let last = said.err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no answer");
+        PythonError::Refused { interpreter: question.interpreter.clone(), said: last.trim().to_owned() }
+    })
+}
+
+/// Reads triples of texts that end with NUL; none if that is no answer.
+fn read(out: &str) -> Option<Imports> {
+    let texts: Vec<&str> = out.strip_suffix('\0')?.split('\0').collect();
+    let mut found = Imports::default();
+    for triple in texts.chunks(3) {
+        let [kind, name, value] = triple else { return None };
+        match *kind {
+            "python" => found.interpreter = format!("{name} {value}"),
+            "file" => drop(found.files.insert(PathBuf::from(name), PathBuf::from(value))),
+            "package" => drop(found.packages.insert((*name).to_owned(), (*value).to_owned())),
+            "note" => found.notes.push(((*name).to_owned(), (*value).to_owned())),
+            _ => return None,
+        }
+    }
+    (!found.interpreter.is_empty()).then_some(found)
+}
+
+/// The interpreter that the first line of a script names, if that is a Python: its words, without `env`.
+pub fn shebang(path: &Path) -> Option<Vec<String>> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    std::fs::File::open(path).ok()?.take(512).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line).into_owned();
+    let words = line.split_ascii_whitespace().map(str::to_owned);
+    let words: Vec<String> = words.skip_while(|word| is_named(word, &["env"]) || word == "-S").collect();
+    words.first().is_some_and(|word| is_python(word)).then_some(words)
+}
+
+/// Whether a word of a command names a Python interpreter: `python`, `python3.12`, `.venv/bin/python`, `pypy3`.
+pub fn is_python(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
+    version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Whether a word of a command names one of these programs, by its path or not.
+pub fn is_named(word: &str, names: &[&str]) -> bool {
+    names.contains(&word.rsplit('/').next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+# Lists the local files that this process has loaded, when it ends. Written by ledger; it changes nothing of the program.
+# Any Python can execute it, and no fault of it may reach the program.
+def _begin():
+    import os, sys
+
+    own = os.path.dirname(os.path.abspath(__file__))
+    # The program sees its own import path, and the `sitecustomize` that it would have had.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != own]
+    target = os.environ.get("LEDGER_LOADED")
+    if target:
+        import atexit
+
+        began = os.getcwd()
+
+        @atexit.register
+        def _end():
+            try:
+                begins = (os.path.dirname(os.__file__) + os.sep,)
+                found = set()
+                paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+                # When a script ends, its module has no `__file__` any more.
+                paths.extend(path for path in sys.argv[:1] if os.path.isfile(path))
+                for path in paths:
+                    if not isinstance(path, str):
+                        continue
+                    path = os.path.join(began, path)
+                    if path.startswith(begins) or path.startswith(own) or "/site-packages/" in path or "/dist-packages/" in path:
+                        continue
+                    found.add(path)
+                text = "".join(sorted(path + "\0" for path in found))
+                if text:
+                    handle = os.open(target, os.O_WRONLY | os.O_APPEND)
+                    try:
+                        os.write(handle, text.encode("utf-8", "surrogateescape"))
+                    finally:
+                        os.close(handle)
+            except Exception:
+                pass
+
+
+def _next():
+    import sys
+
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401  The one of the environment, if there is one.
+    except ImportError as error:
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", own)
+
+
+try:
+    _begin()
+except Exception:
+    pass
+_next()

@@ -1,0 +1,171 @@
+use super::*;
+use crate::host::environment;
+use std::fs;
+use std::process::Command;
+
+/// Asks the host's Python about a folder; none where there is no Python, or one without `importlib.metadata`.
+fn ask(directory: &Path, entry: Entry, flags: &str) -> Option<Imports> {
+    let Some(interpreter) = environment::which("python3") else {
+        eprintln!("skipped: there is no python3");
+        return None;
+    };
+    let directory = directory.canonicalize().unwrap();
+    let question = Question { interpreter, flags: flags.to_owned(), entry, also: Vec::new(), directory };
+    Some(imports(&question).unwrap())
+}
+
+fn write(directory: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+fn names(directory: &Path, found: &Imports) -> Vec<String> {
+    let directory = directory.canonicalize().unwrap();
+    found.files.keys().map(|path| path.strip_prefix(&directory).unwrap().display().to_string()).collect()
+}
+
+#[test]
+fn imports_are_followed_through_packages_namespaces_and_conditions() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import os, json\nfrom pkg import a\nfrom pkg.sub import *\ntry:\n    import absent\nexcept ImportError:\n    pass\n\
+                  def late():\n    import importlib\n    importlib.import_module('plugin')\nif False:\n    import space.inner\n";
+    let files = [
+        ("train.py", script),
+        ("pkg/__init__.py", ""),
+        ("pkg/a.py", "from . import b\nfrom .sub import q"),
+        ("pkg/b.py", "import random"),
+        ("pkg/unused.py", "raise SystemExit('imported')"),
+        ("pkg/sub/__init__.py", "__all__ = ['r']"),
+        ("pkg/sub/q.py", "from .. import c"),
+        ("pkg/sub/r.py", ""),
+        ("pkg/c.py", ""),
+        ("plugin.py", ""),
+        ("space/inner.py", ""),
+        // A local module comes before one of the standard library.
+        ("random.py", "open('executed', 'w')"),
+    ];
+    write(dir.path(), &files);
+    let Some(found) = ask(dir.path(), Entry::Script("train.py".to_owned()), "") else { return };
+    let expected = [
+        "pkg/__init__.py",
+        "pkg/a.py",
+        "pkg/b.py",
+        "pkg/c.py",
+        "pkg/sub/__init__.py",
+        "pkg/sub/q.py",
+        "pkg/sub/r.py",
+        "plugin.py",
+        "random.py",
+        "space/inner.py",
+        "train.py",
+    ];
+    assert_eq!(names(dir.path(), &found), expected);
+    assert!(found.interpreter.contains(" 3."), "{}", found.interpreter);
+    assert!(!dir.path().join("executed").exists() && !dir.path().join("__pycache__").exists());
+    let module = ask(dir.path(), Entry::Module("pkg.a".to_owned()), "").unwrap();
+    assert!(names(dir.path(), &module).contains(&"pkg/b.py".to_owned()));
+    let code = ask(dir.path(), Entry::Code("import plugin".to_owned()), "").unwrap();
+    assert_eq!(names(dir.path(), &code), ["plugin.py"]);
+    let isolated = ask(dir.path(), Entry::Script("train.py".to_owned()), "I").unwrap();
+    assert_eq!(names(dir.path(), &isolated), ["train.py"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_parsed_is_kept_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("train.py", "import broken\n"), ("broken.py", "x = 1\ndef f(:\n")]);
+    let Some(found) = ask(dir.path(), Entry::Script("train.py".to_owned()), "") else { return };
+    assert_eq!(names(dir.path(), &found), ["broken.py", "train.py"]);
+    assert!(found.notes[0].0.ends_with("broken.py") && found.notes[0].1.starts_with("line 2"), "{:?}", found.notes);
+}
+
+#[test]
+fn distributions_are_told_from_local_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let metadata = "Metadata-Version: 2.1\nName: Some_Package\nVersion: 2.0.2\n";
+    let files = [
+        ("train.py", "import pack.inner\nimport mine"),
+        ("pack/__init__.py", ""),
+        ("pack/inner.py", ""),
+        ("some_package-2.0.2.dist-info/METADATA", metadata),
+        ("some_package-2.0.2.dist-info/top_level.txt", "pack\n"),
+        // What a development installation leaves beside the sources makes them no package.
+        ("mine.py", ""),
+        ("mine.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: mine\nVersion: 1\n"),
+        ("mine.egg-info/top_level.txt", "mine\n"),
+    ];
+    write(dir.path(), &files);
+    let Some(found) = ask(dir.path(), Entry::Script("train.py".to_owned()), "") else { return };
+    assert_eq!(found.packages, [("some-package".to_owned(), "2.0.2".to_owned())].into());
+    assert_eq!(names(dir.path(), &found), ["mine.py", "train.py"]);
+}
+
+#[test]
+fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
+    let Some(python) = environment::which("python3") else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import sys, part\nprint([entry for entry in sys.path if 'hook' in entry])\n";
+    let files = [
+        ("hook/sitecustomize.py", LOADED),
+        ("lib/sitecustomize.py", "print('the next one')"),
+        ("train.py", script),
+        ("part.py", ""),
+        ("list", ""),
+    ];
+    write(dir.path(), &files);
+    let run = |path: &str, list: &str| {
+        let mut command = Command::new(&python);
+        command.arg("train.py").current_dir(dir.path()).env("PYTHONPATH", path).env("LEDGER_LOADED", list);
+        let said = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stderr), "");
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let (hook, lib, list) = (dir.path().join("hook"), dir.path().join("lib"), dir.path().join("list"));
+    let (hook, list) = (hook.display().to_string(), list.display().to_string());
+    let chained = run(&format!("{hook}:{}", lib.display()), &list);
+    assert_eq!(chained, "the next one\n[]\n");
+    let listed = fs::read_to_string(&list).unwrap();
+    let listed: Vec<&str> = listed.split('\0').filter_map(|path| path.rsplit('/').next()).collect();
+    assert!(listed.contains(&"part.py") && listed.contains(&"train.py"), "{listed:?}");
+    // A list that is not there is no fault of the program.
+    assert!(run(&hook, "/nonexistent/list").ends_with("[]\n"));
+}
+
+#[test]
+fn an_answer_is_read_or_refused() {
+    let read_text = |text: &str| read(&text.replace('|', "\0"));
+    let found = read_text("file|/a/b.py|/a|package|numpy|2.0.2|python|cpython|3.11.7|").unwrap();
+    assert_eq!((found.interpreter.as_str(), found.files.len()), ("cpython 3.11.7", 1));
+    for wrong in ["", "python|cpython", "file|/a|/|", "python|cpython|3|x|y|z|", "python|cpython|3|file|"] {
+        assert_eq!(read_text(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn an_interpreter_that_is_none_is_quoted() {
+    let entry = Entry::Script("train.py".to_owned());
+    let Some(interpreter) = environment::which("false") else { return };
+    let question = Question { interpreter, flags: String::new(), entry, also: Vec::new(), directory: "/".into() };
+    let error = imports(&question).unwrap_err().to_string();
+    assert!(error.ends_with("could not list the imports: it gave no answer"), "{error}");
+}
+
+#[test]
+fn pythons_are_known_by_their_names() {
+    for name in ["python", "python3", "python3.12", ".venv/bin/python", "/usr/bin/pypy3"] {
+        assert!(is_python(name), "{name}");
+    }
+    for name in ["pythonic", "python3-config", "sh", "ipython", ""] {
+        assert!(!is_python(name), "{name}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("a", "#!/usr/bin/env -S python3 -u\n"), ("b", "#!/bin/sh\n"), ("c", "x")]);
+    assert_eq!(shebang(&dir.path().join("a")).unwrap(), ["python3", "-u"]);
+    assert_eq!((shebang(&dir.path().join("b")), shebang(&dir.path().join("c"))), (None, None));
+}

@@ -1,0 +1,251 @@
+//! The identity of a Python program: its local files, its interpreter and its packages, and nothing else.
+
+use crate::sandbox::Sandbox;
+use std::fs;
+use std::process::Command;
+
+const TRAIN: &str = "import json, os\nimport model\n\
+with open(os.environ['LEDGER_EVENTS'], 'a') as events:\n    \
+events.write(json.dumps({'event': 'metric', 'name': 'accuracy', 'value': model.accuracy()}) + '\\n')\n";
+const MODEL: &str = "def accuracy():\n    return 0.5\n";
+
+/// A program of two files; none where there is no Python.
+fn program(extra: &str) -> Option<Sandbox> {
+    let sandbox = Sandbox::new();
+    if !has("python3") {
+        eprintln!("skipped: there is no python3");
+        return None;
+    }
+    sandbox.write("train.py", TRAIN);
+    sandbox.write("model.py", MODEL);
+    manifest(&sandbox, extra);
+    Some(sandbox)
+}
+
+fn manifest(sandbox: &Sandbox, extra: &str) {
+    let text = "[model]\nname = 'toy'\n[hardware]\ndevice = 'cpu'\n[params]\nx = [1, 2]\n[program]\n\
+                command = ['python3', 'train.py', '{x}']\n";
+    sandbox.write("m.toml", format!("{text}{extra}\n"));
+}
+
+fn has(name: &str) -> bool {
+    ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|folder| std::path::Path::new(folder).join(name).exists())
+}
+
+fn planned(sandbox: &Sandbox) -> Vec<String> {
+    let plan = sandbox.json(&["run", "m.toml", "--dry-run"], 0);
+    plan["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap().to_owned()).collect()
+}
+
+fn executed(sandbox: &Sandbox) -> i64 {
+    sandbox.json(&["run", "m.toml"], 0)["executed"].as_i64().unwrap()
+}
+
+fn git(sandbox: &Sandbox, args: &[&str]) {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=n", "-c", "user.email=e@e"]).args(args).current_dir(sandbox.path("."));
+    assert!(command.output().unwrap().status.success(), "{args:?}");
+}
+
+#[test]
+fn a_commit_makes_no_run_missing_and_git_asks_for_it() {
+    let Some(sandbox) = program("") else { return };
+    git(&sandbox, &["init", "-q"]);
+    git(&sandbox, &["add", "train.py", "model.py"]);
+    git(&sandbox, &["commit", "-qm", "one"]);
+    assert_eq!(executed(&sandbox), 2);
+    let first = sandbox.json(&["show", "latest"], 0)["attempts"][0]["facts"]["git.commit"].clone();
+    sandbox.write("README", "read me");
+    git(&sandbox, &["add", "README"]);
+    git(&sandbox, &["commit", "-qm", "two"]);
+    assert_eq!(executed(&sandbox), 0);
+    sandbox.run(&["run", "m.toml", "--repeat", "1"]).expect(0);
+    let second = sandbox.json(&["show", "latest"], 0)["attempts"][0]["facts"]["git.commit"].clone();
+    assert!(first.is_string() && second.is_string() && first != second, "{first} {second}");
+    for command in ["best", "ls", "effects"] {
+        let question: &[&str] = if command == "ls" { &[] } else { &["--model", "toy", "--metric", "accuracy"] };
+        let said = sandbox.run(&[&[command], question].concat());
+        assert!(!format!("{}{}", said.out, said.err).contains("git"), "{said:?}");
+    }
+
+    manifest(&sandbox, "identity = 'git'");
+    let before = planned(&sandbox);
+    sandbox.write("README", "read me again");
+    git(&sandbox, &["commit", "-qam", "three"]);
+    let after = planned(&sandbox);
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+}
+
+#[test]
+fn an_imported_file_that_changes_makes_another_run_and_is_named() {
+    let Some(sandbox) = program("") else { return };
+    assert_eq!((executed(&sandbox), executed(&sandbox)), (2, 0));
+    sandbox.write("unrelated.py", "");
+    assert_eq!(executed(&sandbox), 0);
+    let shown = sandbox.json(&["show", "latest"], 0);
+    let part = &shown["parts"]["program"]["value"];
+    assert_eq!(part["files"].as_object().unwrap().keys().collect::<Vec<_>>(), ["model.py", "train.py"]);
+    assert!(part["interpreter"].as_str().unwrap().starts_with("cpython 3."), "{part}");
+    assert!(shown["attempts"][0]["warnings"].as_array().unwrap().is_empty(), "{shown}");
+    let before = planned(&sandbox);
+
+    sandbox.write("model.py", "def accuracy():\n    correct = 3\n    return correct / 4\n");
+    let refused = sandbox.run(&["rerun", &before[0]]).complaint(5);
+    assert!(refused.contains("program differs:\n  model.py: 2 lines"), "{refused}");
+    assert_eq!(executed(&sandbox), 2);
+    let after = planned(&sandbox);
+    let why = sandbox.run(&["why", &before[0], &after[0]]).expect(1);
+    assert_eq!(why, "program differs:\n  model.py: 2 lines\n");
+    let document = sandbox.json(&["why", &before[0], &after[0]], 1);
+    assert_eq!(document["parts"][0]["fields"][0]["lines"], 2, "{document}");
+    let diff = sandbox.run(&["diff", &before[0], &after[0]]).expect(1);
+    assert!(diff.contains("model.py: 2 lines") && !diff.contains("program.sources"), "{diff}");
+    let best = sandbox.run(&["best", "--model", "toy", "--metric", "accuracy"]);
+    assert!(!best.out.contains("model.py") && !best.out.contains("files"), "{}", best.out);
+    assert!(best.err.contains("differ only in their program (`ledger why "), "{}", best.err);
+    sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn another_version_of_a_package_makes_another_run() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write("train.py", format!("import fake\n{TRAIN}"));
+    let install = |version: &str| {
+        let info = format!("lib{version}/fake-{version}.dist-info");
+        fs::create_dir_all(sandbox.path(&info)).unwrap();
+        sandbox.write(&format!("lib{version}/fake.py"), "");
+        sandbox.write(&format!("{info}/METADATA"), format!("Metadata-Version: 2.1\nName: fake\nVersion: {version}\n"));
+        sandbox.write(&format!("{info}/top_level.txt"), "fake\n");
+        sandbox.path(&format!("lib{version}"))
+    };
+    let (old, new) = (install("2.1.3"), install("2.0.2"));
+    let run = |path: &std::path::Path, args: &[&str]| {
+        let output = sandbox.command(args).env("PYTHONPATH", path).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, ..) = run(&old, &["run", "m.toml"]);
+    assert_eq!(code, Some(0));
+    let (_, again, _) = run(&old, &["run", "m.toml", "--json"]);
+    assert!(again.contains("\"executed\": 0") || again.contains("\"executed\":0"), "{again}");
+    let (code, _, refused) = run(&new, &["rerun", "latest"]);
+    assert_eq!(code, Some(5), "{refused}");
+    assert!(refused.contains("  fake 2.1.3 → 2.0.2\n"), "{refused}");
+    let (_, other, _) = run(&new, &["run", "m.toml", "--json"]);
+    assert!(other.contains("\"executed\": 2") || other.contains("\"executed\":2"), "{other}");
+}
+
+#[test]
+fn a_file_that_only_the_run_loads_is_warned_of() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write(
+        "model.py",
+        "import importlib\nname = 'hid' + 'den'\nimportlib.import_module(name)\ndef accuracy():\n    return 1\n",
+    );
+    sandbox.write("hidden.py", "");
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("`hidden.py` (add them to `files` of [program])"), "{warnings}");
+    manifest(&sandbox, "files = ['hidden.py']");
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].clone();
+    assert_eq!(warnings, serde_json::json!([]));
+    assert!(sandbox.journals().is_empty());
+    // A shell script starts a Python program that nobody can see beforehand.
+    sandbox.write("run.sh", "exec python3 train.py\n");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("'python3', 'train.py'", "'sh', 'run.sh'"));
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("`model.py`, `train.py` (add them"), "{warnings}");
+}
+
+#[test]
+fn declared_files_alone_are_an_identity() {
+    let Some(sandbox) = program("identity = 'files'\nfiles = ['train.py']") else { return };
+    let before = planned(&sandbox);
+    sandbox.write("model.py", "def accuracy():\n    return 1\n");
+    assert_eq!(planned(&sandbox), before);
+    sandbox.write("train.py", format!("{TRAIN}# changed\n"));
+    assert_ne!(planned(&sandbox), before);
+    manifest(&sandbox, "identity = 'files'");
+    let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(refused.contains("program.files names none"), "{refused}");
+    manifest(&sandbox, "identity = 'everything'");
+    let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(refused.contains("it must be closure, files or git"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_started_or_parsed_is_said_in_a_line() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write("model.py", "def accuracy(:\n");
+    sandbox.run(&["run", "m.toml"]).expect(4);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("the imports of `model.py` are unknown: line 1"), "{warnings}");
+    fs::remove_file(sandbox.path("train.py")).unwrap();
+    let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(refused.contains("train.py`, which is no file"), "{refused}");
+    sandbox.write("train.py", TRAIN);
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("python3", "python3.99"));
+    let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(refused.contains("`python3.99`, which is not an executable here"), "{refused}");
+}
+
+#[test]
+fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
+    let Some(from) = program("") else { return };
+    executed(&from);
+    from.run(&["pack", "latest", "-o", "best.pack"]).expect(0);
+    let to = Sandbox::new();
+    fs::copy(from.path("best.pack"), to.path("best.pack")).unwrap();
+    let temporary = to.path("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let replay = |args: &[&str]| {
+        let args = [&["replay", "best.pack"], args].concat();
+        let output = to.command(&args).env("TMPDIR", &temporary).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    // The folder of the record holds another program by now.
+    from.write("model.py", "def accuracy():\n    return 0.25\n");
+    let (code, said) = replay(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("here it is the same run"), "{said}");
+    assert!(!to.ledger_dir().exists(), "nothing is written without trust");
+    let (code, said) = replay(&["--trust"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("identical"), "{said}");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "private folders are gone");
+    let (code, said) = replay(&["--sources", "kept"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(fs::read_to_string(to.path("kept/model.py")).unwrap(), MODEL);
+    let (code, said) = replay(&["--sources", "kept"]);
+    assert_eq!(code, Some(2), "{said}");
+    // With another folder it is another run, and both ways say so.
+    let other = from.path(".").display().to_string();
+    let (code, said) = replay(&["--in", &other]);
+    assert!(code == Some(1) && said.contains("model.py: 1 line\n"), "{said}");
+    let (code, said) = replay(&["--in", &other, "--trust"]);
+    assert!(code == Some(5) && said.contains("model.py: 1 line\n"), "{said}");
+    let unpacked = to.run(&["unpack", "best.pack"]);
+    assert!(unpacked.err.contains("is the same run here"), "{}", unpacked.err);
+}
+
+#[test]
+fn a_packed_name_is_no_way_out_of_the_folder() {
+    let Some(from) = program("") else { return };
+    let outside = from.path("outside.txt");
+    fs::write(&outside, "text").unwrap();
+    manifest(&from, &format!("files = ['{}']", outside.display()));
+    executed(&from);
+    from.run(&["pack", "latest", "-o", "best.pack"]).expect(0);
+    fs::remove_file(&outside).unwrap();
+    let to = Sandbox::new();
+    fs::copy(from.path("best.pack"), to.path("best.pack")).unwrap();
+    to.run(&["replay", "best.pack", "--sources", "a"]).complaint(2);
+    assert!(to.path("a/train.py").exists() && !outside.exists());
+}
