@@ -201,7 +201,8 @@ pub(super) fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
 /// What the attempt was surrounded by. What the metrics were made of lies beside it, and differs each time.
 fn surroundings(attempt: &Attempt) -> Value {
     let measured = |name: &str| {
-        ["energy", "utilization", "clock_sm", "telemetry.marks", "worker.all_reduce_waits_s"].contains(&name)
+        name.starts_with("output.")
+            || ["energy", "utilization", "clock_sm", "telemetry.marks", "worker.all_reduce_waits_s"].contains(&name)
     };
     let facts = attempt.facts.iter().filter(|(name, _)| !measured(name));
     let table: Table = attempt.settings.iter().chain(facts).map(|(k, v)| (k.clone(), v.clone())).collect();

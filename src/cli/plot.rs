@@ -3,6 +3,7 @@
 use super::context::{self, Context};
 use super::effects;
 use super::failure::{Failure, exit};
+use super::living;
 use super::pareto;
 use super::picture::{Output, failed};
 use super::selection::{Selected, Selection, all_tainted, nothing};
@@ -249,16 +250,15 @@ impl Question {
 }
 
 fn sealed(ids: &[String], context: &Context) -> Result<Vec<(AttemptId, Sealed)>, Failure> {
-    context.store().read(|reader| {
-        let mut found = Vec::new();
-        for id in ids {
-            match context::resolve_attempt(reader, id)? {
-                Ok(one) => found.push(one),
-                Err(failure) => return Ok(Err(failure)),
-            }
+    let store = context.store();
+    let mut found = Vec::new();
+    for id in ids {
+        match living::unsealed(context, id)? {
+            Some(one) => found.push(one),
+            None => found.push(store.read(|reader| context::resolve_attempt(reader, id))??),
         }
-        Ok(Ok(found))
-    })?
+    }
+    Ok(found)
 }
 
 impl Curves {
@@ -280,6 +280,9 @@ impl Curves {
 
 /// Why an attempt would not count in an answer.
 fn state(one: &Sealed) -> Option<&'static str> {
+    if one.attempt.outcome.is_running() {
+        return Some("running");
+    }
     one.attempt.counts().err().map(|left| left.why.name())
 }
 

@@ -378,6 +378,8 @@ const HERE: &[Field] = &[
         .required(),
     F::shape("program.files", Kind::Texts, "files whose contents enter the identity, from the manifest's folder")
         .role(Role::Program),
+    F::shape("program.metrics", Kind::Patterns, "metrics that are found in the standard output")
+        .role(Role::Setting),
     F::hashed("params.*", Kind::Scalar, "a parameter of the program, under any name").when("[program]", &["given"]),
     F::setting("telemetry.hz", Kind::Int { min: 0, max: 100 }, "readings of each device a second; 0 is none").int(10),
     F::setting(

@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 pub use brief::{Brief, Briefs};
 pub use census::Tally;
+pub use index::label_of;
 pub use merge::Merged;
 pub use overruled::Overruled;
 pub use query::{Reader, ResolveError};

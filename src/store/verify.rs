@@ -156,7 +156,7 @@ fn check_attempts(
         if attempt.id().0.0 != key {
             found.fault(&owner, format!("its content hashes to {}", attempt.id()));
         }
-        for (kind, digest) in SourceText::named_by(&attempt.settings, &attempt.facts) {
+        for (kind, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
             expected.named.insert((kind, digest, SourceText::keys(digest, &attempt.facts).collect()));
         }
         for summary in &attempt.series {

@@ -17,6 +17,7 @@ mod gpu;
 mod limits;
 mod machine;
 mod modes;
+mod outputs;
 mod pictures;
 mod programs;
 mod protocol;
