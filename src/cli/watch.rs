@@ -62,8 +62,8 @@ impl Watcher {
     /// A reason on the line of its run; one that is too long is said in full at the end.
     fn short(&self, run: RunId, reason: &str, before: usize) -> String {
         let room = self.progress.width().unwrap_or(LONGEST_LINE).saturating_sub(before).max(LEAST_REASON);
-        let line = reason.lines().next().unwrap_or_default();
-        if line.chars().count() <= room && line.len() == reason.len() {
+        let line = report::plain(reason);
+        if line.chars().count() <= room {
             return reason.to_owned();
         }
         self.remember(run, reason.to_owned());
@@ -83,7 +83,11 @@ impl Watcher {
     fn note(&self, bound: &Bound, attempt: &Attempt) {
         let run = bound.run.id;
         let is_silent = !self.speaking.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
-        if is_silent && bound.launch != Launch::Trainer && attempt.outcome == Outcome::Finished {
+        if is_silent
+            && !attempt.facts.contains_key(REJECTED)
+            && bound.launch != Launch::Trainer
+            && attempt.outcome == Outcome::Finished
+        {
             self.remember(run, NO_EVENTS.to_owned());
         }
         if let (Some(count), Some(first)) = (attempt.facts.get(REJECTED), attempt.facts.get(FIRST_REJECTED)) {

@@ -104,3 +104,37 @@ pub fn read_side(journal: &Path) -> Vec<SidePart> {
     parts.sort_by_key(|part| part.before);
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::discard;
+
+    #[test]
+    fn both_files_are_read_in_their_order_copied_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, copy) = (dir.path().join("a.journal"), dir.path().join("7_0-0-a.journal"));
+        let mut side = Side::of(&journal);
+        assert!(!side.is_begun() && read_side(&journal).is_empty());
+        let text = |text: &str| Entry::Stdout(text.to_owned());
+        let part = |before, texts: &[&str]| SidePart { before, entries: texts.iter().map(|one| text(one)).collect() };
+        for (turn, before) in [10, 20, 30].into_iter().enumerate() {
+            side.turn(before).unwrap();
+            side.append(&text(&turn.to_string())).unwrap();
+            copy_side(&journal, &copy).unwrap();
+        }
+        side.append(&text("more")).unwrap();
+        assert_eq!(read_side(&journal), [part(20, &["1"]), part(30, &["2", "more"])]);
+        copy_side(&journal, &copy).unwrap();
+        assert_eq!(read_side(&copy), read_side(&journal));
+        // What was cut off within an entry is left out, and what is no such file.
+        let newest = journal.with_extension(EXTENSIONS[0]);
+        let bytes = std::fs::read(&newest).unwrap();
+        std::fs::write(&newest, &bytes[..bytes.len() - 1]).unwrap();
+        std::fs::write(journal.with_extension(EXTENSIONS[1]), b"rubbish").unwrap();
+        assert_eq!(read_side(&journal), [part(30, &["2"])]);
+        discard(&journal).unwrap();
+        discard(&copy).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_runs_is_a_table_that_fits_and_lines_where_there_is_no_terminal() {
         insta::assert_snapshot!(live_text(&[seen()], None), @r"
-        RUN           STEP  LOSS  POWER   TEMP  MEMORY    TIME        LEFT  WITH                       HOST
+        RUN           STEP  LOSS  POWER   TEMP  MEMORY    TIME        LEFT  WITH                     HOST
         abababab  120/5000  0.25  412 W  61 °C       -  90.0 s  1 h 00 min  toy x 1\u{1b}[2K seed 3  n1
         ");
         let narrow = live_text(&[seen()], Some(40));
