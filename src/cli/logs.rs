@@ -119,16 +119,18 @@ impl Args {
             return Ok(exit::YES);
         }
         print(&pieces)?;
-        while self.follow {
+        if !self.follow {
+            return Ok(exit::YES);
+        }
+        loop {
             let is_over = living.is_over();
             print(&self.of_streams(follower.read().map_err(unread)?))?;
             if is_over {
                 self.last_words(living, follower, context)?;
-                break;
+                return Ok(exit::YES);
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(exit::YES)
     }
 
     /// Prints what the record has behind what was seen of the journal.

@@ -112,9 +112,12 @@ fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, F
     Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases })
 }
 
+/// Names of series, names of series that could not be read with the reasons, and facts of the reading.
+type Wanted = (Vec<String>, Vec<(String, String)>, Table);
+
 impl Args {
     /// The names of the series that are wanted in the attempt's order, what could not be read of them, and what was recorded of the reading.
-    fn wanted(&self, attempt: &Attempt) -> Result<(Vec<String>, Vec<(String, String)>, Table), Failure> {
+    fn wanted(&self, attempt: &Attempt) -> Result<Wanted, Failure> {
         let (mut unread, facts) = facts_of(&attempt.facts);
         let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs);
         let mut wanted: BTreeSet<&str> = timed.map(|series| series.name.as_str()).collect();
