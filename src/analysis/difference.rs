@@ -230,7 +230,15 @@ pub(super) fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
 fn surroundings(attempt: &Attempt) -> Value {
     let measured = |name: &str| {
         // The digests of the program's files are a part of the identity.
-        ["energy", "utilization", "clock_sm", "telemetry.marks", "worker.all_reduce_waits_s", SourceText::PROGRAM]
+        name.starts_with("output.")
+            || [
+                "energy",
+                "utilization",
+                "clock_sm",
+                "telemetry.marks",
+                "worker.all_reduce_waits_s",
+                SourceText::PROGRAM,
+            ]
             .contains(&name)
     };
     let facts = attempt.facts.iter().filter(|(name, _)| !measured(name));

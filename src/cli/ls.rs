@@ -2,11 +2,13 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
+use super::living;
 use crate::record::Digest;
 use crate::report::{self, Line};
+use crate::store::StoreError;
 use std::collections::BTreeMap;
 
-/// List attempts, newest first
+/// List attempts, newest first, with those that are running
 ///
 /// What came from another ledger is marked as imported, a rerun by what it repeats and its verdict, what is hidden as such.
 ///
@@ -31,7 +33,11 @@ const MOST_READ: usize = 1000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let limit = if args.all { usize::MAX } else { args.n };
-    let (lines, total, left_out) = context.store().read(|reader| {
+    let store = context.store();
+    // Before the ledger is read: an attempt that ends meanwhile is in one of the two, or in both.
+    let running = living::running(context);
+    // Where nothing was sealed yet there is no ledger.
+    let found = store.if_there(|reader| {
         let mut tags: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
         for (name, target) in reader.tags()? {
             tags.entry(target.digest()).or_default().push(name);
@@ -58,6 +64,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let left_out = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
         Ok((lines, reader.attempt_count()?, left_out))
     })?;
-    context.answer(|| report::ls_text(&lines, total, left_out), || report::ls_value(&lines, total, left_out))?;
+    let (lines, total, left_out) = match found {
+        Some(found) => found,
+        None if running.is_empty() => return Err(Failure::from(StoreError::Missing(store.dir().to_owned()))),
+        None => (Vec::new(), 0, 0),
+    };
+    context.answer(
+        || report::ls_text(&running, &lines, total, left_out),
+        || report::ls_value(&running, &lines, total, left_out),
+    )?;
     Ok(exit::YES)
 }

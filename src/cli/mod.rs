@@ -23,6 +23,9 @@ mod export;
 mod failure;
 mod hide;
 mod import;
+mod live;
+mod living;
+mod logs;
 mod ls;
 mod man;
 mod merge;
@@ -97,6 +100,8 @@ enum Command {
     Rerun(rerun::Args),
     Ls(ls::Args),
     Show(show::Args),
+    Logs(logs::Args),
+    Watch(live::Args),
     Events(events::Args),
     Telemetry(telemetry::Args),
     Diff(diff::Args),
@@ -186,6 +191,8 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Collect(args) => collect::run(args, context),
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
+        Command::Watch(args) => live::run(args, context),
+        Command::Logs(args) => logs::run(args, context),
         Command::Show(args) => show::run(args, context),
         Command::Events(args) => events::run(args, context),
         Command::Telemetry(args) => telemetry::run(args, context),

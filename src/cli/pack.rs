@@ -9,7 +9,7 @@ use crate::wire::{Packed, decode_packed, encode_packed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Write runs and all that belongs to them into one file: records, series, manifests, patches, environment
+/// Write runs and all that belongs to them into one file: records, series, output, manifests, patches, environment
 ///
 /// A run stands for all its attempts. `ledger unpack` takes the file into another ledger, `ledger replay` says what a machine would make of it.
 /// Secrets were taken out of manifests, patches and what workers said when these were kept, as far as they are known by form or name: look at a pack before you give it away.
@@ -87,7 +87,7 @@ fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<(Packed, Vec<St
     }
     let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();
     for sealed in attempts.values() {
-        for (_, digest) in SourceText::named_by(&sealed.attempt.settings, &sealed.attempt.facts) {
+        for (_, digest) in SourceText::belonging_to(&sealed.attempt.settings, &sealed.attempt.facts) {
             let source = reader.source(digest, &sealed.attempt.facts)?;
             sources.extend(source.map(|source| (source.key(), source)));
         }

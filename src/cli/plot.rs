@@ -3,6 +3,7 @@
 use super::context::{self, Context};
 use super::effects;
 use super::failure::{Failure, exit};
+use super::living;
 use super::pareto;
 use super::picture::{Output, failed};
 use super::selection::{Selected, Selection, all_tainted, nothing};
@@ -273,24 +274,31 @@ pub(super) struct Head {
     pub(super) id: AttemptId,
     pub(super) run: Run,
     pub(super) attempt: Attempt,
+    /// What there is of one that is running.
+    pub(super) living: Option<Box<Sealed>>,
 }
 
 /// The attempts that texts name, without their series: those can be longer than memory.
 fn heads(ids: &[String], context: &Context) -> Result<Vec<Head>, Failure> {
-    context.store().read(|reader| {
-        let mut found = Vec::new();
-        for text in ids {
-            match context::resolve_head(reader, text)? {
-                Ok((id, run, attempt)) => found.push(Head { id, run, attempt }),
-                Err(failure) => return Ok(Err(failure)),
-            }
+    let store = context.store();
+    let mut found = Vec::new();
+    for text in ids {
+        if let Some((id, sealed)) = living::unsealed(context, text)? {
+            let (run, attempt) = (sealed.run.clone(), sealed.attempt.clone());
+            found.push(Head { id, run, attempt, living: Some(Box::new(sealed)) });
+            continue;
         }
-        Ok(Ok(found))
-    })?
+        let (id, run, attempt) = store.read(|reader| context::resolve_head(reader, text))??;
+        found.push(Head { id, run, attempt, living: None });
+    }
+    Ok(found)
 }
 
 /// Why an attempt would not count in an answer.
 fn state(attempt: &Attempt) -> Option<&'static str> {
+    if attempt.outcome.is_running() {
+        return Some("running");
+    }
     attempt.counts().err().map(|left| left.why.name())
 }
 
@@ -308,6 +316,10 @@ pub(super) fn curved(reader: &Reader<'_>, one: &Head, wanted: Option<&BTreeSet<S
     let (mut series, mut thinned) = (Vec::new(), Vec::new());
     for summary in one.attempt.series.iter().filter(is_wanted) {
         let mut thin = Thin::default();
+        if let Some(living) = &one.living {
+            series.extend(living.series.iter().find(|series| series.name == summary.name).cloned());
+            continue;
+        }
         if reader.visit_series(one.id, &summary.name, &mut |position, value| thin.push(position, value))? {
             thinned.extend(thin.stretches().map(|stretches| (summary.name.clone(), thin.points(), stretches)));
             series.push(thin.series(&summary.name, &summary.unit, summary.axis));
@@ -319,7 +331,10 @@ pub(super) fn curved(reader: &Reader<'_>, one: &Head, wanted: Option<&BTreeSet<S
         wall_ns: one.attempt.wall_ns,
         series,
         thinned,
-        phases: reader.phases(one.id)?,
+        phases: match &one.living {
+            Some(living) => living.phases.clone(),
+            None => reader.phases(one.id)?,
+        },
         run: one.run.clone(),
     })
 }
@@ -329,7 +344,10 @@ impl Energy {
         let mut all = Vec::new();
         for head in heads(&self.ids, context)? {
             // One after the other: their series over time are what takes memory.
-            let one = context.store_as_it_is().read(|reader| reader.timed(head.id))?;
+            let one = match head.living {
+                Some(living) => Some(*living),
+                None => context.store_as_it_is().read(|reader| reader.timed(head.id))?,
+            };
             all.extend(one.map(|one| EnergyOf {
                 attempt: head.id,
                 state: energy_state(&one),

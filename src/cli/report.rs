@@ -158,7 +158,7 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
     drop(sealed.series);
-    let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt };
+    let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt, living: None };
     let lines = curved(reader, &head, None)?;
     figures.extend(report::curves(&[lines], Over::Own).ok().map(|one| ("curves".to_owned(), one)));
     figures.extend(report::energy_figure(&[energy]).ok().map(|one| ("energy".to_owned(), one)));

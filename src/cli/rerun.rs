@@ -263,7 +263,7 @@ fn seen_late(original: &Attempt, executed: &[Executed], known: &[FieldDifference
 fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Result<Vec<Executed>, Failure> {
     let store = context.store_as_it_is();
     let planned = plan(store, vec![(bound, Cause::Repeat(times))])?;
-    let watcher = Watcher::new(times);
+    let watcher = Watcher::new(times, &[]);
     let interruption = Interruption::install()?;
     let shim = shim()?;
     let sweep = Sweep { store, facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };

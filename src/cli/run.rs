@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     } else {
         // Whoever asks for a number of attempts wants no more of them.
         let canary = args.repeat.is_none();
-        let watcher = Watcher::new(engine::attempts(&planned, canary));
+        let watcher = Watcher::new(engine::attempts(&planned, canary), &axes);
         let sweep = Sweep {
             store,
             facts: &facts,

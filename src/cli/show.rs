@@ -2,11 +2,13 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::living;
 use crate::record::Target;
 use crate::report::{self, Described};
 use crate::store::{Reader, StoreError};
+use std::collections::BTreeMap;
 
-/// Show all that is recorded of a run or of one attempt
+/// Show all that is recorded of a run or of one attempt, also while it is running
 ///
 /// With what the log says of each attempt: whether it came from another ledger, and the verdicts of reruns in which it is the original or the repetition.
 ///
@@ -18,7 +20,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let described = context.store().read(|reader| match context::resolve(reader, &args.id)? {
+    let store = context.store();
+    let running = living::find(context, &args.id)?.map(|living| living.sealed()).transpose();
+    let running = running.map_err(|error| Failure::new(exit::LEDGER, error))?.flatten();
+    let found = store.read(|reader| match context::resolve(reader, &args.id)? {
         Err(failure) => Ok(Err(failure)),
         Ok(target) => Ok(describe(reader, target)?.ok_or_else(|| {
             Failure::new(
@@ -26,7 +31,24 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 format!("`{}` is listed, but its record is missing (run `ledger verify`)", args.id),
             )
         })),
-    })??;
+    });
+    let described = match (found, running) {
+        (Ok(Ok(described)), running) => {
+            let running = running.map(|sealed| sealed.attempt).into_iter().collect();
+            Described { running, ..described }
+        }
+        // Nothing of its run is sealed.
+        (Ok(Err(_)) | Err(StoreError::Missing(_)), Some(sealed)) => Described {
+            run: sealed.run,
+            attempts: Vec::new(),
+            tags: Vec::new(),
+            notes: Vec::new(),
+            origins: BTreeMap::new(),
+            running: vec![sealed.attempt],
+        },
+        (found, None) => found??,
+        (Err(error), Some(_)) => return Err(error.into()),
+    };
     context.answer(|| report::show_text(&described), || report::show_value(&described))?;
     Ok(exit::YES)
 }
@@ -55,5 +77,5 @@ fn describe(reader: &Reader<'_>, target: Target) -> Result<Option<Described>, St
         notes.extend(reader.notes(digest)?);
     }
     let origins = reader.origins(&attempts.iter().map(|(id, ..)| *id).collect())?;
-    Ok(Some(Described { run, attempts, tags, notes, origins }))
+    Ok(Some(Described { run, attempts, tags, notes, origins, running: Vec::new() }))
 }

@@ -7,7 +7,7 @@ use crate::cluster::{Folder, Stand, Standing, State, stand};
 use crate::record::{AttemptId, Tail};
 use crate::report::{self, CellLine, StatusView};
 use crate::store::Store;
-use crate::wire::decode_own_pack;
+use crate::wire::decode_own_packed;
 use std::collections::BTreeMap;
 
 /// Lines of a failed cell's output that are shown.
@@ -104,7 +104,7 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
         if rest.contains(".finished.") {
             continue;
         }
-        if let Some(sealed) = std::fs::read(&pack).ok().and_then(|bytes| decode_own_pack(&bytes).ok()) {
+        if let Some((sealed, _)) = std::fs::read(&pack).ok().and_then(|bytes| decode_own_packed(&bytes).ok()) {
             take(cell.to_owned(), sealed.attempt);
         }
     }

@@ -357,12 +357,12 @@ struct TaskWatch<'a> {
 impl<'a> TaskWatch<'a> {
     fn new(spooler: &'a Spooler, cell: Digest, job: &'a str, attempts: usize) -> Self {
         let energy_j = AtomicI64::new(Slurm.energy_j(job).unwrap_or(UNKNOWN));
-        let (watcher, steps, lost) = (Watcher::new(attempts), AtomicI64::new(0), AtomicBool::new(false));
+        let (watcher, steps, lost) = (Watcher::new(attempts, &[]), AtomicI64::new(0), AtomicBool::new(false));
         Self { watcher, spooler, cell, job, energy_j, steps, lost }
     }
 
     fn bring(&self, executed: &engine::Executed) {
-        if let Err(error) = patiently(|| self.spooler.bring(self.cell, &executed.sealed)) {
+        if let Err(error) = patiently(|| self.spooler.bring(self.cell, &executed.sealed, executed.output.as_slice())) {
             self.lost.store(true, Ordering::SeqCst);
             say(&format!("error: attempt {} stays on the node: {error}", executed.id.0.prefix(8)));
         }

@@ -2,9 +2,10 @@
 
 use super::context::{self, Context, print, say};
 use super::failure::{Failure, exit};
+use super::living;
 use super::picture;
 use crate::analysis;
-use crate::record::{AttemptId, Axis, Table, Target, Value};
+use crate::record::{Attempt, AttemptId, Axis, Sealed, Table, Target, Value};
 use crate::report::{self, Millimetres, Telemetry, table_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
@@ -47,10 +48,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.csv && context.json {
         return Err(Failure::new(exit::USAGE, "`--csv` and `--json` are two forms of one answer (give one of them)"));
     }
-    let telemetry = context.store().read(|reader| match find(reader, &args.id)? {
-        Err(failure) => Ok(Err(failure)),
-        Ok(id) => read(reader, id, args),
-    })??;
+    let store = context.store();
+    let telemetry = match living::unsealed(context, &args.id)? {
+        Some((id, sealed)) => of_running(id, sealed, args)?,
+        None => store.read(|reader| match find(reader, &args.id)? {
+            Err(failure) => Ok(Err(failure)),
+            Ok(id) => read(reader, id, args),
+        })??,
+    };
     if let Some(path) = &args.plot {
         return plot(&telemetry, path, args.force, context);
     }
@@ -82,31 +87,52 @@ fn read(reader: &Reader<'_>, id: AttemptId, args: &Args) -> Result<Result<Teleme
     let missing = || Failure::new(exit::LEDGER, format!("the record of attempt {id} is missing (run `ledger verify`)"));
     let Some(attempt) = reader.attempt(id)? else { return Ok(Err(missing())) };
     let Some(run) = reader.run(attempt.run)? else { return Ok(Err(missing())) };
-    let (mut unread, facts) = facts_of(&attempt.facts);
-    let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs).map(|series| series.name.as_str());
-    let mut wanted: BTreeSet<&str> = timed.collect();
-    if !args.series.is_empty() {
-        let all = attempt.series.iter().map(|series| &series.name).chain(unread.iter().map(|(name, _)| name));
-        match analysis::select(&args.series, &all.map(String::as_str).collect()) {
-            Ok(chosen) => wanted = chosen,
-            Err(unmatched) => return Ok(Err(Failure::new(exit::USAGE, unmatched))),
-        }
-    }
+    let (wanted, unread, facts) = match args.wanted(&attempt) {
+        Ok(wanted) => wanted,
+        Err(failure) => return Ok(Err(failure)),
+    };
     let mut series = Vec::new();
-    for summary in attempt.series.iter().filter(|series| wanted.contains(series.name.as_str())) {
-        match reader.series(id, &summary.name)? {
+    for name in wanted {
+        match reader.series(id, &name)? {
             Some(found) => series.push(found),
             None => return Ok(Err(missing())),
         }
     }
-    if !args.series.is_empty() {
-        let wanted: BTreeSet<String> = wanted.into_iter().map(str::to_owned).collect();
-        unread.retain(|(name, _)| wanted.contains(name));
-    }
     let phases = if args.plot.is_some() { reader.phases(id)? } else { Vec::new() };
-    let model = run.model().to_owned();
-    let wall_ns = attempt.wall_ns;
+    let (model, wall_ns) = (run.model().to_owned(), attempt.wall_ns);
     Ok(Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases }))
+}
+
+/// The same of an attempt that is running.
+fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, Failure> {
+    let (wanted, unread, facts) = args.wanted(&sealed.attempt)?;
+    let Sealed { run, attempt, series, phases } = sealed;
+    let series = series.into_iter().filter(|series| wanted.contains(&series.name)).collect();
+    let (model, wall_ns) = (run.model().to_owned(), attempt.wall_ns);
+    Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases })
+}
+
+/// Names of series, names of series that could not be read with the reasons, and facts of the reading.
+type Wanted = (Vec<String>, Vec<(String, String)>, Table);
+
+impl Args {
+    /// The names of the series that are wanted in the attempt's order, what could not be read of them, and what was recorded of the reading.
+    fn wanted(&self, attempt: &Attempt) -> Result<Wanted, Failure> {
+        let (mut unread, facts) = facts_of(&attempt.facts);
+        let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs);
+        let mut wanted: BTreeSet<&str> = timed.map(|series| series.name.as_str()).collect();
+        if !self.series.is_empty() {
+            let all = attempt.series.iter().map(|series| &series.name).chain(unread.iter().map(|(name, _)| name));
+            let all = all.map(String::as_str).collect();
+            wanted = analysis::select(&self.series, &all).map_err(|unmatched| Failure::new(exit::USAGE, unmatched))?;
+        }
+        let wanted: BTreeSet<String> = wanted.into_iter().map(str::to_owned).collect();
+        if !self.series.is_empty() {
+            unread.retain(|(name, _)| wanted.contains(name));
+        }
+        let names = attempt.series.iter().map(|series| series.name.clone());
+        Ok((names.filter(|name| wanted.contains(name)).collect(), unread, facts))
+    }
 }
 
 /// What could not be read, with the reasons, and what else was recorded of the reading.

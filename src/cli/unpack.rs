@@ -76,7 +76,9 @@ fn tell_target(packed: &Packed) {
 /// What is to be written where: each text once, of however many packs.
 fn targets<'a>(dir: &Path, packs: &'a [(&Path, Packed)]) -> BTreeMap<PathBuf, &'a SourceText> {
     let mut targets: BTreeMap<PathBuf, &SourceText> = BTreeMap::new();
-    for (kind, source) in packs.iter().flat_map(|(_, packed)| packed.named_sources()) {
+    let all = packs.iter().flat_map(|(_, packed)| packed.named_sources());
+    // `ledger logs` shows outputs.
+    for (kind, source) in all.filter(|(kind, _)| *kind != SourceText::OUTPUT) {
         // The name is made here: nothing in a pack is a path.
         let ending = match kind {
             "manifest" => "toml",

@@ -1,36 +1,110 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
-use crate::engine::{Bound, Executed, Seen, Stop, Watch};
+use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch};
 use crate::host::signals::Interrupts;
-use crate::record::{EventKind, Outcome, RunId};
+use crate::host::terminal;
+use crate::manifest::PATTERNS;
+use crate::record::{Attempt, EventKind, Outcome, RunId};
 use crate::report::{self, Bar, Progress};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Where nothing says how wide a line may be.
+const LONGEST_LINE: usize = 200;
+/// What is said of programs that report nothing.
+const NO_EVENTS: &str = "note: the program wrote no events, so that only its time, its output and the hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
+/// So much is shown of a reason, however narrow a terminal is.
+const LEAST_REASON: usize = 30;
 
 /// Turns what an engine sees into progress bars and lines.
 pub(super) struct Watcher {
     progress: Progress,
+    /// The fields in which the runs differ.
+    axes: Vec<String>,
     bars: Mutex<HashMap<RunId, Bar>>,
+    /// What is said once at the end, and of which runs.
+    last: Mutex<BTreeMap<String, Vec<RunId>>>,
+    /// Runs whose workers have written events since they began.
+    speaking: Mutex<HashSet<RunId>>,
 }
 
 impl Watcher {
-    pub(super) fn new(attempts: usize) -> Self {
-        let progress = Progress::new(u64::try_from(attempts).unwrap_or(u64::MAX));
-        Self { progress, bars: Mutex::default() }
+    /// Of so many attempts of runs that differ in these fields.
+    pub(super) fn new(attempts: usize, axes: &[String]) -> Self {
+        let progress = Progress::new(u64::try_from(attempts).unwrap_or(u64::MAX), terminal::stderr_columns());
+        Self {
+            progress,
+            axes: axes.to_owned(),
+            bars: Mutex::default(),
+            last: Mutex::default(),
+            speaking: Mutex::default(),
+        }
     }
 
+    /// Takes the bars away, and says what was too long for a line, or is true of many attempts.
     pub(super) fn finish(&self) {
         self.progress.finish();
+        let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner));
+        for (text, runs) in last {
+            let more = runs.len().saturating_sub(1);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let first = runs.first().map(|run| run.0.prefix(8)).unwrap_or_default();
+            self.progress.say(&format!("{first}{more}: {text}"));
+        }
+    }
+
+    fn remember(&self, run: RunId, text: String) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).entry(text).or_default().push(run);
+    }
+
+    /// A reason on the line of its run; one that is too long is said in full at the end.
+    fn short(&self, run: RunId, reason: &str, before: usize) -> String {
+        let room = self.progress.width().unwrap_or(LONGEST_LINE).saturating_sub(before).max(LEAST_REASON);
+        let line = report::plain(reason);
+        if line.chars().count() <= room {
+            return reason.to_owned();
+        }
+        self.remember(run, reason.to_owned());
+        line.chars().take(room - 1).chain(['…']).collect()
+    }
+
+    fn line(&self, bound: &Bound, text: &str) -> String {
+        format!("{} {}: {text}", bound.run.id.0.prefix(8), self.label(bound))
+    }
+
+    /// What a person tells the run from the others by: the fields in which they differ, the seed among them; else its model and parameters.
+    fn label(&self, bound: &Bound) -> String {
+        if self.axes.is_empty() { label(bound) } else { report::axes_label(&bound.cell, &self.axes) }
+    }
+
+    /// What a reader of the answer has to know of an attempt, said once for all that it is true of.
+    fn note(&self, bound: &Bound, attempt: &Attempt) {
+        let run = bound.run.id;
+        let is_silent = !self.speaking.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+        if is_silent
+            && !attempt.facts.contains_key(REJECTED)
+            && bound.launch != Launch::Trainer
+            && attempt.outcome == Outcome::Finished
+        {
+            self.remember(run, NO_EVENTS.to_owned());
+        }
+        if let (Some(count), Some(first)) = (attempt.facts.get(REJECTED), attempt.facts.get(FIRST_REJECTED)) {
+            let lines = if count.as_int() == Some(1) { "line is no event" } else { "lines are no events" };
+            self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
+        }
+        for warning in attempt.warnings.iter().filter(|warning| warning.starts_with(PATTERNS)) {
+            self.remember(run, format!("warning: {warning}"));
+        }
     }
 
     fn say(&self, bound: &Bound, text: &str) {
-        self.progress.say(&line(bound, text));
+        self.progress.say(&self.line(bound, text));
     }
 
     fn end(&self, bound: &Bound, text: &str) {
-        self.progress.end(self.take_bar(bound.run.id).as_ref(), &line(bound, text));
+        self.progress.end(self.take_bar(bound.run.id).as_ref(), &self.line(bound, text));
     }
 
     fn with_bar(&self, run: RunId, show: impl FnOnce(&Bar)) {
@@ -42,10 +116,6 @@ impl Watcher {
     fn take_bar(&self, run: RunId) -> Option<Bar> {
         self.bars.lock().unwrap_or_else(PoisonError::into_inner).remove(&run)
     }
-}
-
-fn line(bound: &Bound, text: &str) -> String {
-    format!("{} {}: {text}", bound.run.id.0.prefix(8), label(bound))
 }
 
 fn label(bound: &Bound) -> String {
@@ -60,7 +130,7 @@ fn label(bound: &Bound) -> String {
     words.into_iter().flatten().chain(params).collect::<Vec<_>>().join(" ")
 }
 
-fn result_line(bound: &Bound, executed: &Executed) -> String {
+fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -> String) -> String {
     let attempt = &executed.sealed.attempt;
     let mut words = vec![attempt.outcome.name().to_owned()];
     let usual = ["accuracy", "mean_return", "perplexity", "loss"];
@@ -75,12 +145,14 @@ fn result_line(bound: &Bound, executed: &Executed) -> String {
     if let Some(seconds) = attempt.metric("wall_time") {
         words.push(format!("in {}", report::duration(seconds)));
     }
+    let before = words.join(" ").chars().count();
     if let Some(reason) = attempt.outcome.reason() {
-        words.push(format!("({reason})"));
+        words.push(format!("({})", short(reason, before)));
     }
     let disturbed = attempt.disturbances();
     if attempt.outcome == Outcome::Finished && !disturbed.is_empty() {
-        words.push(format!("(times and energies are tainted: {})", disturbed.join("; ")));
+        let tainted = format!("times and energies are tainted: {}", disturbed.join("; "));
+        words.push(format!("({})", short(&tainted, before)));
     }
     words.join(" ")
 }
@@ -89,20 +161,30 @@ impl Watch for Watcher {
     fn see(&self, seen: Seen<'_>) {
         match seen {
             Seen::Begun(bound) => {
-                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &label(bound));
+                let bar = self.progress.begin(&bound.run.id.0.prefix(8), &self.label(bound));
                 self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(bound.run.id, bar);
             }
-            Seen::Event(run, event) => self.with_bar(run, |bar| match &event.kind {
-                EventKind::Plan { steps, .. } => bar.plan(*steps),
-                EventKind::Step { step, values, .. } => {
-                    let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, value)| *value);
-                    bar.step(*step, loss);
-                }
-                EventKind::Status { message } => bar.message(message),
-                _ => {}
-            }),
+            Seen::Event(run, event) => {
+                self.speaking.lock().unwrap_or_else(PoisonError::into_inner).insert(run);
+                self.with_bar(run, |bar| match &event.kind {
+                    EventKind::Plan { steps, .. } => bar.plan(*steps),
+                    EventKind::Step { step, values, .. } => {
+                        let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, value)| *value);
+                        bar.step(*step, loss);
+                    }
+                    EventKind::Status { message } => bar.message(message),
+                    _ => {}
+                });
+            }
             Seen::Output(..) => {}
-            Seen::Ended(bound, executed) => self.end(bound, &result_line(bound, executed)),
+            Seen::Ended(bound, executed) => {
+                let run = bound.run.id;
+                // The id and the label stand before it.
+                let head = self.line(bound, "").chars().count() + 3;
+                let text = result_line(bound, executed, |reason, before| self.short(run, reason, head + before));
+                self.end(bound, &text);
+                self.note(bound, &executed.sealed.attempt);
+            }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {
                 self.say(bound, "another process executes it, or has set its GPU; waiting");

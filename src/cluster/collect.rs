@@ -6,9 +6,9 @@ use super::{Answer, ClusterError, Fate, Folder, Note};
 use crate::engine::fold;
 use crate::host::clock;
 use crate::journal::{self, Contents};
-use crate::record::{AttemptId, Digest, Entry, RunId, Sealed};
+use crate::record::{AttemptId, Digest, Entry, RunId, Sealed, SourceText};
 use crate::store::{Added, Store};
-use crate::wire::{PackError, decode_own_pack};
+use crate::wire::{PackError, decode_own_packed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -73,6 +73,13 @@ pub fn collect(
 /// So much of packs is taken in with one write.
 const AT_ONCE_BYTES: usize = 64 << 20;
 
+/// An attempt that a task has put into the folder, with its output.
+struct Arrived<'a> {
+    path: &'a PathBuf,
+    sealed: Sealed,
+    sources: Vec<SourceText>,
+}
+
 fn bring_packs(
     store: &Store,
     folder: &Folder,
@@ -80,7 +87,7 @@ fn bring_packs(
     patience: Duration,
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
-    let (mut packs, mut bytes_read): (Vec<(&PathBuf, Sealed)>, usize) = (Vec::new(), 0);
+    let (mut packs, mut bytes_read): (Vec<Arrived<'_>>, usize) = (Vec::new(), 0);
     for path in paths {
         // Attempts of days have tens of mebibytes, and take several times as much in memory.
         if bytes_read > AT_ONCE_BYTES {
@@ -88,10 +95,10 @@ fn bring_packs(
             bytes_read = 0;
         }
         match std::fs::read(path) {
-            Ok(bytes) => match decode_own_pack(&bytes) {
-                Ok(sealed) => {
+            Ok(bytes) => match decode_own_packed(&bytes) {
+                Ok((sealed, sources)) => {
                     bytes_read += bytes.len();
-                    packs.push((path, sealed));
+                    packs.push(Arrived { path, sealed, sources });
                 }
                 // What a node wrote last may be seen from here a little later.
                 Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
@@ -118,16 +125,18 @@ fn bring_packs(
 fn take_in(
     store: &Store,
     folder: &Folder,
-    packs: &[(&PathBuf, Sealed)],
+    packs: &[Arrived<'_>],
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
     if packs.is_empty() {
         return Ok(());
     }
     let added = store.write(|writer| {
-        packs.iter().map(|(_, sealed)| writer.import(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
+        packs.iter().flat_map(|arrived| &arrived.sources).try_for_each(|source| writer.keep(source))?;
+        let import = |arrived: &Arrived<'_>| writer.import(&arrived.sealed, clock::unix_ms());
+        packs.iter().map(import).collect::<Result<Vec<_>, _>>()
     })?;
-    for ((path, sealed), added) in packs.iter().zip(added) {
+    for (Arrived { path, sealed, .. }, added) in packs.iter().zip(added) {
         if added.id() == sealed.attempt.id() {
             folder.mark_collected(path, added.id())?;
             collected.brought.push(brought(sealed, added));
@@ -215,11 +224,12 @@ fn bring_journal(
             return Ok(());
         }
     };
-    let Some(sealed) = fold(&contents.entries, &lost, contents.torn_bytes) else { return Ok(()) };
-    let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
-    folder.mark_recovered(cell, &sealed, added.id())?;
+    let side = journal::read_side(path);
+    let Some(folded) = fold(&contents.entries, &side, &lost, contents.torn_bytes) else { return Ok(()) };
+    let added = folded.seal(store)?;
+    folder.mark_recovered(cell, &folded.sealed, added.id())?;
     journal::discard(path)?;
-    collected.brought.push(brought(&sealed, added));
+    collected.brought.push(brought(&folded.sealed, added));
     Ok(())
 }
 
@@ -271,6 +281,10 @@ mod tests {
         entries
     }
 
+    fn sealed(name: &str, nonce: u8, whole: bool) -> Sealed {
+        fold(&entries(name, nonce, whole), &[], "", 0).unwrap().sealed
+    }
+
     struct Place {
         _dir: tempfile::TempDir,
         store: Store,
@@ -318,8 +332,8 @@ mod tests {
     #[test]
     fn what_is_over_is_brought_once() {
         let place = place();
-        let sealed = fold(&entries("a", 1, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"a"), &sealed).unwrap();
+        let sealed = sealed("a", 1, true);
+        place.folder.put(Digest::of(b"a"), &sealed, &[]).unwrap();
         let copy = place.copy("a", 1, 0, false);
         let first = place.collect(None, 0);
         assert_eq!((first.brought.len(), first.brought[0].new), (1, true));
@@ -330,7 +344,7 @@ mod tests {
         assert_eq!((tally.finished, tally.interrupted), (1, 0));
         assert_eq!(place.folder.collected().unwrap()[&Folder::key(Digest::of(b"a"))], [sealed.attempt.id()]);
         // A `collect` that was killed before it could take the file away.
-        place.folder.put(Digest::of(b"a"), &sealed).unwrap();
+        place.folder.put(Digest::of(b"a"), &sealed, &[]).unwrap();
         assert!(!place.collect(None, 0).brought[0].new);
         assert_eq!(place.outcomes(), ["finished"]);
     }
@@ -383,8 +397,8 @@ mod tests {
         let place = place();
         place.copy("f", 6, 0, false);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought[0].outcome, "interrupted");
-        let sealed = fold(&entries("f", 6, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"f"), &sealed).unwrap();
+        let sealed = sealed("f", 6, true);
+        place.folder.put(Digest::of(b"f"), &sealed, &[]).unwrap();
         let collected = place.collect(None, 0);
         assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
         let (kept, fault) = &collected.faults[0];
@@ -398,8 +412,8 @@ mod tests {
     #[test]
     fn what_cannot_be_believed_is_named_and_left() {
         let place = place();
-        let sealed = fold(&entries("e", 5, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"e"), &sealed).unwrap();
+        let sealed = sealed("e", 5, true);
+        place.folder.put(Digest::of(b"e"), &sealed, &[]).unwrap();
         let pack = place.folder.packs().unwrap().remove(0);
         std::fs::remove_file(&pack).unwrap();
         // A folder cannot be read as a file.
@@ -414,12 +428,12 @@ mod tests {
     #[test]
     fn a_whole_result_that_this_ledger_does_not_take_is_left_as_it_is() {
         let place = place();
-        let sealed = fold(&entries("i", 10, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"i"), &sealed).unwrap();
+        let sealed = sealed("i", 10, true);
+        place.folder.put(Digest::of(b"i"), &sealed, &[]).unwrap();
         let pack = place.folder.packs().unwrap().remove(0);
         let body = b"of another make";
         let bytes = [crate::wire::PACK_MAGIC.as_slice(), Digest::of(body).0.as_slice(), body].concat();
-        let said = decode_own_pack(&bytes).unwrap_err().to_string();
+        let said = decode_own_packed(&bytes).unwrap_err().to_string();
         std::fs::write(&pack, &bytes).unwrap();
         for patience_s in [3600, 0, 0] {
             let collected = place.collect(None, patience_s);
@@ -433,8 +447,8 @@ mod tests {
     #[test]
     fn a_journal_stays_until_the_result_is_in_the_ledger() {
         let place = place();
-        let sealed = fold(&entries("h", 9, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"h"), &sealed).unwrap();
+        let sealed = sealed("h", 9, true);
+        place.folder.put(Digest::of(b"h"), &sealed, &[]).unwrap();
         let pack = place.folder.packs().unwrap().remove(0);
         let bytes = std::fs::read(&pack).unwrap();
         std::fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap();
@@ -451,8 +465,8 @@ mod tests {
     #[test]
     fn a_damaged_result_is_none() {
         let place = place();
-        let sealed = fold(&entries("g", 8, true), "", 0).unwrap();
-        place.folder.put(Digest::of(b"g"), &sealed).unwrap();
+        let sealed = sealed("g", 8, true);
+        place.folder.put(Digest::of(b"g"), &sealed, &[]).unwrap();
         let pack = place.folder.packs().unwrap().remove(0);
         let mut bytes = std::fs::read(&pack).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -20,8 +20,8 @@
 use super::fields::{Fields, text_of};
 use super::{ClusterError, Note, Submission, TaskFile, io_error};
 use crate::host::files;
-use crate::record::{AttemptId, Digest, Nonce, Outcome, RunId, Sealed};
-use crate::wire::encode_pack;
+use crate::record::{AttemptId, Digest, Nonce, Outcome, RunId, Sealed, SourceText};
+use crate::wire::encode_with;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -236,13 +236,13 @@ impl Folder {
         Ok(newest)
     }
 
-    /// Puts an attempt that is over where `collect` finds it.
+    /// Puts an attempt that is over where `collect` finds it, with the texts that go with it.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn put(&self, cell: Digest, sealed: &Sealed) -> Result<(), ClusterError> {
+    pub fn put(&self, cell: Digest, sealed: &Sealed, sources: &[SourceText]) -> Result<(), ClusterError> {
         let name = result_name(cell, sealed.attempt.nonce, &sealed.attempt.outcome);
-        self.write(&format!("out/{name}.ledger"), &encode_pack(sealed)?)
+        self.write(&format!("out/{name}.ledger"), &encode_with(sealed, sources)?)
     }
 
     /// Remembers that finished attempts of a cell's run were in the ledger before.

@@ -111,7 +111,9 @@ impl Way {
     fn copy_all(&self) -> Result<(), ClusterError> {
         for from in journal::list(&self.from)? {
             let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            append(&from, &self.to.join(format!("{}{name}", self.prefix)))?;
+            let to = self.to.join(format!("{}{name}", self.prefix));
+            append(&from, &to)?;
+            journal::copy_side(&from, &to)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{CellNote, CellState, ClusterError, Folder, Member, Mirror, Note, Tally};
 use crate::engine::Cause;
-use crate::record::{Digest, Outcome, RunId, Sealed};
+use crate::record::{Digest, Outcome, RunId, Sealed, SourceText};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is left of a cell for a task.
@@ -90,8 +90,8 @@ impl Spooler {
     ///
     /// # Errors
     /// If the shared folder cannot be written; then the copy of the journal stays in it.
-    pub fn bring(&self, cell: Digest, sealed: &Sealed) -> Result<(), ClusterError> {
-        self.folder.put(cell, sealed)?;
+    pub fn bring(&self, cell: Digest, sealed: &Sealed, sources: &[SourceText]) -> Result<(), ClusterError> {
+        self.folder.put(cell, sealed, sources)?;
         self.mirror.forget(sealed.run.id, sealed.attempt.nonce)?;
         if let Outcome::Interrupted { reason } = &sealed.attempt.outcome {
             self.tell(cell, |told| (told.state, told.reason) = (CellState::Interrupted, Some(reason.clone())));

@@ -2,12 +2,14 @@
 
 use super::bind::{Bound, Launch};
 use super::container;
-use super::fold::Fold;
+use super::fold::{Fold, Folded};
 use super::halt::Halt;
 use super::hold::{Hold, Taken, is_busy, left_on};
 use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
 use super::loaded::Loaded;
+use super::matches::Matches;
+use super::output::Overflow;
 use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
 use super::until::filled;
@@ -17,7 +19,7 @@ use crate::host::clock::Moment;
 use crate::host::user_key::UserKey;
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
-use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, Table};
+use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, SourceText, Table};
 use crate::store::{Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -46,6 +48,8 @@ pub struct Executed {
     pub id: AttemptId,
     /// What was sealed.
     pub sealed: Sealed,
+    /// What its worker wrote, as far as it is kept.
+    pub output: Option<SourceText>,
 }
 
 /// What came of wanting to execute a run.
@@ -207,6 +211,8 @@ struct Supervision {
     /// Since when the worker is known to have failed.
     failing: Option<Instant>,
     last_sync: Instant,
+    overflow: Overflow,
+    matches: Matches,
     /// What is set on the GPUs; its drop undoes it.
     hold: Option<Hold>,
 }
@@ -236,6 +242,7 @@ impl Supervision {
         let journal = journal::Writer::create(&dir, bound.run.id, nonce, &opened)?;
         drop(gate);
         let Some(fold) = Fold::open(&opened) else { return Ok(None) };
+        let overflow = Overflow::of(journal.path());
         Ok(Some(Self {
             journal,
             fold,
@@ -245,6 +252,8 @@ impl Supervision {
             broken: None,
             failing: None,
             last_sync: Instant::now(),
+            overflow,
+            matches: Matches::of(&bound.cell.settings),
             hold: None,
         }))
     }
@@ -261,9 +270,10 @@ impl Supervision {
         });
         if self.broken.is_none() {
             let due = border || self.last_sync.elapsed() >= SYNC_EVERY;
-            let journal = &mut self.journal;
+            let (journal, overflow) = (&mut self.journal, &mut self.overflow);
             let written = entries
                 .iter()
+                .filter(|entry| !overflow.takes(entry))
                 .try_for_each(|entry| journal.append(entry))
                 .and_then(|()| if due { journal.sync() } else { journal.flush() });
             if due {
@@ -318,12 +328,13 @@ impl Supervision {
             sampler.watch(worker.pid());
         }
         self.keep(vec![Entry::Started { pid: worker.pid() }]);
+        self.keep(facts_of(self.matches.facts()));
         let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let started = Instant::now();
         let mut libraries = Libraries::new(bound.image.is_some());
         let mut halt = Halt::default();
         let Ended { exit, at: ended } = loop {
-            self.take(worker.receive(LOOK_EVERY), watch);
+            self.take(worker.receive(LOOK_EVERY), clock::monotonic_ns(), watch);
             let seen = sampler.as_ref().map(Sampler::receive).unwrap_or_default();
             if !seen.is_empty() {
                 self.keep(seen);
@@ -352,7 +363,9 @@ impl Supervision {
         let exit = if image.is_some() { process::exit_of_shell_code(exit) } else { exit };
         let cpu_ns = crate::host::cpu_time_ns(worker.pid());
         let rest = worker.finish();
-        self.take(rest, watch);
+        self.take(rest, ended.monotonic_ns, watch);
+        let matched = self.matches.finish(ended.monotonic_ns);
+        self.take(matched, ended.monotonic_ns, watch);
         let last = sampler.map(|sampler| sampler.finish(TELEMETRY_GRACE)).unwrap_or_default();
         self.keep(last);
         self.release();
@@ -405,7 +418,15 @@ impl Supervision {
         self.keep(released);
     }
 
-    fn take(&mut self, entries: Vec<Entry>, watch: &dyn Watch) {
+    /// Takes what the worker said and wrote until then, and what is found in its standard output.
+    fn take(&mut self, mut entries: Vec<Entry>, at_ns: u64, watch: &dyn Watch) {
+        let mut matched = Vec::new();
+        for entry in &entries {
+            if let Entry::Stdout(text) = entry {
+                matched.extend(self.matches.push(text, at_ns));
+            }
+        }
+        entries.append(&mut matched);
         for entry in &entries {
             match entry {
                 Entry::Event(event) => {
@@ -474,14 +495,15 @@ impl Supervision {
 
     fn seal(self, store: &Store) -> Result<Attempted, EngineError> {
         let journal = self.journal.path().to_owned();
-        let sealed = self.fold.seal("", 0);
-        match store.write(|writer| writer.seal(&sealed, clock::unix_ms())) {
+        let folded = self.fold.seal("", 0);
+        match folded.seal(store) {
             Ok(added) => {
                 self.journal.remove()?;
-                Ok(Attempted::Executed(Box::new(Executed { id: added.id(), sealed })))
+                let Folded { sealed, output } = folded;
+                Ok(Attempted::Executed(Box::new(Executed { id: added.id(), sealed, output })))
             }
             Err(source) => {
-                let nonce = sealed.attempt.nonce;
+                let nonce = folded.sealed.attempt.nonce;
                 Err(EngineError::Unsealed { journal, nonce, source: Box::new(source) })
             }
         }

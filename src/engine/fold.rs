@@ -1,39 +1,53 @@
 //! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
 //! supervisor died.
 
+mod folded;
 mod invalid;
 mod others;
+mod times;
+
+pub use self::folded::Folded;
 
 use self::invalid::invalidate;
 use self::others::Others;
+use self::times::{after_the_end, and_more, longer_than_the_attempt};
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
     Surplus, cut, fit_phases, fit_series, most_phases, quoted, weight,
 };
+use super::output::Output;
 use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass, share_for_percent};
 use crate::host::secrets::{cleaned, redacted, without_known};
+use crate::journal::SidePart;
 use crate::record::{
     Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
-    Series, Table, Tail, Value, count, known_metric,
+    Series, Stream, Table, Tail, Value, count, known_metric,
 };
 use crate::wire::write_event;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::Duration;
 
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
-/// By no more than this an event comes after the worker's end.
-const STAMPED_LATER_NS: u64 = 1_000_000_000;
+/// The fact that counts the worker's lines that are no events.
+pub const REJECTED: &str = "events.rejected";
+/// The fact that quotes the first of them, and says why it is none.
+pub const FIRST_REJECTED: &str = "events.first_rejected";
 
 /// Folds the entries of an attempt. None if it was never opened.
 ///
 /// `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last
 /// good entry.
-pub fn fold(entries: &[Entry], lost: &str, torn_bytes: u64) -> Option<Sealed> {
+///
+/// `side` is what lay beside the journal.
+pub fn fold(entries: &[Entry], side: &[SidePart], lost: &str, torn_bytes: u64) -> Option<Folded> {
     let (opened, rest) = entries.split_first()?;
     let mut fold = Fold::open(opened)?;
     rest.iter().for_each(|entry| fold.take(entry));
+    for part in side {
+        fold.folding.output.had(part.before);
+        part.entries.iter().for_each(|entry| fold.take(entry));
+    }
     Some(fold.seal(lost, torn_bytes))
 }
 
@@ -92,7 +106,7 @@ impl Fold {
     }
 
     /// What is sealed. `lost` and `torn_bytes` as in [`fold`].
-    pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Sealed {
+    pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Folded {
         let Self { run, nonce, settings, mut facts, started_unix_ms, mut folding } = self;
         folding.hear_others();
         let started_ns = folding.started_ns;
@@ -109,6 +123,8 @@ impl Fold {
         facts.append(&mut folding.facts);
         // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
         facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
+        let output = folding.output.seal();
+        facts.extend(output.iter().flat_map(|kept| kept.facts.to_facts()));
         let stated: BTreeSet<String> = metrics.keys().cloned().collect();
         observed.complete(&mut metrics, &mut facts, &mut warnings);
         invalidate(&stated, &metrics, &mut facts, &mut warnings);
@@ -134,6 +150,8 @@ impl Fold {
                 many => format!("{many} lines of the worker's events are no events"),
             };
             warnings.push(format!("{all}: {}", rejected.join("; ")));
+            facts.insert(REJECTED.to_owned(), rejected_count.into());
+            facts.extend(rejected.into_iter().next().map(|first| (FIRST_REJECTED.to_owned(), first.into())));
         }
         if torn_bytes > 0 {
             warnings.push(format!("the end of the journal was torn, which lost {}", count(torn_bytes, "byte")));
@@ -176,36 +194,9 @@ impl Fold {
             series: series.iter().map(Series::summary).collect(),
             phases: Phase::digest_all(&observed.phases),
         };
-        Sealed { run, attempt, series, phases: observed.phases }
+        let sealed = Sealed { run, attempt, series, phases: observed.phases };
+        Folded { sealed, output: output.map(|kept| kept.source) }
     }
-}
-
-/// What to warn of where steps are stated to have taken longer than there was time for: most likely in another unit.
-fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
-    let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);
-    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-    (stated > observed.wall_ns.saturating_add(observed.wall_ns / 100)).then(|| {
-        format!(
-            "the steps are stated to have taken {:.3} s together, and the attempt took {:.3} s: times and energies that follow from them are wrong (`duration_ns` is of one step, in nanoseconds)",
-            seconds(stated),
-            seconds(observed.wall_ns)
-        )
-    })
-}
-
-/// What to warn of where phases begin after the end that the supervisor saw. A line that has no time of its own is stamped a little later.
-fn after_the_end(observed: &Observed) -> Option<String> {
-    let end_ns = observed.wall_ns.saturating_add(STAMPED_LATER_NS);
-    let mut late = observed.phases.iter().filter(|phase| phase.start_ns > end_ns);
-    let first = late.next()?;
-    let (name, index, more) = (&first.name, first.index, and_more(late.count()));
-    Some(format!(
-        "phase `{name}` {index}{more} began after the attempt's end (`t_ns` is of CLOCK_MONOTONIC, in nanoseconds)"
-    ))
-}
-
-fn and_more(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(", as {count} more,") }
 }
 
 /// Series by the names that they have in a record. Of ranks whose series come to one name the lowest keeps it.
@@ -274,6 +265,7 @@ struct Folding {
     exit: Option<crate::record::Exit>,
     stderr: End,
     stdout: End,
+    output: Output,
     last_events: VecDeque<Event>,
 }
 
@@ -288,8 +280,14 @@ impl Folding {
                     self.rejected.push(redacted(&format!("`{line}` ({reason})")));
                 }
             }
-            Entry::Stderr(text) => self.stderr.push(text),
-            Entry::Stdout(text) => self.stdout.push(text),
+            Entry::Stderr(text) => {
+                self.stderr.push(text);
+                self.output.push(Stream::Stderr, text);
+            }
+            Entry::Stdout(text) => {
+                self.stdout.push(text);
+                self.output.push(Stream::Stdout, text);
+            }
             Entry::Sample(sample) => self.sample(sample),
             Entry::Unread { source, quantity, reason } => {
                 let name = format!("telemetry.unread.{}", source.series(*quantity));

@@ -1,7 +1,7 @@
 //! Seals what a supervisor left behind when it died.
 
 use super::{EngineError, fold};
-use crate::host::{clock, owner, process};
+use crate::host::{owner, process};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, Owner, RunId};
 use crate::store::{Added, Store};
@@ -146,8 +146,9 @@ fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Res
             format!("its supervisor (pid {}) was gone", owner.pid)
         }
     };
-    let Some(sealed) = fold(&contents.entries, &lost, contents.torn_bytes) else { return Ok(None) };
-    let added = store.write(|writer| writer.seal(&sealed, clock::unix_ms()))?;
+    let side = journal::read_side(path);
+    let Some(folded) = fold(&contents.entries, &side, &lost, contents.torn_bytes) else { return Ok(None) };
+    let added = folded.seal(store)?;
     journal::discard(path)?;
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
 }

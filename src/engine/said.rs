@@ -2,13 +2,12 @@
 //!
 //! Secrets are taken out line by line before anything is cut off: half a token is not recognised any more.
 
+use super::output::{LONGEST_LINE, Lines};
 use crate::host::secrets::{self, Redactor};
 use crate::record::{Event, EventKind};
 use std::borrow::Cow;
 
 const TAIL_BYTES: usize = 8 << 10;
-/// What has not ended by then is taken for a line: bytes without any line end are kept too.
-const LONGEST_LINE: usize = 32 << 10;
 
 /// The event without secrets. Numbers and names hold none.
 pub(super) fn clean(event: &Event) -> Cow<'_, Event> {
@@ -37,45 +36,42 @@ pub(super) fn no_events_count(warning: &str) -> Option<usize> {
 /// Older journals say after it how many were kept.
 const NO_EVENTS: &str = " lines are no events";
 
-/// The end of an output.
+/// The end of an output. Secrets are taken out when it is asked for.
 #[derive(Default)]
 pub(super) struct End {
     kept: String,
-    /// The beginning of a line that is not whole yet.
-    begun: String,
-    redactor: Redactor,
+    /// Whether something that stood before is not kept.
+    is_cut: bool,
 }
 
 impl End {
     pub(super) fn push(&mut self, text: &str) {
-        let text = std::mem::take(&mut self.begun) + text;
-        // A bar that is drawn again and again on its line never ends it.
-        for line in text.split_inclusive(['\n', '\r']) {
-            if line.ends_with(['\n', '\r']) || line.len() > LONGEST_LINE {
-                self.kept.push_str(&self.redactor.line(line));
-            } else {
-                line.clone_into(&mut self.begun);
-            }
+        self.kept.push_str(text);
+        if self.kept.len() <= 4 * LONGEST_LINE {
+            return;
         }
-        if self.kept.len() > 4 * TAIL_BYTES {
-            self.kept = end_of(&self.kept);
-        }
+        // From the beginning of a line on, where there is one: half a token is not known as one.
+        let least = self.kept.ceil_char_boundary(self.kept.len() - 2 * LONGEST_LINE);
+        let after = self.kept[least..].find(['\n', '\r']).map_or(0, |at| at + 1);
+        let from = if least + after == self.kept.len() { least } else { least + after };
+        self.kept.drain(..from);
+        self.is_cut = true;
     }
 
     pub(super) fn text(&self) -> String {
-        if self.begun.is_empty() {
-            return end_of(&self.kept);
+        let mut redactor = if self.is_cut { Redactor::amid([self.kept.as_str()]) } else { Redactor::default() };
+        let (mut assembled, mut clean) = (Lines::default(), String::new());
+        assembled.push(&self.kept, |line| clean.push_str(&redactor.line(line)));
+        let rest = assembled.rest();
+        if !rest.is_empty() {
+            clean.push_str(&redactor.line(&rest));
         }
-        end_of(&(self.kept.clone() + &self.redactor.clone().line(&self.begun)))
+        end_of(&clean)
     }
 }
 
 fn end_of(text: &str) -> String {
-    let mut from = text.len().saturating_sub(TAIL_BYTES);
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    text[from..].to_owned()
+    text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_owned()
 }
 
 #[cfg(test)]

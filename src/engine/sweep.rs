@@ -246,8 +246,12 @@ impl Sweep<'_> {
         if journal.exists() {
             return None;
         }
-        let (id, sealed) = self.store.read(|reader| reader.sealed_as(*nonce)).ok()??;
-        Some(Executed { id, sealed })
+        let found = self.store.read(|reader| {
+            let Some((id, sealed)) = reader.sealed_as(*nonce)? else { return Ok(None) };
+            let output = reader.output(&sealed.attempt.facts)?;
+            Ok(Some(Executed { id, sealed, output }))
+        });
+        found.ok()?
     }
 
     fn drain(&self, queue: &Mutex<Rounds>, report: &Mutex<SweepReport>) {

@@ -11,7 +11,7 @@ use crate::host::secrets::redacted;
 use crate::host::user_key::UserKey;
 use crate::host::{clock, files, process};
 use crate::record::{Entry, Exit, Table, Value};
-use crate::wire::{MAX_EVENT_BYTES, parse_event, to_json_line};
+use crate::wire::{MAX_EVENT_BYTES, parse_line, to_json_line};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,9 +22,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Rejected lines and output beyond these are counted, not kept: a worker that writes rubbish must not fill the disk.
+/// Rejected lines beyond these are counted, not kept: a worker that writes rubbish must not fill the disk.
 const MAX_REJECTED: usize = 1000;
-const MAX_OUTPUT_BYTES: usize = 256 << 10;
+/// More output than was in the pipes when a worker ended is of a process that outlives it.
+const MAX_LATE_BYTES: usize = 8 << 20;
 const SHOWN_CHARS: usize = 200;
 /// How long to read on after a worker has ended.
 const EVENTS_GRACE: Duration = Duration::from_secs(60);
@@ -210,7 +211,7 @@ impl Worker {
         let (mark, gate) = (format!("\n{}\n", self.end_mark), Arc::clone(&self.gate));
         // The pipe has room for it only as what is in there is taken below.
         std::thread::spawn(move || (&*gate).write_all(mark.as_bytes()));
-        let mut rest = Vec::new();
+        let (mut rest, mut late) = (Vec::new(), 0);
         // The pump of the events is the first, and ends at its mark for certain, however slow the machine. The others may not: who
         // left the group may hold a pipe open, and what it says afterwards is nobody's.
         let ended = Instant::now();
@@ -218,7 +219,11 @@ impl Worker {
         while !events_in(&self.pumps) && ended.elapsed() < EVENTS_GRACE
             || !self.pumps.iter().all(JoinHandle::is_finished) && ended.elapsed() < OUTPUT_GRACE
         {
-            rest.extend(self.receive(Duration::from_millis(10)));
+            rest.extend(self.receive(Duration::from_millis(10)).into_iter().filter(|entry| {
+                let (Entry::Stdout(text) | Entry::Stderr(text)) = entry else { return true };
+                late += text.len();
+                late <= MAX_LATE_BYTES
+            }));
         }
         if !events_in(&self.pumps) {
             rest.push(Entry::Warning("the last events were not read in time and are lost".to_owned()));
@@ -305,8 +310,8 @@ fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backl
             if line == end_mark.as_bytes() {
                 ended = true;
             } else if !line.is_empty() && !ended {
-                match parse_event(line, now_ns) {
-                    Ok(event) => entries.push(Entry::Event(event)),
+                match parse_line(line, now_ns) {
+                    Ok((event, more)) => entries.extend([Some(event), more].into_iter().flatten().map(Entry::Event)),
                     Err(fault) => {
                         rejected += 1;
                         if rejected <= MAX_REJECTED {
@@ -328,35 +333,16 @@ fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backl
 }
 
 fn pump_output(mut from: impl Read, to: &Backlog, make: fn(String) -> Entry) {
-    let mut chunk = vec![0; 16 << 10];
-    let mut kept = 0;
+    let mut chunk = vec![0; 64 << 10];
     let mut letters = Letters::default();
-    let (mut last, mut is_cut) = (Vec::new(), false);
     while let Ok(read @ 1..) = from.read(&mut chunk) {
-        kept += read;
-        if kept <= MAX_OUTPUT_BYTES {
-            let text = letters.whole(&chunk[..read]);
-            if !text.is_empty() && !to.add(vec![make(text)], read) {
-                return;
-            }
-        } else {
-            last.append(&mut letters.begun);
-            let surplus = last.len().saturating_sub(8 << 10);
-            is_cut |= surplus > 0;
-            last.drain(..surplus);
-            last.extend_from_slice(&chunk[..read]);
+        let text = letters.whole(&chunk[..read]);
+        if !text.is_empty() && !to.add(vec![make(text)], read) {
+            return;
         }
     }
     if !letters.begun.is_empty() {
         to.add(vec![make(String::from_utf8_lossy(&letters.begun).into_owned())], letters.begun.len());
-    }
-    if !last.is_empty() {
-        // From the beginning of a line on, where there is one: half a token is not known as one.
-        let is_end = |byte: &u8| matches!(*byte, b'\n' | b'\r');
-        let begin = if is_cut { last.iter().position(is_end).map_or(0, |at| at + 1) } else { 0 };
-        // A single line is all that there is.
-        let begin = if begin == last.len() { 0 } else { begin };
-        to.add(vec![make(format!("\n[…]\n{}", String::from_utf8_lossy(&last[begin..])))], last.len());
     }
 }
 
@@ -448,23 +434,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_last_line_of_a_long_output_stays() {
-        let told = |output: &[u8]| {
-            let backlog = Backlog::default();
-            pump_output(output, &backlog, Entry::Stderr);
-            let last = backlog.close().pop();
-            let Some(Entry::Stderr(text)) = last else { panic!("no output") };
-            text
-        };
-        let full = vec![b'.'; MAX_OUTPUT_BYTES];
-        let all = |rest: &[u8]| [full.as_slice(), rest].concat();
-        assert!(told(&all(b"CUDA out of memory\n")).ends_with("CUDA out of memory\n"));
-        let bar = b" 50% of it\r".repeat(4000);
-        let cut = told(&all(&[bar.as_slice(), b"CUDA out of memory\n"].concat()));
-        assert!(cut.ends_with("\r 50% of it\rCUDA out of memory\n") && cut.starts_with("\n[…]\n 50%"), "{cut}");
-    }
-
     const LINE: &str = r#"{"event":"status","message":"still at it"}"#;
 
     fn shell(script: &str, fifo: &Path) -> Worker {
@@ -542,9 +511,16 @@ mod tests {
         }
         // What is none stays none, and so does one that never ends.
         assert_eq!(told(b"a\xff\xe2\x94b\xe2\x94", 1), "a\u{fffd}\u{fffd}b\u{fffd}");
-        // The rest of an output that is kept in part begins with the rest of a character.
-        let long = [vec![b'.'; MAX_OUTPUT_BYTES - 1], "ß\n".into()].concat();
-        assert!(told(&long, 1).ends_with(".\n[…]\nß\n"));
+    }
+
+    #[test]
+    fn who_outlives_the_worker_and_writes_without_end_is_not_heard_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let worker = shell("echo mine; setsid yes not mine & exit 0", &dir.path().join("events"));
+        end_of(&worker);
+        let rest = worker.finish();
+        let bytes: usize = rest.iter().map(|entry| if let Entry::Stdout(text) = entry { text.len() } else { 0 }).sum();
+        assert!(bytes > 0 && bytes < MAX_LATE_BYTES + (8 << 20), "{bytes}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Starting, signalling and outliving other processes.
 
 use super::meter::tree;
+use super::procfs::Stat;
 use crate::record::Exit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -213,10 +214,8 @@ fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
 /// If the processes cannot be listed.
 pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> io::Result<bool> {
     let prefix = format!("{variable}=");
-    let is_member = |pid: u32| {
-        let group = checked(pid).ok().and_then(|pid| process::getpgid(Some(pid)).ok());
-        group.is_some_and(|group| u32::try_from(group.as_raw_nonzero().get()) == Ok(leader))
-    };
+    // Not by `getpgid`: that of the kernel's threads is 0, on which rustix panics.
+    let is_member = |pid: u32| Stat::of(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.group == leader));
     let was_told = |variables: &[u8]| {
         variables
             .split(|byte| *byte == 0)

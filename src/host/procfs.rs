@@ -8,6 +8,8 @@ use std::io;
 pub(super) struct Stat {
     /// Field 3: `R`, `S`, `Z` and so on.
     pub state: char,
+    /// Field 5: the process group; 0 is that of the kernel's own threads.
+    pub group: u32,
     /// Fields 14 to 17 together: user and system time, its own and that of children it has waited for.
     pub cpu_ticks: u64,
     /// Field 22: clock ticks between the boot and the start.
@@ -23,7 +25,9 @@ impl Stat {
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         // A process that ignores SIGCHLD can show a negative count of children's time on old kernels; it counts as none.
         let cpu_ticks = number(14)? + number(15)? + number(16).unwrap_or(0) + number(17).unwrap_or(0);
-        Some(Self { state: fields.first()?.chars().next()?, cpu_ticks, start_ticks: number(22)? })
+        // It is -1 while a process is being taken away.
+        let group = u32::try_from(fields.get(2)?.parse::<i32>().ok()?).unwrap_or(0);
+        Some(Self { state: fields.first()?.chars().next()?, group, cpu_ticks, start_ticks: number(22)? })
     }
 
     /// Reads the line of a process; none where the process is gone or hidden.
@@ -71,7 +75,7 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
         let plain = Stat::parse(&format!("77 (bash) {TAIL}")).unwrap();
-        assert_eq!(plain, Stat { state: 'S', cpu_ticks: 11 + 12 + 13 + 14, start_ticks: 4242 });
+        assert_eq!(plain, Stat { state: 'S', group: 2, cpu_ticks: 11 + 12 + 13 + 14, start_ticks: 4242 });
         for name in ["a) R 1 (b", ") ) )", "", "x y z", "\u{fffd})"] {
             assert_eq!(Stat::parse(&format!("77 ({name}) {TAIL}")), Some(plain), "{name}");
         }

@@ -58,6 +58,19 @@ pub struct Redactor {
 }
 
 impl Redactor {
+    /// Begins within a text whose beginning is not known: what stands before the end of a private key is taken for a part of it.
+    pub fn amid<'a>(rest: impl IntoIterator<Item = &'a str>) -> Self {
+        let first = |text: &str| {
+            let at = |begin: &str| marker(text, begin).map(|(at, _)| at);
+            match (at("-----END "), at("-----BEGIN ")) {
+                (Some(end), begin) => Some(begin.is_none_or(|begin| end < begin)),
+                (None, Some(_)) => Some(false),
+                (None, None) => None,
+            }
+        };
+        Self { in_key: rest.into_iter().find_map(first).unwrap_or(false) }
+    }
+
     /// The next line without secrets.
     pub fn line(&mut self, line: &str) -> String {
         let is_long = line.len() > LONGEST_LINE;

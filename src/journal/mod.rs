@@ -4,6 +4,12 @@
 //! the first frame that is short, does not match its checksum or does not decode, and says how many bytes were left over.
 //! This room knows files and frames; who lives, and when to sync, is decided above.
 
+mod follow;
+mod side;
+
+pub use follow::Follower;
+pub use side::{Side, SidePart, copy_side, read_side};
+
 use crate::record::{Entry, Nonce, RunId, room_hint};
 use crate::wire::{WireError, decode_entry, encode_entry};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -123,11 +129,7 @@ impl Writer {
 
     /// Takes one entry into the buffer.
     pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        let body = encode_entry(entry)?;
-        let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        self.buffer.extend_from_slice(&len.to_le_bytes());
-        self.buffer.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
-        self.buffer.extend_from_slice(&body);
+        frame(entry, &mut self.buffer)?;
         self.dirty = true;
         Ok(())
     }
@@ -172,6 +174,16 @@ impl Writer {
     pub fn remove(self) -> Result<(), JournalError> {
         discard(&self.path)
     }
+}
+
+/// Appends an entry as a frame.
+fn frame(entry: &Entry, out: &mut Vec<u8>) -> Result<(), JournalError> {
+    let body = encode_entry(entry)?;
+    let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    out.extend_from_slice(&body);
+    Ok(())
 }
 
 /// What a journal holds.
@@ -281,7 +293,7 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
 
 /// Removes a journal whose attempt is sealed, and what lies beside it. What is gone already is no fault.
 pub fn discard(path: &Path) -> Result<(), JournalError> {
-    for extension in [RESERVE_EXTENSION, "events", "loaded", EXTENSION] {
+    for extension in side::EXTENSIONS.into_iter().chain([RESERVE_EXTENSION, "events", "loaded", EXTENSION]) {
         let path = path.with_extension(extension);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),

@@ -4,9 +4,10 @@ use super::check::{Checker, unknown_key};
 use super::document::{Content, Key, Node};
 use super::fault::{Faults, shown};
 use super::field::{Field, Kind};
+use super::pattern::MetricPattern;
 use super::program::ProgramIdentity;
 use super::table::{field, sections};
-use crate::record::{Digest, Value};
+use crate::record::{Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most parameters, and the most entries of each list of the grid: far more than anybody writes, few enough to combine.
@@ -47,6 +48,8 @@ pub(super) struct ProgramText {
     pub(super) command: Vec<(String, usize)>,
     pub(super) files: Vec<(String, usize)>,
     pub(super) identity: ProgramIdentity,
+    /// By the names of metrics, as [`MetricPattern`] reads them.
+    pub(super) metrics: Table,
 }
 
 /// A checked document, before its values are combined.
@@ -76,6 +79,24 @@ impl Draft {
     pub(super) fn single(&self, name: &str) -> Option<(&Value, usize)> {
         let item = self.given[self.base_of(name)?].items.first()?;
         Some((item.value.as_ref()?, item.at))
+    }
+}
+
+/// No metric has a longer name.
+const MOST_NAME_BYTES: usize = 256;
+
+/// What a node holds, whatever it is to mean.
+fn plain(node: &Node) -> Value {
+    match &node.content {
+        Content::Bool(value) => Value::Bool(*value),
+        Content::Int(number) => Value::Int(number.and_then(|number| i64::try_from(number).ok()).unwrap_or(i64::MAX)),
+        Content::Float(number) => Value::Float(*number),
+        Content::Text(text) => text.as_str().into(),
+        Content::Date => "a date".into(),
+        Content::List(items) => Value::List(items.iter().map(plain).collect()),
+        Content::Table(entries) => {
+            Value::Table(entries.iter().map(|(key, node)| (key.text.clone(), plain(node))).collect())
+        }
     }
 }
 
@@ -237,7 +258,12 @@ impl Reader<'_> {
     }
 
     fn program(&mut self, entries: &[(Key, Node)], table: &Node) {
-        let mut program = ProgramText { command: Vec::new(), files: Vec::new(), identity: ProgramIdentity::default() };
+        let mut program = ProgramText {
+            command: Vec::new(),
+            files: Vec::new(),
+            identity: ProgramIdentity::default(),
+            metrics: Table::new(),
+        };
         let (mut named, mut alone) = (false, None);
         for (key, node) in entries {
             match key.text.as_str() {
@@ -281,6 +307,7 @@ impl Reader<'_> {
                         Err(message) => self.faults.add(node.span.start, message),
                     }
                 }
+                "metrics" => program.metrics = self.metrics(node),
                 other => {
                     let (message, meant) = unknown_key(&format!("program.{other}"));
                     self.faults.add(key.span.start, message);
@@ -297,6 +324,37 @@ impl Reader<'_> {
             self.faults.add(at, text);
         }
         self.draft.program = Some(program);
+    }
+
+    fn metrics(&mut self, node: &Node) -> Table {
+        let mut metrics = Table::new();
+        let Content::Table(entries) = &node.content else {
+            let found = self.check.found(node);
+            let message = format!("program.metrics is {found} (it must be a table of patterns by the metrics' names)");
+            self.faults.add(node.span.start, message);
+            return metrics;
+        };
+        for (key, node) in entries {
+            let name = format!("program.metrics.{}", shown(&key.text));
+            if key.text.is_empty() || key.text.len() > MOST_NAME_BYTES {
+                let message = format!("{name} is no metric's name (it must have 1 to {MOST_NAME_BYTES} bytes)");
+                self.faults.add(key.span.start, message);
+                continue;
+            }
+            let value = plain(node);
+            match MetricPattern::read(&key.text, &value) {
+                Ok(_) => drop(metrics.insert(key.text.clone(), value)),
+                Err((member, message)) => {
+                    let at = match &node.content {
+                        Content::Table(inner) => inner.iter().find(|(key, _)| Some(key.text.as_str()) == member),
+                        _ => None,
+                    };
+                    let at = at.map_or(node.span.start, |(_, node)| node.span.start);
+                    self.faults.add(at, format!("{name} {message}"));
+                }
+            }
+        }
+        metrics
     }
 
     fn grid(&mut self, entries: &[(Key, Node)]) {

@@ -235,6 +235,8 @@ pub enum Kind {
     Grid(&'static str),
     /// True, false, a number or text.
     Scalar,
+    /// Patterns by the names of metrics.
+    Patterns,
 }
 
 /// A stretch of the real numbers.
@@ -296,6 +298,7 @@ impl fmt::Display for Kind {
             }
             Self::Grid(words) => f.write_str(words),
             Self::Scalar => f.write_str("true, false, a finite number or text"),
+            Self::Patterns => f.write_str("a table of patterns by the metrics' names"),
         }
     }
 }

@@ -13,6 +13,7 @@ mod fault;
 mod field;
 mod grid;
 mod named;
+mod pattern;
 mod program;
 mod reference;
 mod resolve;
@@ -27,6 +28,7 @@ mod vary;
 pub use document::{Content, Key, Node, Span, parse as parse_document};
 pub use fault::{Fault, Faults, ManifestError, nearest};
 pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
+pub use pattern::{Found, MetricPattern, PATTERNS};
 pub use program::{ArgvError, Program, ProgramIdentity};
 pub use reference::reference_markdown;
 pub use schema::schema;
@@ -206,6 +208,9 @@ fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
     settings.entry("experiment.name".to_owned()).or_insert_with(|| stem.into());
     if let Some(objective) = objective {
         settings.insert("objective.direction".to_owned(), objective.direction.name().into());
+    }
+    if let Some(program) = draft.program.as_ref().filter(|program| !program.metrics.is_empty()) {
+        settings.insert(PATTERNS.to_owned(), program.metrics.clone().into());
     }
     settings
 }

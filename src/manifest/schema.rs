@@ -158,6 +158,23 @@ fn scalar(kind: Kind) -> Value {
             };
             table([("type", "array".into()), ("items", item)])
         }
+        Kind::Patterns => {
+            let pattern = table([("type", "string".into()), ("minLength", Value::Int(1))]);
+            let members = table([
+                ("pattern", pattern.clone()),
+                ("series", table([("type", "boolean".into())])),
+                ("unit", table([("type", "string".into())])),
+                ("kind", table([("enum", list(["outcome", "measured"]))])),
+            ]);
+            let full = table([
+                ("type", "object".into()),
+                ("properties", members),
+                ("required", list(["pattern"])),
+                ("additionalProperties", false.into()),
+            ]);
+            let each = table([("anyOf", Value::List(vec![pattern, full]))]);
+            table([("type", "object".into()), ("additionalProperties", each)])
+        }
         Kind::Scalar => table([("type", list(["boolean", "number", "string"]))]),
     }
 }

@@ -20,6 +20,8 @@ impl fmt::Display for Nonce {
     }
 }
 
+const RUNNING: &str = "it is still running";
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -38,6 +40,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Of an attempt that is shown before it is sealed: nothing that is sealed has this reason.
+    pub fn running() -> Self {
+        Self::Interrupted { reason: RUNNING.to_owned() }
+    }
+
+    /// Whether it is [`running`](Self::running).
+    pub fn is_running(&self) -> bool {
+        self.reason() == Some(RUNNING)
+    }
+
     /// `finished`, `failed` or `interrupted`.
     pub fn name(&self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
-//! What a run was made from, kept beside its record: the manifest's text, a patch.
+//! Texts that are kept beside records: what runs were made from (manifest, patch), and what workers wrote (output).
 
-use super::{Digest, Table, Value};
+use super::{Digest, OutputFacts, Table, Value};
 
 /// A text that attempts refer to by its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,11 +49,21 @@ impl SourceText {
         std::iter::once(original).chain(redacted)
     }
 
-    /// What this text is to an attempt, if the attempt was made from it.
+    /// What this text is to an attempt that names it: `manifest`, `patch` or `output`.
     pub fn kind(&self, settings: &Table, facts: &Table) -> Option<&'static str> {
-        let (kind, _) = Self::named_by(settings, facts).into_iter().find(|(_, digest)| *digest == self.original)?;
+        let (kind, _) = Self::belonging_to(settings, facts).into_iter().find(|(_, digest)| *digest == self.original)?;
         Self::keys(self.original, facts).any(|key| key == self.key()).then_some(kind)
     }
+
+    /// The digests of all texts that an attempt names: those that it was made from, and the worker's output.
+    pub fn belonging_to(settings: &Table, facts: &Table) -> Vec<(&'static str, Digest)> {
+        let mut all = Self::named_by(settings, facts);
+        all.extend(OutputFacts::digest_in(facts).map(|digest| (Self::OUTPUT, digest)));
+        all
+    }
+
+    /// The [kind](Self::kind) of what a worker wrote.
+    pub const OUTPUT: &str = "output";
 
     /// The digests by which an attempt names what it was made from, with what each is.
     pub fn named_by(settings: &Table, facts: &Table) -> Vec<(&'static str, Digest)> {

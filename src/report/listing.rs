@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::number::{count, duration, significant, wall_seconds, when};
 use super::ranking::mean_text;
 use super::table::columns;
-use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Origin, Row, Table, Value};
+use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Nonce, Origin, Row, Table, Value};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -39,9 +39,72 @@ impl Line {
     }
 }
 
-/// The listing of attempts, newest first, of so many, of which some are left out because they are hidden.
-pub fn ls_text(lines: &[Line], total: u64, hidden: u64) -> String {
-    if total == 0 {
+/// An attempt that is running.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Names the execution.
+    pub nonce: Nonce,
+    /// Its row, as far as it is known.
+    pub row: Row,
+    /// The host that executes it.
+    pub host: String,
+    /// The last step, and how many are planned; 0 where nobody said.
+    pub step: Option<(u64, u64)>,
+    /// Seconds that the planned steps still take.
+    pub left_s: Option<f64>,
+}
+
+impl Running {
+    /// `120/5000`; nothing before the first step.
+    pub(super) fn steps(&self) -> Option<String> {
+        self.step.map(|(step, planned)| if planned == 0 { step.to_string() } else { format!("{step}/{planned}") })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let row = &self.row;
+        let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+        let steps = self.steps().map_or_else(String::new, |steps| format!(", step {steps}"));
+        vec![
+            row.run.0.prefix(8),
+            when(row.started_unix_ms),
+            row.experiment.clone(),
+            row.model.clone(),
+            row.label.clone(),
+            row.seed.to_string(),
+            format!("running{steps}"),
+            wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
+            metric(row.accuracy),
+            metric(row.loss),
+        ]
+    }
+
+    pub(super) fn value(&self) -> Value {
+        let row = &self.row;
+        let mut table = table_of([
+            ("run", row.run.to_string().into()),
+            ("nonce", self.nonce.to_string().into()),
+            ("host", self.host.as_str().into()),
+            ("started_unix_ms", row.started_unix_ms.into()),
+            ("experiment", row.experiment.as_str().into()),
+            ("model", row.model.as_str().into()),
+            ("with", row.label.as_str().into()),
+            ("seed", row.seed.to_string().into()),
+            ("outcome", row.outcome.as_str().into()),
+        ]);
+        table.extend(wall_seconds(row.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
+        if let Some((step, planned)) = self.step {
+            table.insert("step".to_owned(), step.into());
+            table.extend((planned > 0).then(|| ("steps".to_owned(), planned.into())));
+        }
+        let numbers = [("left_s", self.left_s), ("accuracy", row.accuracy), ("loss", row.loss)];
+        table.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        Value::Table(table)
+    }
+}
+
+/// The listing of attempts, newest first, of so many, of which some are left out because they are hidden; before them those that are running.
+pub fn ls_text(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> String {
+    if total == 0 && running.is_empty() {
         return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
     }
     let rows = lines.iter().map(|line| {
@@ -64,9 +127,10 @@ pub fn ls_text(lines: &[Line], total: u64, hidden: u64) -> String {
             metric(row.loss),
         ]
     });
+    let rows = running.iter().rev().map(Running::cells).chain(rows);
     let heads =
         ["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
-    let mut text = if lines.is_empty() { String::new() } else { columns(&heads, rows) };
+    let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
     let shown = lines.len() as u64;
     let more = (total > shown + hidden).then(|| "-n N shows more, --all all of them".to_owned());
     let hidden = match hidden {
@@ -82,7 +146,7 @@ pub fn ls_text(lines: &[Line], total: u64, hidden: u64) -> String {
 }
 
 /// The listing as a document's members.
-pub fn ls_value(lines: &[Line], total: u64, hidden: u64) -> Table {
+pub fn ls_value(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> Table {
     let attempts = lines.iter().map(|line| {
         let row = &line.row;
         let mut table = table_of([
@@ -111,7 +175,13 @@ pub fn ls_value(lines: &[Line], total: u64, hidden: u64) -> Table {
         }
         Value::Table(table)
     });
-    table_of([("attempts", Value::List(attempts.collect())), ("total", total.into()), ("hidden", hidden.into())])
+    let running = running.iter().rev().map(Running::value).collect();
+    table_of([
+        ("attempts", Value::List(attempts.collect())),
+        ("total", total.into()),
+        ("hidden", hidden.into()),
+        ("running", Value::List(running)),
+    ])
 }
 
 /// The runs of a manifest before they are executed: id, cell, finished and missing attempts.
@@ -243,7 +313,7 @@ pub fn checks_value(checks: &[Check]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Digest, Nonce, Outcome, RunId, Tail};
+    use crate::record::{Digest, Outcome, RunId, Tail};
 
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
         Attempt {

@@ -1,6 +1,6 @@
 //! Bars on standard error while attempts are executed; plain lines where that is no terminal.
 
-use super::plain;
+use super::{fitted, plain};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 
@@ -9,6 +9,8 @@ pub struct Progress {
     bars: MultiProgress,
     total: ProgressBar,
     live: bool,
+    /// Characters of a line of the terminal.
+    width: Option<usize>,
 }
 
 /// The bar of one attempt.
@@ -18,22 +20,24 @@ pub struct Bar {
 }
 
 impl Progress {
-    /// Begins to show a sweep of that many attempts.
-    pub fn new(attempts: u64) -> Self {
+    /// Begins to show a sweep of that many attempts on a terminal of that width.
+    pub fn new(attempts: u64, width: Option<usize>) -> Self {
         let live = std::io::stderr().is_terminal();
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let total = bars.add(ProgressBar::new(attempts));
         total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed, {eta} left"));
         total.set_prefix("sweep");
-        Self { bars, total, live }
+        Self { bars, total, live, width }
     }
 
     /// Shows an attempt.
     pub fn begin(&self, id: &str, label: &str) -> Bar {
         let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
-        bar.set_style(style("{prefix} {pos}/{len} steps {bar:30} {msg} {eta} left"));
-        bar.set_prefix(plain(&format!("{id} {label}")));
+        bar.set_style(style("{prefix} {pos}/{len} steps {wide_bar} {msg} {eta} left"));
+        // The numbers and the bar need the other half.
+        let room = self.width.map(|width| (width / 2).max(id.len()));
+        bar.set_prefix(fitted(&plain(&format!("{id} {label}")), room));
         Bar { bar }
     }
 
@@ -56,6 +60,11 @@ impl Progress {
         } else {
             let _ = writeln!(std::io::stderr(), "{line}");
         }
+    }
+
+    /// How many characters a line may have; none where it may have any number.
+    pub fn width(&self) -> Option<usize> {
+        self.width.filter(|_| self.live)
     }
 
     /// Takes all bars away.
@@ -122,7 +131,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_said_moves_the_cursor() {
-        let Bar { bar } = Progress::new(1).begin("0123abcd", "x \rEVIL is best");
+        let Bar { bar } = Progress::new(1, None).begin("0123abcd", "x \rEVIL is best");
         assert_eq!(bar.prefix(), r"0123abcd x \u{d}EVIL is best");
         let bar = Bar { bar };
         bar.message("epoch 1\u{1b}[31m\nred");

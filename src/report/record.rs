@@ -20,11 +20,13 @@ pub struct Described {
     pub notes: Vec<String>,
     /// What the log says of the attempts.
     pub origins: BTreeMap<AttemptId, Origin>,
+    /// Attempts that are running, with what they would be sealed as if they ended now.
+    pub running: Vec<Attempt>,
 }
 
 /// The run as text.
 pub fn show_text(described: &Described) -> String {
-    let Described { run, attempts, tags, notes, origins } = described;
+    let Described { run, attempts, tags, notes, origins, running } = described;
     let mut text = format!("run      {}\n", run.id);
     if !tags.is_empty() {
         text.push_str(&format!("tags     {}\n", tags.join(" ")));
@@ -47,6 +49,13 @@ pub fn show_text(described: &Described) -> String {
     for (id, short, attempt) in attempts {
         text.push('\n');
         text.push_str(&attempt_text(*id, short, attempt, origins.get(id).unwrap_or(&Origin::default())));
+    }
+    for attempt in running {
+        let short = run.id.0.prefix(8);
+        text.push_str(&format!("\nattempt  not sealed yet (execution {})\n", attempt.nonce));
+        text.push_str("outcome  running: these are its numbers so far\n");
+        text.push_str(&format!("started  {} UTC\n", when(attempt.started_unix_ms)));
+        text.push_str(&content_text(&short, attempt));
     }
     text
 }
@@ -83,6 +92,13 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     }
     text.push_str(&format!("\nstarted  {} UTC, {}\n", when(attempt.started_unix_ms), took(attempt.wall_ns)));
     text.push_str(&origin_text(id, origin));
+    text.push_str(&content_text(short, attempt));
+    text
+}
+
+/// All that is recorded of an attempt beyond how and when it ended.
+fn content_text(short: &str, attempt: &Attempt) -> String {
+    let mut text = String::new();
     if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
         let reasons = attempt.disturbances().join("; ");
         let because = if reasons.is_empty() { reasons } else { format!(": {reasons}") };
@@ -134,7 +150,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
 
 /// The run as a document's members.
 pub fn show_value(described: &Described) -> Table {
-    let Described { run, attempts, tags, notes, origins } = described;
+    let Described { run, attempts, tags, notes, origins, running } = described;
     let parts: Table = Part::ALL
         .into_iter()
         .map(|part| {
@@ -150,7 +166,16 @@ pub fn show_value(described: &Described) -> Table {
         }
         other => other,
     });
+    let running = running.iter().map(|attempt| match attempt.to_value() {
+        Value::Table(mut table) => {
+            table.remove("reason");
+            table.insert("outcome".to_owned(), "running".into());
+            Value::Table(table)
+        }
+        other => other,
+    });
     table_of([
+        ("running", Value::List(running.collect())),
         ("run", run.id.to_string().into()),
         ("parts", parts.into()),
         ("attempts", Value::List(attempts.collect())),

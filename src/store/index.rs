@@ -14,7 +14,7 @@ pub(super) fn row(id: AttemptId, run: &Run, attempt: &Attempt) -> Row {
         outcome: attempt.outcome.name().to_owned(),
         experiment: experiment.to_owned(),
         model: run.model().to_owned(),
-        label: label(run.config()),
+        label: label_of(run.config()),
         seed: run.parts.seed,
         accuracy: attempt.metric("accuracy"),
         loss: attempt.metric("loss"),
@@ -22,7 +22,7 @@ pub(super) fn row(id: AttemptId, run: &Run, attempt: &Attempt) -> Row {
 }
 
 /// What tells runs of one experiment apart, in few words.
-fn label(config: &Table) -> String {
+pub fn label_of(config: &Table) -> String {
     let mut words = Vec::new();
     let mut word = |field: &str, prefix: &str, plain: &str| {
         if let Some(value) = config.get(field) {
@@ -172,6 +172,6 @@ mod tests {
             ("params.width".to_owned(), Value::Int(3)),
         ]
         .into();
-        assert_eq!(label(&config), "adam lr 0.001 width 3");
+        assert_eq!(label_of(&config), "adam lr 0.001 width 3");
     }
 }

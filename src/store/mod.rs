@@ -37,6 +37,7 @@ use turn::Turn;
 
 pub use brief::{Brief, Briefs};
 pub use census::Tally;
+pub use index::label_of;
 pub use merge::Merged;
 pub use overruled::Overruled;
 pub use query::{Reader, ResolveError};

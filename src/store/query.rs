@@ -4,8 +4,8 @@ use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
-    Attempt, AttemptId, Axis, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, Phase, Row, Run, RunId, Sealed,
-    Series, SeriesSummary, SourceText, Table, Target, count,
+    Attempt, AttemptId, Axis, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, OutputFacts, Phase, Row, Run,
+    RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, count,
 };
 use crate::wire::{
     ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
@@ -368,6 +368,11 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The output of the worker of an attempt with these facts; none if it wrote nothing, or its output is not kept here.
+    pub fn output(&self, facts: &Table) -> Result<Option<SourceText>, StoreError> {
+        OutputFacts::digest_in(facts).map_or(Ok(None), |digest| self.source(digest, facts))
     }
 
     /// None in a ledger that was not changed since there are sources.

@@ -509,7 +509,7 @@ fn note_missing(
         named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
     let Some((kind, digest)) = missing.last() else { return };
     found.notes.push(format!(
-        "not kept of what attempts name: {} of their manifests and patches, such as {kind} {} (more than 4 MiB are not kept, and some attempts came without)",
+        "not kept of what attempts name: {} of their manifests, patches and outputs, such as {kind} {} (more than 4 MiB are not kept, and some attempts came without)",
         missing.len(),
         digest.prefix(8)
     ));

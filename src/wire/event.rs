@@ -1,7 +1,7 @@
 //! Events as JSON lines: what a worker writes to the file that `$LEDGER_EVENTS` names.
 
 use super::json::{float_json, to_json, value_of};
-use crate::record::{Event, EventKind, PhaseEdge};
+use crate::record::{Attempt, Event, EventKind, MetricKind, PhaseEdge};
 use serde_json::{Map, Value as Json, json};
 
 /// A longer line is refused unread.
@@ -105,6 +105,11 @@ pub fn write_event(event: &Event, out: &mut Vec<u8>) {
 ///
 /// Numbers may be the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, and the bare words that Python's `json` writes.
 pub fn parse_event(line: &[u8], now_ns: u64) -> Result<Event, EventFault> {
+    Ok(parse_line(line, now_ns)?.0)
+}
+
+/// As [`parse_event`], with what else the line says: a metric that states its `kind` is a fact of it too, `metric_kind.` and its name.
+pub fn parse_line(line: &[u8], now_ns: u64) -> Result<(Event, Option<Event>), EventFault> {
     let syntax = |fault: &dyn std::fmt::Display| EventFault::Syntax(fault.to_string());
     let text = std::str::from_utf8(line).map_err(|fault| syntax(&fault))?;
     let json: Json = match serde_json::from_str(text) {
@@ -113,9 +118,24 @@ pub fn parse_event(line: &[u8], now_ns: u64) -> Result<Event, EventFault> {
     };
     let Json::Object(map) = json else { return Err(syntax(&"it is another JSON value")) };
     let kind = kind(&map)?;
+    let stated = match &kind {
+        EventKind::Metric { name, .. } => metric_kind(&map, name)?,
+        _ => None,
+    };
     let rank = |found: &Json| whole(found).and_then(|rank| u32::try_from(rank).ok());
     let rank = optional(&map, "rank", "a whole number from 0, below 2^32", rank)?.unwrap_or(0);
-    Ok(Event { t_ns: optional(&map, "t_ns", NANOSECONDS, nanoseconds)?.unwrap_or(now_ns), rank, kind })
+    let t_ns = optional(&map, "t_ns", NANOSECONDS, nanoseconds)?.unwrap_or(now_ns);
+    Ok((Event { t_ns, rank, kind }, stated.map(|kind| Event { t_ns, rank, kind })))
+}
+
+fn metric_kind(map: &Map<String, Json>, metric: &str) -> Result<Option<EventKind>, EventFault> {
+    let named = |found: &Json| found.as_str().and_then(MetricKind::named);
+    let stated = optional(map, "kind", "`outcome` or `measured`", named)?;
+    let fact = |kind: MetricKind| EventKind::Fact {
+        name: format!("{}{metric}", Attempt::METRIC_KIND),
+        value: kind.name().into(),
+    };
+    Ok(stated.map(fact))
 }
 
 fn kind(map: &Map<String, Json>) -> Result<EventKind, EventFault> {
@@ -305,7 +325,8 @@ pub fn event_schema() -> String {
             event("phase_stop", json!({"name": text, "index": count}), &["name"]),
             event("step", json!({"step": count, "duration_ns": time_ns,
                 "values": {"type": "object", "additionalProperties": number}}), &["step"]),
-            event("metric", json!({"name": text, "value": number, "unit": text}), &["name", "value"]),
+            event("metric", json!({"name": text, "value": number, "unit": text,
+                "kind": {"enum": ["outcome", "measured"]}}), &["name", "value"]),
             event("digest", json!({"name": text, "digest": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}}),
                 &["name", "digest"]),
             event("fact", json!({"name": text, "value": true}), &["name", "value"]),
@@ -382,9 +403,23 @@ mod tests {
             r#""plan","steps":9,"epochs":-1"#,
             r#""phase_start","name":"epoch","index":[1]"#,
             r#""metric","name":"m","value":1,"unit":7"#,
+            r#""metric","name":"m","value":1,"kind":"speed""#,
+            r#""metric","name":"m","value":1,"kind":true"#,
         ] {
             assert!(fault(members).contains("or be left out"), "{members}");
         }
+    }
+
+    #[test]
+    fn a_metric_may_state_its_kind() {
+        let line = br#"{"event":"metric","name":"ttft","value":0.2,"unit":"s","kind":"measured","rank":1,"t_ns":5}"#;
+        let (event, fact) = parse_line(line, 0).unwrap();
+        assert_eq!(event.kind, EventKind::Metric { name: "ttft".into(), value: 0.2, unit: "s".into() });
+        let kind = EventKind::Fact { name: "metric_kind.ttft".into(), value: "measured".into() };
+        assert_eq!(fact, Some(Event { t_ns: 5, rank: 1, kind }));
+        let silent = |line: &[u8]| parse_line(line, 0).unwrap().1;
+        assert_eq!(silent(br#"{"event":"metric","name":"ttft","value":0.2,"kind":null}"#), None);
+        assert_eq!(silent(br#"{"event":"status","message":"m","kind":"measured"}"#), None, "of a metric alone");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod event;
 mod json;
 mod kernels;
 mod log;
+mod output;
 mod pack;
 mod source;
 mod v1;
@@ -23,13 +24,14 @@ pub use chunk::{
     summarize_series, visit_series,
 };
 pub use entry::{decode_entry, encode_entry};
-pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, write_event};
+pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, parse_line, write_event};
 pub use json::{JsonFault, from_json, to_json, to_json_line, to_json_text};
 pub use kernels::{Kernels, KernelsError, decode_kernels, encode_kernels};
 pub use log::{decode_log_entry, decode_row, encode_log_entry, encode_row};
+pub use output::{decode_output, encode_output};
 pub use pack::{
-    PACK_MAGIC, PACK_MOST_BYTES, PackError, Packed, decode_own_pack, decode_pack, decode_packed, encode_pack,
-    encode_packed,
+    PACK_MAGIC, PACK_MOST_BYTES, PackError, Packed, decode_own_packed, decode_pack, decode_packed, encode_pack,
+    encode_packed, encode_with,
 };
 pub use source::{decode_source, encode_source};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};

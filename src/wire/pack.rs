@@ -80,7 +80,7 @@ impl Packed {
         let keys: BTreeSet<Digest> = self.sources.iter().map(SourceText::key).collect();
         let attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
         let named = attempts.flat_map(|attempt| {
-            let named = SourceText::named_by(&attempt.settings, &attempt.facts).into_iter();
+            let named = SourceText::belonging_to(&attempt.settings, &attempt.facts).into_iter();
             named.map(|(kind, digest)| (kind, digest, &attempt.facts))
         });
         let is_missing = |digest, facts| !SourceText::keys(digest, facts).any(|key| keys.contains(&key));
@@ -125,18 +125,29 @@ pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     }
     match bytes[7] {
         0 | 1 => Ok(Packed { attempts: vec![decode_pack(bytes)?], sources: Vec::new() }),
-        2 => decode_frames(&bytes[8..]),
+        2 => decode_frames(&bytes[8..], MOST_MEMORY),
         newer => Err(PackError::Newer(newer)),
     }
 }
 
-fn decode_frames(bytes: &[u8]) -> Result<Packed, PackError> {
+/// Decodes a pack of one attempt that this ledger has written: its series and phases were in memory, so that they are not bounded.
+pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), PackError> {
+    if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7] || magic[7] != 2) {
+        return Ok((decode_pack_within(bytes, u64::MAX)?, Vec::new()));
+    }
+    let mut packed = decode_frames(&bytes[8..], u64::MAX)?;
+    match packed.attempts.pop() {
+        Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
+        _ => Err(PackError::Damaged),
+    }
+}
+
+fn decode_frames(bytes: &[u8], mut memory: u64) -> Result<Packed, PackError> {
     let (digest, mut body) = bytes.split_at_checked(32).ok_or(PackError::Damaged)?;
     if Digest::of(body).0 != *digest {
         return Err(PackError::Damaged);
     }
     let mut packed = Packed::default();
-    let mut memory = MOST_MEMORY;
     while let Some((head, rest)) = body.split_at_checked(5) {
         let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
         let (content, rest) = rest.split_at_checked(length).ok_or(PackError::Damaged)?;
@@ -167,6 +178,14 @@ struct BodyV1Seen<'a> {
     phases: &'a [u8],
 }
 
+/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none.
+pub fn encode_with(sealed: &Sealed, sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
+    if sources.is_empty() {
+        return encode_pack(sealed);
+    }
+    encode_packed(&Packed { attempts: vec![sealed.clone()], sources: sources.to_vec() })
+}
+
 /// Encodes a sealed attempt as the bytes of a pack.
 pub fn encode_pack(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
     let body = encode_body(sealed)?;
@@ -190,11 +209,6 @@ fn fits(frame: Vec<u8>, most: usize) -> Result<Vec<u8>, PackError> {
 /// Decodes and checks a pack.
 pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     decode_pack_within(bytes, MOST_MEMORY)
-}
-
-/// The same of a pack that whoever reads it has written: no longer than the attempt, whose series and phases were in memory.
-pub fn decode_own_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
-    decode_pack_within(bytes, u64::MAX)
 }
 
 fn decode_pack_within(bytes: &[u8], mut memory: u64) -> Result<Sealed, PackError> {
@@ -345,7 +359,10 @@ mod tests {
         attempt.attempt.phases = Phase::digest_all(&attempt.phases);
         let pack = encode_pack(&attempt).unwrap();
         assert!(pack.len() > 64 << 20);
-        assert_eq!((decode_pack(&pack).unwrap(), decode_own_pack(&pack).unwrap()), (attempt.clone(), attempt.clone()));
+        assert_eq!(
+            (decode_pack(&pack).unwrap(), decode_own_packed(&pack).unwrap()),
+            (attempt.clone(), (attempt.clone(), Vec::new()))
+        );
         let packed = Packed { attempts: vec![attempt], sources: Vec::new() };
         assert_eq!(decode_packed(&encode_packed(&packed).unwrap()).unwrap(), packed);
     }

@@ -19,6 +19,7 @@ mod identity;
 mod limits;
 mod machine;
 mod modes;
+mod outputs;
 mod pictures;
 mod programs;
 mod protocol;

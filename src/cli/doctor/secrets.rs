@@ -74,7 +74,7 @@ impl Search {
                 self.put("attempt", id, part);
             }
         }
-        for (part, original) in SourceText::named_by(&attempt.settings, &attempt.facts) {
+        for (part, original) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
             if self.texts.insert(original)
                 && let Some(source) = reader.source(original, &attempt.facts)?
                 && redact(&source.kept).1

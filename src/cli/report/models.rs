@@ -204,7 +204,7 @@ fn of_single_attempts(
             portions: portions(&sealed),
         });
         if lines.len() < SINGLE {
-            let one = Head { id, run: sealed.run, attempt: sealed.attempt };
+            let one = Head { id, run: sealed.run, attempt: sealed.attempt, living: None };
             lines.push(store.read(|reader| curved(reader, &one, Some(&wanted)))?);
         }
     }

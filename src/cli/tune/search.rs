@@ -9,7 +9,7 @@ use crate::cli::best::TIMES;
 use crate::cli::bounds::Bound as Limit;
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
-use crate::cli::run::{facts, shim};
+use crate::cli::run::{axes, facts, shim};
 use crate::cli::selection::trials_of;
 use crate::cli::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, EngineError, HoldError, OBSERVE_ONLY, Sweep, plan};
@@ -280,7 +280,7 @@ impl Search<'_> {
         }
         store.write(|_| Ok(()))?;
         let interruption = Interruption::install()?;
-        let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum());
+        let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum(), &axes(&planned));
         let (facts, shim) = (facts(), shim()?);
         let sweep =
             Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };

@@ -31,7 +31,7 @@ fn sealed_of(said: impl Iterator<Item = Entry>) -> Sealed {
     said.for_each(|entry| fold.take(&entry));
     let exit = Some(Exit::Code(0));
     fold.take(&Entry::Ended { outcome: Outcome::Finished, exit, ended_ns: 9, cpu_ns: None });
-    let sealed = fold.seal("", 0);
+    let sealed = fold.seal("", 0).sealed;
     encode_attempt(&sealed.attempt).unwrap();
     assert_eq!(decode_phases(&encode_phases(&sealed.phases).unwrap()).unwrap(), sealed.phases);
     sealed.series.iter().for_each(|series| drop(encode_series(series).unwrap()));

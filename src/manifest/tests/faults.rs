@@ -259,7 +259,7 @@ fn faults_of_programs() {
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{lr}', '{momentum}']\nparams.lr = 1"), @r"
     m:2:17: unknown placeholder `{lr}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
     m:2:25: unknown placeholder `{momentum}` (there are: seed, gpus, hardware.device, hardware.parallelism, container.image, experiment.name, telemetry.hz, telemetry.idle_s)
-    m:3:1: unknown key `program.params` (known keys: command, files, identity)
+    m:3:1: unknown key `program.params` (known keys: command, files, identity, metrics)
     ");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x',\n '{']"), @"m:3:2: a `{` in the command has no `}` after it (write {{ and }} for braces)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{training.momentum}']\n[training]\noptimizer = ['sgd', 'momentum']\nmomentum = 0.5"), @"m:2:17: `{training.momentum}` has no value in 1 of 2 cells (give it one in each)");
@@ -272,6 +272,20 @@ fn faults_of_programs() {
     ");
     insta::assert_snapshot!(faults("program.command = ['x']\nprogram.identity = 'files'"), @"m:2:20: program.identity is 'files', but program.files names none (list the files of the program)");
     insta::assert_snapshot!(faults("program.command = ['x']\nmodel.name = 'Big Model'"), @"m:2:14: model.name is the text 'Big Model' (a name is made of a-z, 0-9, `_`, `.` and `-`)");
+}
+
+#[test]
+fn faults_of_patterns_have_a_place() {
+    let head = "program.command = ['x']\n[program.metrics]\n";
+    insta::assert_snapshot!(faults(&format!("{head}a = 'acc (\\d'\nb = 'acc'\nc = 1\nd = {{ pattern = '(x)', kind = 'speed' }}\ne = {{ pattern = '(x)', unt = 's' }}\n'' = '(x)'")), @r#"
+    m:3:5: program.metrics.a has the pattern `acc (\d`, which is no regular expression: unclosed group
+    m:4:5: program.metrics.b has the pattern `acc` without a group (put parentheses around the number)
+    m:5:5: program.metrics.c is no pattern (give a text, or a table with `pattern`)
+    m:6:31: program.metrics.d has kind = speed (give "outcome" or "measured")
+    m:7:5: program.metrics.e has a member `unt` (pattern, series, unit and kind are known)
+    m:8:1: program.metrics. is no metric's name (it must have 1 to 256 bytes)
+    "#);
+    insta::assert_snapshot!(faults("program.command = ['x']\nprogram.metrics = ['(x)']"), @"m:2:19: program.metrics is a list (it must be a table of patterns by the metrics' names)");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_examples_of_the_docs_are_right() {
     let docs = std::fs::read_to_string(repository().join("docs/manifest.md")).unwrap();
     let examples: Vec<_> = docs.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let cells: Vec<_> = examples.iter().map(|text| read(text).cells.len()).collect();
-    assert_eq!(cells, [1, 18, 5, 2, 1]);
+    assert_eq!(cells, [1, 18, 5, 2, 1, 1]);
 }
 
 #[test]

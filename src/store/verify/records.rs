@@ -153,7 +153,7 @@ impl Context<'_> {
         if attempt.id().0.0 != key {
             part.fault(&owner, format!("its content hashes to {}", attempt.id()));
         }
-        for (kind, digest) in SourceText::named_by(&attempt.settings, &attempt.facts) {
+        for (kind, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
             part.named.insert((kind, digest, SourceText::keys(digest, &attempt.facts).collect()));
         }
         self.check_chunks(key, &owner, &attempt, part)?;

@@ -1,0 +1,35 @@
+//! Warnings of times that cannot be.
+
+use crate::analysis::Observed;
+use std::time::Duration;
+
+/// By no more than this an event comes after the worker's end.
+const STAMPED_LATER_NS: u64 = 1_000_000_000;
+
+/// What to warn of where steps are stated to have taken longer than there was time for: most likely in another unit.
+pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
+    let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    (stated > observed.wall_ns.saturating_add(observed.wall_ns / 100)).then(|| {
+        format!(
+            "the steps are stated to have taken {:.3} s together, and the attempt took {:.3} s: times and energies that follow from them are wrong (`duration_ns` is of one step, in nanoseconds)",
+            seconds(stated),
+            seconds(observed.wall_ns)
+        )
+    })
+}
+
+/// What to warn of where phases begin after the end that the supervisor saw. A line that has no time of its own is stamped a little later.
+pub(super) fn after_the_end(observed: &Observed) -> Option<String> {
+    let end_ns = observed.wall_ns.saturating_add(STAMPED_LATER_NS);
+    let mut late = observed.phases.iter().filter(|phase| phase.start_ns > end_ns);
+    let first = late.next()?;
+    let (name, index, more) = (&first.name, first.index, and_more(late.count()));
+    Some(format!(
+        "phase `{name}` {index}{more} began after the attempt's end (`t_ns` is of CLOCK_MONOTONIC, in nanoseconds)"
+    ))
+}
+
+pub(super) fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", as {count} more,") }
+}

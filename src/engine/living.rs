@@ -1,0 +1,418 @@
+//! Attempts that live: what their journals say so far. Nothing here writes, locks or seals anything.
+
+use super::fold::Fold;
+use super::output::{Lines, cut_lines};
+use crate::host::owner;
+use crate::host::secrets::Redactor;
+use crate::journal::{Follower, JournalError, first, is_held, read_side};
+use crate::record::{
+    Entry, Event, EventKind, Nonce, Outcome, Owner, Piece, Quantity, Run, Sample, Sealed, Source, Stream, Table,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// An attempt that lives, or did when its journal was written.
+#[derive(Clone, Debug)]
+pub struct Living {
+    /// Its journal.
+    pub journal: PathBuf,
+    /// Who executes it.
+    pub owner: Owner,
+    /// Names the execution.
+    pub nonce: Nonce,
+    /// What is executed.
+    pub run: Run,
+    /// The cell's fields that are not hashed.
+    pub settings: Table,
+    /// When it began, by the clock of its host.
+    pub started_unix_ms: i64,
+    /// The same by the monotonic clock.
+    pub started_ns: u64,
+}
+
+impl Living {
+    /// Reads how an attempt began. None if its journal is gone, or is not read by this program.
+    pub fn open(journal: &Path) -> Option<Self> {
+        match first(journal).ok()?? {
+            Entry::Opened { owner, nonce, run, settings, started_unix_ms, started_ns, .. } => Some(Self {
+                journal: journal.to_owned(),
+                owner,
+                nonce,
+                run: *run,
+                settings,
+                started_unix_ms,
+                started_ns,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody writes its journal any more, as far as that can be seen from here.
+    pub fn is_over(&self) -> bool {
+        let is_gone = || matches!(owner::liveness(&self.owner), Ok(owner::Liveness::Gone));
+        !self.journal.exists() || is_gone() && matches!(is_held(&self.journal), Ok(false))
+    }
+
+    /// What would be sealed of it if it ended now.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn sealed(&self) -> Result<Option<Sealed>, JournalError> {
+        let mut fold: Option<Fold> = None;
+        Follower::new(&self.journal).read(|entry| match &mut fold {
+            None => fold = Fold::open(&entry),
+            Some(fold) => fold.take(&entry),
+        })?;
+        let running = |mut sealed: Sealed| {
+            sealed.attempt.outcome = Outcome::running();
+            sealed
+        };
+        Ok(fold.map(|fold| running(fold.seal("", 0).sealed)))
+    }
+}
+
+/// How far an attempt is, and what its hardware does: kept up to date entry by entry.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse {
+    /// The last step and how many are planned; 0 where nobody said.
+    pub step: Option<(u64, u64)>,
+    /// The last loss.
+    pub loss: Option<f64>,
+    /// Metrics so far.
+    pub metrics: BTreeMap<String, f64>,
+    /// What the worker said of what it does.
+    pub status: Option<String>,
+    /// The last reading of each quantity of each device.
+    pub readings: BTreeMap<(Source, Quantity), f64>,
+    /// When something was heard of it last, by the monotonic clock of its host.
+    pub last_ns: u64,
+    /// Whether it is over, and waits to be sealed.
+    pub has_ended: bool,
+    planned: u64,
+    first_step: Option<(u64, u64)>,
+    last_step_ns: u64,
+}
+
+impl Pulse {
+    /// Takes the next entry of a journal.
+    pub fn take(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Opened { started_ns, .. } => self.last_ns = *started_ns,
+            Entry::Event(event) => self.event(event),
+            Entry::Sample(sample) => self.sample(sample),
+            Entry::Ended { ended_ns, .. } => (self.has_ended, self.last_ns) = (true, *ended_ns),
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.last_ns = self.last_ns.max(event.t_ns);
+        match &event.kind {
+            EventKind::Plan { steps, .. } if event.rank == 0 => self.planned = *steps,
+            EventKind::Step { step, values, .. } if event.rank == 0 => {
+                self.first_step.get_or_insert((*step, event.t_ns));
+                self.step = Some((*step, self.planned));
+                self.last_step_ns = event.t_ns;
+                let loss = values.iter().find(|(name, _)| name == "loss").map(|(_, loss)| *loss);
+                self.loss = loss.or(self.loss);
+            }
+            EventKind::Metric { name, value, .. } => drop(self.metrics.insert(name.clone(), *value)),
+            EventKind::Status { message } => self.status = Some(message.clone()),
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.last_ns = self.last_ns.max(sample.t_ns);
+        for reading in &sample.readings {
+            self.readings.insert((sample.source, reading.quantity), reading.value);
+        }
+    }
+
+    /// The last readings of a quantity on all GPUs.
+    pub fn of_gpus(&self, quantity: Quantity) -> impl Iterator<Item = f64> {
+        let is_meant = move |(source, of): &(Source, Quantity)| matches!(source, Source::Gpu(_)) && *of == quantity;
+        self.readings.iter().filter(move |(key, _)| is_meant(key)).map(|(_, value)| *value)
+    }
+
+    /// Seconds that the planned steps still take at the mean speed so far.
+    pub fn left_s(&self) -> Option<f64> {
+        let ((first, since_ns), (step, planned)) = (self.first_step?, self.step?);
+        let (done, left) = (step.checked_sub(first)?, planned.checked_sub(step)?);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let each_s = self.last_step_ns.saturating_sub(since_ns) as f64 / 1e9 / done as f64;
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        (done > 0).then_some(each_s * left as f64)
+    }
+}
+
+/// Follows the output of an attempt that lives.
+pub struct OutputFollower {
+    journal: PathBuf,
+    follower: Follower,
+    lines: [Lines; 2],
+    redactors: [Redactor; 2],
+    /// Bytes of output that were seen.
+    seen: u64,
+}
+
+impl OutputFollower {
+    /// From the beginning of an output.
+    pub fn new(journal: &Path) -> Self {
+        Self {
+            journal: journal.to_owned(),
+            follower: Follower::new(journal),
+            lines: <[Lines; 2]>::default(),
+            redactors: <[Redactor; 2]>::default(),
+            seen: 0,
+        }
+    }
+
+    /// What was written since the last call, in whole lines without secrets.
+    ///
+    /// # Errors
+    /// If the journal cannot be read; it is gone once its attempt is sealed.
+    pub fn read(&mut self) -> Result<Vec<Piece>, JournalError> {
+        let mut written = Vec::new();
+        self.follower.read(|entry| written.extend(text_of(entry)))?;
+        let mut pieces = Vec::new();
+        // What is beside the journal comes after it.
+        for (stream, text) in written {
+            self.seen += text.len() as u64;
+            self.push(stream, &text, &mut pieces);
+        }
+        for part in read_side(&self.journal) {
+            let mut at = part.before;
+            for (stream, text) in part.entries.into_iter().filter_map(text_of) {
+                let before = at;
+                at += text.len() as u64;
+                if at <= self.seen {
+                    continue;
+                }
+                if before > self.seen {
+                    self.redactors = [Redactor::amid([text.as_str()]), Redactor::amid([text.as_str()])];
+                    pieces.push(Piece::LeftOut(before - self.seen));
+                }
+                self.seen = at;
+                self.push(stream, &text, &mut pieces);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// What was not given out yet of the output as it was sealed, of which so many bytes were written: whole lines.
+    pub fn behind(&self, sealed: Vec<Piece>, bytes: u64) -> Vec<Piece> {
+        let begun: usize = self.lines.iter().map(Lines::begun_bytes).sum();
+        let mut left = bytes.saturating_sub(self.seen.saturating_sub(begun as u64));
+        let mut behind = Vec::new();
+        for piece in sealed.into_iter().rev() {
+            if left == 0 {
+                break;
+            }
+            match piece {
+                Piece::LeftOut(bytes) => {
+                    behind.push(Piece::LeftOut(bytes.min(left)));
+                    left = left.saturating_sub(bytes);
+                }
+                Piece::Text(stream, text) => {
+                    let mut from = text.len();
+                    for line in cut_lines(&text).collect::<Vec<_>>().into_iter().rev() {
+                        if left == 0 {
+                            break;
+                        }
+                        from -= line.len();
+                        left = left.saturating_sub(line.len() as u64);
+                    }
+                    behind.push(Piece::Text(stream, text[from..].to_owned()));
+                }
+            }
+        }
+        behind.reverse();
+        behind
+    }
+
+    /// The last lines, which nothing has ended.
+    pub fn rest(&mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (at, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
+            let rest = self.lines[at].rest();
+            if !rest.is_empty() {
+                pieces.push(Piece::Text(stream, self.redactors[at].line(&rest)));
+            }
+        }
+        pieces
+    }
+
+    fn push(&mut self, stream: Stream, text: &str, pieces: &mut Vec<Piece>) {
+        let at = usize::from(stream == Stream::Stderr);
+        let (lines, redactor) = (&mut self.lines[at], &mut self.redactors[at]);
+        lines.push(text, |line| {
+            let clean = redactor.line(line);
+            match pieces.last_mut() {
+                Some(Piece::Text(last, text)) if *last == stream => text.push_str(&clean),
+                _ => pieces.push(Piece::Text(stream, clean)),
+            }
+        });
+    }
+}
+
+fn text_of(entry: Entry) -> Option<(Stream, String)> {
+    match entry {
+        Entry::Stdout(text) => Some((Stream::Stdout, text)),
+        Entry::Stderr(text) => Some((Stream::Stderr, text)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::output::{Output, Overflow, PART_BYTES};
+    use crate::journal::Writer;
+    use crate::record::{Parts, Reading};
+    use crate::wire::decode_output;
+
+    fn journal(dir: &Path) -> Writer {
+        let none = || "none".into();
+        let config: Table = [("model.name".to_owned(), "toy".into())].into();
+        let run = Run::new(Parts {
+            config: config.into(),
+            program: none(),
+            container: none(),
+            cuda: none(),
+            driver: none(),
+            device: none(),
+            seed: 1,
+        });
+        let (id, nonce) = (run.id, Nonce([7; 16]));
+        let opened = Entry::Opened {
+            owner: owner::this_owner().unwrap(),
+            nonce,
+            run: Box::new(run),
+            settings: Table::new(),
+            facts: Table::new(),
+            started_unix_ms: 3,
+            started_ns: 1_000_000_000,
+        };
+        Writer::create(dir, id, nonce, &opened).unwrap()
+    }
+
+    fn step(t_s: u64, step: u64, loss: f64) -> Entry {
+        let kind = EventKind::Step { step, duration_ns: None, values: vec![("loss".to_owned(), loss)] };
+        Entry::Event(Event { t_ns: t_s * 1_000_000_000, rank: 0, kind })
+    }
+
+    #[test]
+    fn what_an_attempt_does_is_seen_while_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = journal(dir.path());
+        let living = Living::open(writer.path()).unwrap();
+        assert!(!living.is_over());
+        let (mut follower, mut pulse) = (Follower::new(writer.path()), Pulse::default());
+        let mut look = |pulse: &mut Pulse| follower.read(|entry| pulse.take(&entry)).unwrap();
+        look(&mut pulse);
+        assert_eq!((pulse.step, pulse.left_s(), pulse.last_ns), (None, None, 1_000_000_000));
+        let kind = EventKind::Plan { steps: 11, epochs: 1, samples_per_step: 0 };
+        writer.append(&Entry::Event(Event { t_ns: 2, rank: 0, kind })).unwrap();
+        [step(10, 1, 3.0), step(16, 4, 2.5)].iter().for_each(|entry| writer.append(entry).unwrap());
+        let reading = |quantity, value| Reading { quantity, t_ns: 1, value };
+        let readings = vec![reading(Quantity::PowerInstant, 300.0), reading(Quantity::Temperature, 60.0)];
+        let sample =
+            |gpu| Entry::Sample(Sample { source: Source::Gpu(gpu), t_ns: 1, cost_ns: 1, readings: readings.clone() });
+        [sample(0), sample(1)].iter().for_each(|entry| writer.append(entry).unwrap());
+        look(&mut pulse);
+        assert_eq!(pulse.step, None, "nothing of it is in the file");
+        writer.flush().unwrap();
+        look(&mut pulse);
+        assert_eq!((pulse.step, pulse.loss), (Some((4, 11)), Some(2.5)));
+        assert_eq!(pulse.left_s(), Some(14.0), "7 steps of 2 s each");
+        assert_eq!(pulse.of_gpus(Quantity::PowerInstant).collect::<Vec<_>>(), [300.0, 300.0]);
+        assert!(living.sealed().unwrap().unwrap().attempt.outcome.is_running());
+        let path = writer.path().to_owned();
+        writer.append(&Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns: 9, cpu_ns: None }).unwrap();
+        writer.flush().unwrap();
+        look(&mut pulse);
+        assert!(pulse.has_ended);
+        writer.remove().unwrap();
+        assert!(living.is_over() && !path.exists());
+    }
+
+    /// Writes to a journal as a supervisor does.
+    struct Supervisor {
+        writer: Writer,
+        overflow: Overflow,
+        output: Output,
+    }
+
+    impl Supervisor {
+        fn write(&mut self, text: &str) {
+            let entry = Entry::Stdout(text.to_owned());
+            if !self.overflow.takes(&entry) {
+                self.writer.append(&entry).unwrap();
+                self.writer.flush().unwrap();
+            }
+            self.output.push(Stream::Stdout, text);
+        }
+    }
+
+    fn text(pieces: &[Piece]) -> String {
+        let of = |piece: &Piece| match piece {
+            Piece::Text(_, text) => text.clone(),
+            Piece::LeftOut(_) => "[…]".to_owned(),
+        };
+        pieces.iter().map(of).collect()
+    }
+
+    #[test]
+    fn an_output_is_followed_and_no_line_is_given_twice_or_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = journal(dir.path());
+        let path = writer.path().to_owned();
+        let mut supervisor = Supervisor { overflow: Overflow::of(&path), writer, output: Output::default() };
+        let mut follower = OutputFollower::new(&path);
+        let mut seen = String::new();
+        let mut written = String::new();
+        let line = |number: usize| {
+            let secret = if number < 4800 { "password = hunter2" } else { "" };
+            format!("line {number:07}: {secret} {}\n", "x".repeat(970))
+        };
+        for number in 0..5000 {
+            supervisor.write(&line(number));
+            written.push_str(&line(number));
+            if number % 400 == 399 {
+                seen.push_str(&text(&follower.read().unwrap()));
+            }
+        }
+        supervisor.write("the end");
+        // As when the attempt is sealed before the next look.
+        let kept = supervisor.output.seal().unwrap();
+        assert!(kept.facts.left_out > 0);
+        seen.push_str(&text(&follower.behind(decode_output(&kept.source.kept).unwrap(), kept.facts.bytes)));
+        written.push_str("the end");
+        assert!(seen == written.replace("hunter2", "(redacted)"), "{} {}", seen.len(), written.len());
+    }
+
+    #[test]
+    fn who_looks_late_is_told_what_is_missing_and_a_dead_supervisor_leaves_both_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = journal(dir.path());
+        let path = writer.path().to_owned();
+        let mut supervisor = Supervisor { overflow: Overflow::of(&path), writer, output: Output::default() };
+        let line = |number: usize| format!("line {number:07} {}\n", "x".repeat(1000));
+        (0..6000).for_each(|number| supervisor.write(&line(number)));
+        let pieces = OutputFollower::new(&path).read().unwrap();
+        let [Piece::Text(_, first), Piece::LeftOut(gap), Piece::Text(_, last)] = &pieces[..] else {
+            panic!("{} pieces", pieces.len())
+        };
+        assert!(first.starts_with(&line(0)) && last.ends_with(&line(5999)) && last.len() >= PART_BYTES);
+        assert_eq!(first.len() + last.len() + usize::try_from(*gap).unwrap(), 6000 * line(0).len());
+        // What the next command seals is what the supervisor itself would have sealed.
+        let contents = crate::journal::read(&path).unwrap();
+        let folded = crate::engine::fold(&contents.entries, &read_side(&path), "lost", 0).unwrap();
+        let recovered = decode_output(&folded.output.unwrap().kept).unwrap();
+        let sealed = decode_output(&supervisor.output.seal().unwrap().source.kept).unwrap();
+        assert!(recovered == sealed, "{} {}", recovered.len(), sealed.len());
+        crate::journal::discard(&path).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing else lies there");
+    }
+}

@@ -1,0 +1,189 @@
+//! Metrics that a manifest's patterns find in a worker's standard output: what they find becomes events, as if the worker had written them.
+
+use super::kept::quoted;
+use super::output::Lines;
+use crate::manifest::MetricPattern;
+use crate::record::{Attempt, Entry, Event, EventKind, Table};
+
+/// A metric that every line of an output states is written into the journal no more often.
+const EVERY_NS: u64 = 1_000_000_000;
+
+/// What the patterns of a cell have found so far.
+pub(super) struct Matches {
+    sought: Vec<Sought>,
+    lines: Lines,
+}
+
+struct Sought {
+    pattern: MetricPattern,
+    matches: u64,
+    last: Option<f64>,
+    /// When the metric was told, and whether it has changed since.
+    told_ns: Option<u64>,
+    is_due: bool,
+    /// The first match that is no number, and how many there are.
+    not_numbers: Option<(String, u64)>,
+}
+
+impl Matches {
+    /// Of a cell with these settings.
+    pub(super) fn of(settings: &Table) -> Self {
+        let sought =
+            |pattern| Sought { pattern, matches: 0, last: None, told_ns: None, is_due: false, not_numbers: None };
+        Self { sought: MetricPattern::of(settings).into_iter().map(sought).collect(), lines: Lines::default() }
+    }
+
+    /// What is recorded of the metrics themselves.
+    pub(super) fn facts(&self) -> Table {
+        let stated = self.sought.iter().filter_map(|sought| {
+            let kind = sought.pattern.kind?.name();
+            Some((format!("{}{}", Attempt::METRIC_KIND, sought.pattern.name), kind.into()))
+        });
+        stated.collect()
+    }
+
+    /// Looks through what was written to standard output until then.
+    pub(super) fn push(&mut self, text: &str, t_ns: u64) -> Vec<Entry> {
+        let Self { sought, lines } = self;
+        let mut found = Vec::new();
+        if !sought.is_empty() {
+            lines.push(text, |line| sought.iter_mut().for_each(|one| one.look(line, t_ns, &mut found)));
+        }
+        found.extend(sought.iter_mut().filter_map(|one| one.tell(t_ns, EVERY_NS)));
+        found
+    }
+
+    /// What is left to tell when the output has come to its end, and what was not found.
+    pub(super) fn finish(&mut self, t_ns: u64) -> Vec<Entry> {
+        let rest = self.lines.rest();
+        let mut found = Vec::new();
+        for one in &mut self.sought {
+            one.look(&rest, t_ns, &mut found);
+            found.extend(one.tell(t_ns, 0));
+            found.extend(one.warning().map(Entry::Warning));
+        }
+        found
+    }
+}
+
+impl Sought {
+    fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
+        let Some(found) = self.pattern.find(line) else { return };
+        let value = match found.value {
+            Ok(value) => value,
+            Err(text) => {
+                self.not_numbers.get_or_insert((text, 0)).1 += 1;
+                return;
+            }
+        };
+        self.matches += 1;
+        (self.last, self.is_due) = (Some(value), true);
+        if self.pattern.is_series {
+            let values = vec![(self.pattern.name.clone(), value)];
+            let step = found.step.unwrap_or(self.matches);
+            into.push(event(t_ns, EventKind::Step { step, duration_ns: None, values }));
+        }
+    }
+
+    fn tell(&mut self, t_ns: u64, every_ns: u64) -> Option<Entry> {
+        let is_early = self.told_ns.is_some_and(|told_ns| t_ns.saturating_sub(told_ns) < every_ns);
+        let value = self.last.filter(|_| self.is_due && !is_early)?;
+        (self.told_ns, self.is_due) = (Some(t_ns), false);
+        let (name, unit) = (self.pattern.name.clone(), self.pattern.unit.clone());
+        Some(event(t_ns, EventKind::Metric { name, value, unit }))
+    }
+
+    fn warning(&self) -> Option<String> {
+        let MetricPattern { name, pattern, .. } = &self.pattern;
+        match &self.not_numbers {
+            Some((text, count)) => Some(format!(
+                "program.metrics.{name}: {count} of the matches of `{pattern}` {} no number (the first: {})",
+                if *count == 1 { "is" } else { "are" },
+                quoted(text)
+            )),
+            None if self.matches == 0 => {
+                Some(format!("program.metrics.{name}: no line of the standard output matches `{pattern}`"))
+            }
+            None => None,
+        }
+    }
+}
+
+fn event(t_ns: u64, kind: EventKind) -> Entry {
+    Entry::Event(Event { t_ns, rank: 0, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::PATTERNS;
+    use crate::record::Value;
+
+    fn matches(patterns: &[(&str, Value)]) -> Matches {
+        let patterns: Table = patterns.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Matches::of(&Table::from([(PATTERNS.to_owned(), patterns.into())]))
+    }
+
+    fn metrics(entries: &[Entry]) -> Vec<(u64, f64)> {
+        let metric = |entry: &Entry| match entry {
+            Entry::Event(Event { t_ns, kind: EventKind::Metric { value, .. }, .. }) => Some((*t_ns, *value)),
+            _ => None,
+        };
+        entries.iter().filter_map(metric).collect()
+    }
+
+    #[test]
+    fn the_last_match_is_the_metric_however_often_it_is_printed() {
+        let mut found = matches(&[("accuracy", r"acc (\S+)".into())]);
+        let mut told = found.push("acc 0.1\nacc 0.", 1);
+        told.extend((0..1000).flat_map(|at| found.push("3\nacc 0.", 2 + at)));
+        told.extend(found.push("5\nother\n", 2 * EVERY_NS));
+        told.extend(found.push("acc 0.75", 2 * EVERY_NS + 1));
+        told.extend(found.finish(2 * EVERY_NS + 2));
+        assert_eq!(metrics(&told), [(1, 0.1), (2 * EVERY_NS, 0.5), (2 * EVERY_NS + 2, 0.75)]);
+    }
+
+    #[test]
+    fn a_series_has_every_match_with_its_step_or_its_number() {
+        let series = |pattern: &str| {
+            Table::from([
+                ("pattern".to_owned(), pattern.into()),
+                ("series".to_owned(), true.into()),
+                ("kind".to_owned(), "measured".into()),
+            ])
+        };
+        let mut found =
+            matches(&[("a", series(r"a (\S+)").into()), ("b", series(r"(?<step>\d+) b (?<value>\S+)").into())]);
+        assert_eq!(
+            found.facts(),
+            Table::from(["a", "b"].map(|name| (format!("metric_kind.{name}"), "measured".into())))
+        );
+        let told = found.push("a 5\n70 b 7\na 6\n80 b 8\n", 1);
+        let steps: Vec<(u64, String, f64)> = told
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::Event(Event { kind: EventKind::Step { step, values, .. }, .. }) => {
+                    Some((*step, values[0].0.clone(), values[0].1))
+                }
+                _ => None,
+            })
+            .collect();
+        let expected = [(1, "a", 5.0), (70, "b", 7.0), (2, "a", 6.0), (80, "b", 8.0)];
+        assert_eq!(steps, expected.map(|(step, name, value)| (step, name.to_owned(), value)));
+        assert_eq!(metrics(&told), [(1, 6.0), (1, 8.0)]);
+    }
+
+    #[test]
+    fn what_is_not_found_or_no_number_is_told_at_the_end() {
+        let mut found = matches(&[("loss", r"loss (\S+)".into()), ("top1", r"top1 (\S+)".into())]);
+        assert_eq!(found.push("loss high\nloss low\n", 1), []);
+        let warning = |text: &str| Entry::Warning(text.to_owned());
+        assert_eq!(
+            found.finish(2),
+            [
+                warning(r"program.metrics.loss: 2 of the matches of `loss (\S+)` are no number (the first: `high`)"),
+                warning(r"program.metrics.top1: no line of the standard output matches `top1 (\S+)`"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! Reads a journal while it is written, entry by entry, as far as it has come.
+
+use super::{JournalError, MAGIC, check_format, io_error, next_frame};
+use crate::record::Entry;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// So much is read at once: a journal of days has hundreds of mebibytes.
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// Where a reader stands in a journal that somebody else writes.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    /// Open from the first look on: what was written before the file was removed can be read to its end.
+    file: Option<File>,
+    /// After the last whole entry that was read.
+    at: u64,
+}
+
+impl Follower {
+    /// At the beginning of a journal.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: None, at: 0 }
+    }
+
+    /// Gives each entry that has come since the last call. An entry that is being written is given by a later call.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is of a newer format.
+    pub fn read(&mut self, mut take: impl FnMut(Entry)) -> Result<(), JournalError> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(File::open(&self.path).map_err(io_error("read", &self.path))?),
+        };
+        let mut bytes = Vec::new();
+        loop {
+            file.seek(SeekFrom::Start(self.at)).map_err(io_error("read", &self.path))?;
+            bytes.clear();
+            let limit = CHUNK_BYTES + super::MAX_FRAME_BYTES as u64;
+            Read::by_ref(file).take(limit).read_to_end(&mut bytes).map_err(io_error("read", &self.path))?;
+            let mut rest = bytes.as_slice();
+            if self.at == 0 {
+                check_format(&self.path, rest)?;
+                match rest.strip_prefix(MAGIC.as_slice()) {
+                    Some(after) => rest = after,
+                    None => return Ok(()),
+                }
+            }
+            while let Some((entry, after)) = next_frame(rest) {
+                take(entry);
+                rest = after;
+            }
+            let read = (bytes.len() - rest.len()) as u64;
+            self.at += read;
+            // The last chunk of all, or nothing whole in it.
+            if (bytes.len() as u64) < limit || read == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Two files beside a journal, written in turn, for what is bounded: the newest part of a long output.
+//!
+//! Both have the journal's form. The first entry of each says how many bytes had been written before it, so that a reader knows which is the newer one and what
+//! is missing.
+
+use super::{Contents, JournalError, MAGIC, PRIVATE, frame, io_error, parse};
+use crate::record::{Entry, Value};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What the two files are called.
+pub(super) const EXTENSIONS: [&str; 2] = ["output0", "output1"];
+/// The fact that a file begins with.
+const BEFORE: &str = "output.before";
+
+/// The two files of a journal that is being written.
+#[derive(Debug)]
+pub struct Side {
+    journal: PathBuf,
+    turns: usize,
+    file: Option<File>,
+}
+
+impl Side {
+    /// Of that journal; there is no file yet.
+    pub fn of(journal: &Path) -> Self {
+        Self { journal: journal.to_owned(), turns: 0, file: None }
+    }
+
+    /// Begins the other file anew, after so many bytes of output.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn turn(&mut self, before: u64) -> Result<(), JournalError> {
+        let path = self.journal.with_extension(EXTENSIONS[self.turns % 2]);
+        self.turns += 1;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(PRIVATE);
+        let mut file = options.open(&path).map_err(io_error("create", &path))?;
+        let value = Value::Int(i64::try_from(before).unwrap_or(i64::MAX));
+        let mut bytes = MAGIC.to_vec();
+        frame(&Entry::Fact { name: BEFORE.to_owned(), value }, &mut bytes)?;
+        file.write_all(&bytes).map_err(io_error("write", &path))?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether a file was begun.
+    pub fn is_begun(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Adds an entry to the file that was begun last.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut bytes = Vec::new();
+        frame(entry, &mut bytes)?;
+        file.write_all(&bytes).map_err(io_error("write", &self.journal))
+    }
+}
+
+/// Brings a copy of the files beside a journal up to date, beside a copy of that journal.
+///
+/// # Errors
+/// If the file system refuses.
+pub fn copy_side(from: &Path, to: &Path) -> Result<(), JournalError> {
+    for extension in EXTENSIONS {
+        let (from, to) = (from.with_extension(extension), to.with_extension(extension));
+        let written = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let Some(changed) = written(&from) else { continue };
+        if written(&to).is_none_or(|copied| copied <= changed) {
+            std::fs::copy(&from, &to).map_err(io_error("copy", &from))?;
+        }
+    }
+    Ok(())
+}
+
+/// What one of the two files holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SidePart {
+    /// Bytes of output that had been written before it.
+    pub before: u64,
+    /// What was written then.
+    pub entries: Vec<Entry>,
+}
+
+/// Reads the files beside a journal, the older one first. What is not there or is damaged is left out.
+pub fn read_side(journal: &Path) -> Vec<SidePart> {
+    let part = |extension: &&str| {
+        let Contents { mut entries, .. } = parse(&std::fs::read(journal.with_extension(extension)).ok()?);
+        let before = match entries.first()? {
+            Entry::Fact { name, value } if name == BEFORE => u64::try_from(value.as_int()?).ok()?,
+            _ => return None,
+        };
+        entries.remove(0);
+        Some(SidePart { before, entries })
+    };
+    let mut parts: Vec<SidePart> = EXTENSIONS.iter().filter_map(part).collect();
+    parts.sort_by_key(|part| part.before);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::discard;
+
+    #[test]
+    fn both_files_are_read_in_their_order_copied_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, copy) = (dir.path().join("a.journal"), dir.path().join("7_0-0-a.journal"));
+        let mut side = Side::of(&journal);
+        assert!(!side.is_begun() && read_side(&journal).is_empty());
+        let text = |text: &str| Entry::Stdout(text.to_owned());
+        let part = |before, texts: &[&str]| SidePart { before, entries: texts.iter().map(|one| text(one)).collect() };
+        for (turn, before) in [10, 20, 30].into_iter().enumerate() {
+            side.turn(before).unwrap();
+            side.append(&text(&turn.to_string())).unwrap();
+            copy_side(&journal, &copy).unwrap();
+        }
+        side.append(&text("more")).unwrap();
+        assert_eq!(read_side(&journal), [part(20, &["1"]), part(30, &["2", "more"])]);
+        copy_side(&journal, &copy).unwrap();
+        assert_eq!(read_side(&copy), read_side(&journal));
+        // What was cut off within an entry is left out, and what is no such file.
+        let newest = journal.with_extension(EXTENSIONS[0]);
+        let bytes = std::fs::read(&newest).unwrap();
+        std::fs::write(&newest, &bytes[..bytes.len() - 1]).unwrap();
+        std::fs::write(journal.with_extension(EXTENSIONS[1]), b"rubbish").unwrap();
+        assert_eq!(read_side(&journal), [part(30, &["2"])]);
+        discard(&journal).unwrap();
+        discard(&copy).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
