@@ -162,13 +162,13 @@ impl Design {
         });
         let mut measured = Vec::new();
         for (machine, attempts) in self.machines.iter().enumerate() {
-            for seed in 0..self.seeds {
-                for attempt in 0..*attempts {
+            for seed in 0..usize::try_from(self.seeds).unwrap() {
+                for attempt in 0..usize::try_from(*attempts).unwrap() {
                     let copy = self.kind == MetricKind::Outcome && self.scatter[3] == 0.0;
                     let noise = self.scatter[3] * ratio * random.heavy(self.tails);
-                    let effect = seed_of(seed as usize) + common.machines[machine] + common.rounds[attempt as usize];
-                    let id = measured.len() as u64;
-                    let mut digest = [at as u8; 32];
+                    let effect = seed_of(seed) + common.machines[machine] + common.rounds[attempt];
+                    let (seed, attempt, id) = (seed as u64, attempt as u64, measured.len() as u64);
+                    let mut digest = [u8::try_from(at).unwrap(); 32];
                     digest[..8].copy_from_slice(&id.to_le_bytes());
                     let seed = if shared.is_some() { seed } else { seed + first_machine };
                     measured.push(Measured {

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// How often everything is measured again. A probability of a half is right within 3 points.
 const DRAWS: u32 = 1000;
 
+/// From the draws of all metrics of each configuration, adds the places of those that come out ahead.
+pub(super) type Judge<'a> = dyn FnMut(&[Vec<f64>], &mut Vec<usize>) + 'a;
+
 /// One metric of one configuration: draws of its mean.
 struct Spread {
     mean: f64,
@@ -26,7 +29,7 @@ struct Spread {
 /// numbers of the attempts that they have in common, so that they vary together as the attempts did.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
-    judge: &mut dyn FnMut(&[Vec<f64>], &mut Vec<usize>),
+    judge: &mut Judge<'_>,
 ) -> Option<Vec<f64>> {
     let mut attempts: Vec<usize> = Vec::new();
     let mut spreads: Vec<Vec<Spread>> = Vec::new();

@@ -41,7 +41,8 @@ impl Loaded {
             return None;
         }
         let script = folder.join("sitecustomize.py");
-        if !script.is_file() {
+        // Python executes it: what somebody has changed there is not used.
+        if std::fs::read(&script).ok().as_deref() != Some(python::LOADED.as_bytes()) {
             files::private_folder(&folder).ok()?;
             // A file in its place: no Python keeps compiled code here, with a mode of the user's mask.
             files::write_private(&folder.join("__pycache__"), b"").ok()?;

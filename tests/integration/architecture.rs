@@ -214,6 +214,11 @@ fn no_shell_is_given_a_string() {
     let mut started = 0;
     for path in paths.iter().filter(|path| !path.ends_with("tests.rs")) {
         let code = code(path);
+        if path.ends_with("engine/closure.rs") {
+            // It recognises shells among programs, and starts nothing.
+            assert!(!code.contains("Command::new("), "{} starts a program", path.display());
+            continue;
+        }
         started += code.matches("Command::new(").count();
         for shell in
             ["\"sh\"", "\"bash\"", "\"dash\"", "\"zsh\"", "bin/sh\"", "bin/bash\"", "bin/env\"", "libc::system"]

@@ -47,7 +47,7 @@ fn check(sandbox: &Sandbox, when: &str) -> Held {
         sandbox.run(&["note", id, "a change"]).expect(0);
         assert!(!names().iter().any(is_unfinished), "{when}: left over {:?}", names());
     }
-    let known = ["ledger.redb", "journal", "kernels"];
+    let known = ["ledger.redb", "journal", "kernels", "cache", "verified"];
     let strange: Vec<String> =
         names().into_iter().filter(|name| !known.contains(&name.as_str()) && !is_unfinished(name)).collect();
     assert!(strange.is_empty(), "{when}: left over {strange:?}");

@@ -13,7 +13,7 @@ const MODEL: &str = "def accuracy():\n    return 0.5\n";
 fn program(extra: &str) -> Option<Sandbox> {
     let sandbox = Sandbox::new();
     if !has("python3") {
-        eprintln!("skipped: there is no python3");
+        println!("skipped: there is no python3");
         return None;
     }
     sandbox.write("train.py", TRAIN);

@@ -137,7 +137,7 @@ fn repetitions_end_when_the_interval_is_narrow() {
     assert_snapshot!(of(&said).replace(&id, "HASHHASH"), @r"
     REPEATED  METRIC  N       MEAN  INTERVAL
     HASHHASH  cost    6  120 ± 19%  not within 2%, ended by repeats.max = 6
-    best toy: HASHHASH with cost 120 ± 19%, the mean of 6
+    best toy: HASHHASH with cost 120 ± 19%, mean of 1 seed, 6 attempts
     ");
     let told = &document["repetitions"][0];
     assert_eq!((&told["reached"], &told["n"], &told["mean"]), (&false.into(), &6.into(), &120.0.into()), "{told}");

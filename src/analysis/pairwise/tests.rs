@@ -102,7 +102,7 @@ fn few_units_are_exchanged_or_not_tested() {
 
 #[test]
 fn what_does_not_scatter_is_not_judged_unless_sensors_are_off() {
-    let still = |value: f64, sensor| contender(1, &[value; 3], (sensor != "").then_some(0.05), sensor);
+    let still = |value: f64, sensor: &str| contender(1, &[value; 3], (!sensor.is_empty()).then_some(0.05), sensor);
     assert_eq!(compare(&still(1.0, ""), &still(1.0, ""), Scale::Ratio).unwrap().test, Err(Untested::NoScatter));
     let same = compare(&still(1.0, "gpu a"), &still(1.01, "gpu a"), Scale::Ratio).unwrap();
     assert_eq!(same.test, Err(Untested::NoScatter), "what one sensor is off by cancels");

@@ -53,6 +53,9 @@ pub(super) struct Search<'a> {
     pub(super) is_watched: bool,
 }
 
+/// What a configuration needs.
+type Wanted<'a> = dyn Fn(&Arm) -> Result<Vec<(Bound, Cause)>, Failure> + 'a;
+
 /// What the last round executes.
 struct Fresh {
     /// Of each configuration.
@@ -266,7 +269,7 @@ impl Search<'_> {
     fn execute(
         &self,
         arms: &mut Vec<Arm>,
-        wanted: &dyn Fn(&Arm) -> Result<Vec<(Bound, Cause)>, Failure>,
+        wanted: &Wanted<'_>,
         gone: &mut Vec<Gone>,
         round: usize,
     ) -> Result<Option<usize>, Failure> {
@@ -336,7 +339,7 @@ impl Search<'_> {
         analysis::unify_by_model(&mut trials);
         let base = self.from.to_string();
         trials.retain(|trial| {
-            let confirms = trial.attempt.settings.get(CONFIRMS).is_some();
+            let confirms = trial.attempt.settings.contains_key(CONFIRMS);
             let is_of_search = trial.attempt.settings.get(CONFIRMS).and_then(Value::as_str) == Some(base.as_str());
             groups.contains(&trial.run.parts.group_id()) && if is_fresh { is_of_search } else { !confirms }
         });

@@ -110,7 +110,7 @@ impl Comparison {
         found: &mut Verification,
     ) -> Result<(), StoreError> {
         let there = self.there.load(Ordering::Relaxed);
-        let len = match len.map(|len| guarded(len)).transpose()? {
+        let len = match len.map(guarded).transpose()? {
             Some(Ok(len)) => len,
             Some(Err(fault)) => {
                 self.set_unreadable(fault);

@@ -42,6 +42,8 @@ impl Default for Comparisons {
 }
 
 type Bytes = &'static [u8];
+/// Model, metric and attempt.
+type OfMetric = (&'static str, &'static str, Id);
 
 /// The tables, as one reader has them; `None` for an index that cannot be read, or is of an older kind.
 pub(super) struct Tables {
@@ -53,7 +55,7 @@ pub(super) struct Tables {
     recent: Option<ReadOnlyTable<(i64, Id), Bytes>>,
     measured: Option<ReadOnlyTable<Bytes, Bytes>>,
     by_model: Option<ReadOnlyTable<(&'static str, u8, Id), &'static str>>,
-    unmeasured: Option<ReadOnlyTable<(&'static str, &'static str, Id), (u8, &'static str)>>,
+    unmeasured: Option<ReadOnlyTable<OfMetric, (u8, &'static str)>>,
     briefs: Option<ReadOnlyTable<(&'static str, Id), Bytes>>,
 }
 
