@@ -10,6 +10,7 @@ events.write(json.dumps({'event': 'metric', 'name': 'accuracy', 'value': model.a
 const MODEL: &str = "def accuracy():\n    return 0.5\n";
 
 /// A program of two files; none where there is no Python.
+#[expect(clippy::print_stdout, reason = "whoever runs the tests learns what they leave out")]
 fn program(extra: &str) -> Option<Sandbox> {
     let sandbox = Sandbox::new();
     if !has("python3") {
