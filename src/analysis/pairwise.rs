@@ -133,14 +133,13 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         Some(((shifts - half, shifts + half), judged.degrees))
     });
     let test = match judged {
-        Some(judged) if !judged.is_enough => match exchanged(&a.units, &b.units).filter(|_| systematic == 0.0) {
+        Some(judged) if judged.is_enough && scatters => judged.test(shifts),
+        Some(judged) if judged.is_enough => Err(Untested::NoScatter),
+        // An exchange of units knows nothing of what sensors are off by.
+        _ => match exchanged(&a.units, &b.units).filter(|_| systematic == 0.0) {
             Some(p) => Ok((p, Method::Permutation)),
-            None if scatters && systematic > 0.0 => judged.test(shifts),
             None => Err(Untested::TooFew),
         },
-        Some(judged) if scatters => judged.test(shifts),
-        Some(_) => Err(Untested::NoScatter),
-        None => exchanged(&a.units, &b.units).map_or(Err(Untested::TooFew), |p| Ok((p, Method::Permutation))),
     };
     let shown = |shift: f64| match scale {
         Scale::Ratio => shift.exp(),
@@ -256,7 +255,7 @@ fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Jud
     }
     let machines = number(a.len());
     let variance = squares / degrees * inverse / (machines * machines);
-    let is_enough = degrees >= 4.0;
+    let is_enough = degrees >= 2.0;
     (degrees > 0.0).then_some(Judged { variance, degrees, method: Method::Within(a.len()), is_enough })
 }
 

@@ -122,7 +122,8 @@ pub(super) fn needed_text(places: &[Place]) -> String {
         places.iter().map(|place| &place.estimate).filter(|estimate| estimate.range().is_some()).collect();
     let Some(first) = ranges.first() else { return String::new() };
     let units = unit_word(first);
-    let needed = ranges.iter().filter_map(|estimate| estimate.units_for(WANTED)).max();
+    let alike = ranges.iter().filter(|estimate| unit_word(estimate) == units);
+    let needed = alike.filter_map(|estimate| estimate.units_for(WANTED)).max();
     let how = |more: usize| match first.kind {
         MetricKind::Outcome => "`seed = [...]`".to_owned(),
         MetricKind::Measured if first.machines > 1 => "run on more machines".to_owned(),
