@@ -71,13 +71,6 @@ impl Contender {
         let largest = self.measured.iter().filter_map(share).filter(|share| share.is_finite()).reduce(f64::max)?;
         Some(largest * mean.abs())
     }
-
-    /// The sensors that made all of its values, if they are the same ones each time.
-    pub(super) fn sensors(&self) -> Option<&BTreeSet<String>> {
-        let (first, others) = self.measured.split_first()?;
-        let same = !first.sensors.is_empty() && others.iter().all(|other| other.sensors == first.sensors);
-        same.then_some(&first.sensors)
-    }
 }
 
 /// A configuration beside the first one.
@@ -113,7 +106,7 @@ pub struct Place {
     pub sensor_half_width: Option<f64>,
     /// The mean of the units without the smallest and the largest one; none of fewer than three.
     pub olympic_mean: Option<f64>,
-    /// The probability that it is the best of all that are shown; none where some of them have a single unit.
+    /// The probability that it is the best of all that are shown; none where some of them have a single unit, or do not scatter.
     pub probability: Option<f64>,
     /// How it stands to the first one; none for the first one itself.
     pub against: Option<Against>,
@@ -204,7 +197,7 @@ pub(super) fn scale_of(is_positive: bool) -> Scale {
 /// For each the probability that it is the best.
 fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
     let none = vec![None; places.len()];
-    if places.len() < 2 || places.iter().any(|place| place.estimate.standard_error.is_none()) {
+    if places.len() < 2 || places.iter().any(|place| place.estimate.standard_error.is_none_or(|error| error == 0.0)) {
         return none;
     }
     let sampled: Vec<_> = places.iter().map(|place| vec![(&place.contender, &place.estimate)]).collect();

@@ -3,12 +3,12 @@
 //! Knows estimates and the blocks that both have in common. Must not know what the values measure, nor how many other comparisons are made.
 
 use super::best::{Contender, Measured};
-use super::comparison::SIGNIFICANCE;
+use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided};
 use super::replication::{Estimate, by_machine};
 use super::statistic::{CONFIDENCE, number};
-use crate::record::{MetricKind, mean};
-use std::collections::BTreeMap;
+use crate::record::{MetricKind, Replicate, execution_values, mean};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// In what a difference is stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,7 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
     let test = match judged {
         Some(judged) if judged.is_enough && scatters => judged.test(shifts),
         Some(judged) if judged.is_enough => Err(Untested::NoScatter),
+        _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
         // An exchange of units knows nothing of what sensors are off by.
         _ => match exchanged(&a.units, &b.units).filter(|_| systematic == 0.0) {
             Some(p) => Ok((p, Method::Permutation)),
@@ -153,6 +154,11 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         degrees: interval.map(|(_, degrees)| degrees),
         test,
     })
+}
+
+/// Whether several units are all the same.
+fn still(units: &[f64]) -> bool {
+    units.len() > 1 && units.iter().all(|unit| *unit == units[0])
 }
 
 /// A difference's variance, and what it was found from.
@@ -182,7 +188,10 @@ impl Judged {
 
 /// The variance of what sensors are off by, 0 where the same ones measured both sides.
 fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Estimate), units: (f64, f64)) -> f64 {
-    if first.sensors().is_some_and(|sensors| Some(sensors) == other.sensors()) {
+    let sensors =
+        |contender: &Contender| contender.measured.iter().map(|one| one.sensors.clone()).collect::<BTreeSet<_>>();
+    let (of_first, of_other) = (sensors(first), sensors(other));
+    if of_first == of_other && of_first.iter().all(|sensors| !sensors.is_empty()) {
         return 0.0;
     }
     let part = |contender: &Contender, estimate: &Estimate, unit: f64| {
@@ -192,71 +201,73 @@ fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Esti
     part(first, estimates.0, units.0) + part(other, estimates.1, units.1)
 }
 
-/// The means of blocks, if every attempt has one and none is of another machine than the rest of its block.
-fn blocks<K: Ord>(contender: &Contender, of: impl Fn(&Measured) -> Option<K>) -> Option<BTreeMap<K, Vec<f64>>> {
-    let mut found: BTreeMap<K, Vec<f64>> = BTreeMap::new();
+/// The means of blocks; none if an attempt is in none.
+fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> Option<BTreeMap<u64, f64>> {
+    let mut found: BTreeMap<u64, Vec<(Replicate, f64)>> = BTreeMap::new();
     for one in &contender.measured {
-        found.entry(of(one)?).or_default().push(one.value);
+        found.entry(of(one)?).or_default().push((one.replicate, one.value));
     }
-    Some(found)
+    let middle = |values: &Vec<(Replicate, f64)>| match contender.kind {
+        MetricKind::Outcome => mean(&execution_values(values)),
+        MetricKind::Measured => mean(&values.iter().map(|(_, value)| *value).collect::<Vec<f64>>()),
+    };
+    Some(found.iter().map(|(key, values)| (*key, middle(values))).collect())
 }
 
-/// The differences within common blocks, if these are most of the blocks of either side.
+/// The machines that a configuration ran on; none where a record names none.
+fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
+    let found: BTreeSet<u64> = contender.measured.iter().map(|one| one.replicate.machine).collect();
+    (!found.contains(&0)).then_some(found)
+}
+
+/// The differences within blocks, if both sides have the same ones: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.
 fn paired(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
-    match first.kind {
-        MetricKind::Outcome => {
-            let by_seed = |contender| blocks(contender, |one| Some(one.replicate.seed));
-            pairs(by_seed(first)?, by_seed(other)?, units, Block::Seed)
-        }
-        MetricKind::Measured => {
-            let by_round = |contender| blocks(contender, |one| Some((one.replicate.machine, one.round?)));
-            let by_round = || pairs(by_round(first)?, by_round(other)?, units, Block::Round);
-            by_round().or_else(|| {
-                let known = |one: &Measured| Some(one.replicate.machine).filter(|machine| *machine != 0);
-                pairs(blocks(first, known)?, blocks(other, known)?, units, Block::Machine)
-            })
-        }
+    let by = |of: &dyn Fn(&Measured) -> Option<u64>, block| pairs(blocks(first, of)?, blocks(other, of)?, units, block);
+    if first.kind == MetricKind::Outcome {
+        return by(&|one| one.replicate.is_seeded().then_some(one.replicate.seed), Block::Seed);
+    }
+    let machines = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
+    match machines.len() {
+        1 => by(&|one| one.round, Block::Round),
+        _ => by(&|one| Some(one.replicate.machine), Block::Machine),
     }
 }
 
-fn pairs<K: Ord>(
-    first: BTreeMap<K, Vec<f64>>,
-    other: BTreeMap<K, Vec<f64>>,
-    units: (f64, f64),
-    block: Block,
-) -> Option<Judged> {
-    let most = first.len().max(other.len());
-    let both = first.iter().filter_map(|(key, a)| Some((mean(a), mean(other.get(key)?))));
-    let differences: Vec<f64> = both.map(|(a, b)| b / units.1 - a / units.0).collect();
-    let n = differences.len();
-    if n < PAIRS || 2 * n <= most || n < first.len().min(other.len()) {
+fn pairs(first: BTreeMap<u64, f64>, other: BTreeMap<u64, f64>, units: (f64, f64), block: Block) -> Option<Judged> {
+    if first.len() < PAIRS || !first.keys().eq(other.keys()) {
         return None;
     }
-    let summary = super::comparison::Summary::of(&differences)?;
-    let variance = summary.variance? / number(n);
+    let differences: Vec<f64> = first.values().zip(other.values()).map(|(a, b)| b / units.1 - a / units.0).collect();
+    let n = differences.len();
+    let variance = Summary::of(&differences)?.variance? / number(n);
     Some(Judged { variance, degrees: number(n) - 1.0, method: Method::Paired(block, n), is_enough: true })
 }
 
-/// The differences within two machines that both ran on: of more, [`paired`] knows how they scatter between machines.
+/// The differences within two machines that both ran on: of more, [`paired`] knows how they scatter between machines. Either side scatters in its own way.
 fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
-    let values = |contender: &Contender| by_machine(&contender.replicates());
-    let (a, b) = (values(first), values(other));
-    if first.kind == MetricKind::Outcome || a.len() < 2 || !a.keys().eq(b.keys()) || a.contains_key(&0) {
+    let own = machines(first).filter(|own| own.len() == 2 && machines(other).as_ref() == Some(own));
+    if first.kind == MetricKind::Outcome || own.is_none() {
         return None;
     }
-    let (mut squares, mut degrees, mut inverse) = (0.0, 0.0, 0.0);
-    for (cells, unit) in [(&a, units.0), (&b, units.1)] {
+    let (mut variance, mut spread) = (0.0, 0.0);
+    for (contender, unit) in [(first, units.0), (other, units.1)] {
+        let cells = by_machine(&contender.replicates());
+        let (mut squares, mut degrees, mut inverse) = (0.0, 0.0, 0.0);
         for cell in cells.values() {
             let middle = mean(cell);
             squares += cell.iter().map(|value| ((value - middle) / unit).powi(2)).sum::<f64>();
             degrees += number(cell.len()) - 1.0;
             inverse += 1.0 / number(cell.len());
         }
+        if degrees <= 0.0 {
+            return None;
+        }
+        let part: f64 = squares / degrees * inverse / number(cells.len()).powi(2);
+        variance += part;
+        spread += part * part / degrees;
     }
-    let machines = number(a.len());
-    let variance = squares / degrees * inverse / (machines * machines);
-    let is_enough = degrees >= 2.0;
-    (degrees > 0.0).then_some(Judged { variance, degrees, method: Method::Within(a.len()), is_enough })
+    let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
+    Some(Judged { variance, degrees, method: Method::Within(2), is_enough: degrees >= 2.0 })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {

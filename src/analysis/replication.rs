@@ -70,7 +70,7 @@ impl Estimate {
     pub fn of(kind: MetricKind, values: &[(Replicate, f64)]) -> Option<Self> {
         let different = |of: &dyn Fn(&Replicate) -> u64| values.iter().map(|(one, _)| of(one)).collect::<BTreeSet<_>>();
         let (seeds, machines) = (different(&|one| one.seed).len(), different(&|one| one.machine));
-        let several = machines.len() > 1;
+        let several = machines.len() > 1 && !machines.contains(&0);
         let is_seeded = values.iter().any(|(one, _)| one.is_seeded());
         let (units, model) = match kind {
             MetricKind::Outcome if seeds > 1 && !is_seeded => (unit_values(kind, values), SampleModel::Attempts),

@@ -85,6 +85,9 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
     let length = parts.iter().map(|(_, part)| part * part).sum::<f64>().sqrt();
     if length > 0.0 {
         parts.iter_mut().for_each(|(_, part)| *part /= length);
+    } else if let Some((_, part)) = parts.first_mut() {
+        // Machines of equal means whose attempts scatter.
+        *part = 1.0;
     }
     Some(Spread { mean: estimate.mean, standard_error: estimate.standard_error?, degrees: estimate.degrees, parts })
 }

@@ -163,9 +163,13 @@ impl<T: Asked> Configuration<'_, T> {
         self.trials.iter().copied().min_by_key(|trial| trial.run_id())
     }
 
-    /// What decides a metric: it is measured where any attempt says so.
-    pub fn metric_kind(&self, metric: &str) -> MetricKind {
-        let kinds = self.trials.iter().map(|trial| trial.metric_kind(metric));
+    /// What decides a metric: it is measured where any attempt with a value says so.
+    pub fn metric_kind(&self, metric: &str, admitted: &BTreeSet<Why>) -> MetricKind {
+        let has_value = |trial: &&&T| match trial.measured(metric, admitted) {
+            Ok(_) => true,
+            Err(left) => left.why == Why::NotFinite,
+        };
+        let kinds = self.trials.iter().filter(has_value).map(|trial| trial.metric_kind(metric));
         kinds.max().unwrap_or(MetricKind::Outcome)
     }
 
@@ -185,7 +189,7 @@ impl<T: Asked> Configuration<'_, T> {
     /// The mean of a metric over its independent units; see [`values`](Self::values).
     pub fn mean(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<f64> {
         let values = self.values(metric, admitted);
-        (!values.is_empty()).then(|| unit_mean(self.metric_kind(metric), &values))
+        (!values.is_empty()).then(|| unit_mean(self.metric_kind(metric, admitted), &values))
     }
 }
 
@@ -204,7 +208,7 @@ impl Configuration<'_> {
         let measured: Vec<Measured> = self.trials.iter().filter_map(value).collect();
         let newest = newest_run(&measured)?;
         let run = self.trials.iter().find(|trial| trial.run.id == newest)?.run.clone();
-        Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric), measured })
+        Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric, admitted), measured })
     }
 }
 

@@ -171,7 +171,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// The question by the objective that most attempts of a model state, or by the first usual metric that it has.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
     let metric = context.store().read(|reader| {
-        let stated = stated(reader, model, "objective.metric")?;
+        let stated = stated(reader, model, "objective.metric", None)?;
         let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
         Ok(stated.or_else(|| USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned)))
     })?;
@@ -182,21 +182,33 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
     Ok(Asked { model: model.to_owned(), metric: metric.ok_or_else(none)?, rest: &args.rest })
 }
 
-/// The value of a setting that most attempts of a model have.
-fn stated(reader: &Reader<'_>, model: &str, setting: &str) -> Result<Option<String>, StoreError> {
+/// The value of a setting that most attempts of a model have, of those with this objective where one is given.
+fn stated(
+    reader: &Reader<'_>,
+    model: &str,
+    setting: &str,
+    objective: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    const OBJECTIVE: &str = "objective.metric";
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut count = |value: Option<&Value>| {
+    let mut count = |value: Option<&Value>, metric: Option<&Value>| {
+        let value = value.filter(|_| objective.is_none() || metric.and_then(Value::as_str) == objective);
         value.and_then(Value::as_str).into_iter().for_each(|text| *counts.entry(text.to_owned()).or_default() += 1);
     };
     match reader.briefs(model)? {
         Some(briefs) => {
-            for row in briefs.ask(&[setting.to_owned()])? {
-                count(
-                    row.values.first().and_then(|value| if let Known::Is(value) = value { Some(value) } else { None }),
-                );
+            for row in briefs.ask(&[setting.to_owned(), OBJECTIVE.to_owned()])? {
+                let known =
+                    |at: usize| if let Some(Known::Is(value)) = row.values.get(at) { Some(value) } else { None };
+                count(known(0), known(1));
             }
         }
-        None => trials_of(reader, Some(model))?.iter().for_each(|trial| count(trial.attempt.settings.get(setting))),
+        None => {
+            for trial in trials_of(reader, Some(model))? {
+                let settings = &trial.attempt.settings;
+                count(settings.get(setting), settings.get(OBJECTIVE));
+            }
+        }
     }
     Ok(counts.into_iter().max_by_key(|(_, n)| *n).map(|(text, _)| text))
 }
@@ -206,11 +218,9 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
         Err(failure) => {
-            let recorded = context.store().read(|reader| {
-                let metric = stated(reader, &asked.model, "objective.metric")?;
-                let direction = stated(reader, &asked.model, "objective.direction")?;
-                Ok(direction.filter(|_| metric.as_deref() == Some(asked.metric.as_str())))
-            })?;
+            let recorded = context
+                .store()
+                .read(|reader| stated(reader, &asked.model, "objective.direction", Some(&asked.metric)))?;
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(|_| failure)?;
             Ok((asked, direction))
         }
@@ -279,6 +289,10 @@ const TELEMETRY: [&str; 6] = ["step_time", "power_mean", "gpu_util", "cpu_util",
 /// Names attempts that are far from the other repetitions of their configuration, and what else is unusual of them.
 fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
     for (place, id) in ranking.places.iter().zip(&ranking.ids) {
+        // Copies and seeds scatter differently: only samples of one attempt each are judged.
+        if place.estimate.units.len() != place.estimate.attempts {
+            continue;
+        }
         for found in outliers(&place.contender.values()) {
             let odd = place.contender.measured[found.at].attempt;
             let others = place.contender.measured.iter().map(|one| one.attempt).filter(|one| *one != odd);

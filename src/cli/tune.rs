@@ -16,7 +16,7 @@ use crate::manifest::vary;
 use crate::record::{AttemptId, Parts, Run, Sealed, Table, Target, Value, known_metric};
 use crate::report;
 use axes::Impossible;
-use search::{Arm, CONFIRMS, Search};
+use search::{Arm, CONFIRMS, Search, confirmation};
 use std::collections::BTreeSet;
 
 /// Search for the configuration of a model that is best by a metric and hardly slower
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let rebind = |changes: &Table, seed: u64, is_fresh: bool| -> Result<Bound, String> {
         let mut settings = settings.clone();
         if is_fresh {
-            settings.insert(CONFIRMS.to_owned(), sealed.run.id.to_string().into());
+            settings.insert(CONFIRMS.to_owned(), confirmation(sealed.run.id, &args.metric).into());
         }
         let config = vary(&sealed.run, &settings, changes)?;
         let run = Run::new(Parts { seed, ..sealed.run.parts.clone() });

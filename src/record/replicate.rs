@@ -3,7 +3,7 @@
 //! An outcome is decided by the weights, so that its unit of replication is the seed: executions that computed the same count once, others of one
 //! seed are averaged. What is measured is decided by the machine, so that its unit is the GPU or host, or, where all come from one, the attempt.
 
-use super::{Attempt, Axis, Digest, MetricKind, Run, mean};
+use super::{Attempt, Axis, Digest, MetricKind, Run, Value, mean};
 use std::collections::BTreeMap;
 
 /// Which seed, which computation and which machine an attempt belongs to. Equal numbers mean the same one.
@@ -26,7 +26,8 @@ impl Replicate {
         let sensors = attempt.sensors();
         let machine = if sensors.is_empty() { 0 } else { short(&Digest::of(sensors.join("\n").as_bytes())) };
         let execution = execution(attempt);
-        let is_unseeded = run.parts.seed == 0 && attempt.facts.contains_key("import");
+        let import = attempt.facts.get("import").and_then(Value::as_table);
+        let is_unseeded = run.parts.seed == 0 && import.is_some_and(|import| !import.contains_key("seed"));
         Self { seed: if is_unseeded { execution } else { run.parts.seed }, execution, machine }
     }
 
@@ -81,7 +82,8 @@ pub fn unit_values(kind: MetricKind, values: &[(Replicate, f64)]) -> Vec<f64> {
         MetricKind::Outcome => groups(values, |one| one.seed).map(|seed| mean(&execution_values(&seed))).collect(),
         MetricKind::Measured => {
             let machines: Vec<f64> = groups(values, |one| one.machine).map(|machine| sorted_mean(&machine)).collect();
-            if machines.len() > 1 { machines } else { sorted(values) }
+            let is_unknown = values.iter().any(|(one, _)| one.machine == 0);
+            if machines.len() > 1 && !is_unknown { machines } else { sorted(values) }
         }
     }
 }
@@ -129,10 +131,10 @@ mod tests {
     #[test]
     fn copies_of_an_outcome_count_once_and_attempts_of_a_seed_are_averaged() {
         let copies =
-            [(of(1, 7, 0), 0.5), (of(1, 7, 0), 0.5), (of(1, 7, 1), 0.5), (of(2, 8, 0), 0.7), (of(2, 9, 0), 0.9)];
+            [(of(1, 7, 5), 0.5), (of(1, 7, 5), 0.5), (of(1, 7, 6), 0.5), (of(2, 8, 5), 0.7), (of(2, 9, 5), 0.9)];
         assert_eq!(unit_values(MetricKind::Outcome, &copies), [0.5, 0.8]);
         assert_eq!(execution_values(&copies[..3]), [0.5]);
-        // Of machines 0 and 1 the means are units of what is measured.
+        // Of machines 5 and 6 the means are units of what is measured.
         assert_eq!(unit_values(MetricKind::Measured, &copies), [0.65, 0.5]);
         assert_eq!(unit_values(MetricKind::Measured, &copies[..2]), [0.5, 0.5]);
     }

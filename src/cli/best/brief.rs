@@ -6,7 +6,7 @@ use crate::analysis::{Asked, Configuration, Contender, Measured, newest_run};
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
 use crate::record::{
-    AttemptId, Direction, GroupId, LeftOut, MetricKind, Names, Replicate, RunId, Value, Why, known_metric,
+    Attempt, AttemptId, Direction, GroupId, LeftOut, MetricKind, Names, Replicate, RunId, Value, Why, known_metric,
 };
 use crate::report::Ranking;
 use crate::store::{Brief, Reader, StoreError};
@@ -25,6 +25,10 @@ pub(super) fn by_briefs(
         return Ok(Ok(None));
     }
     let Some(briefs) = reader.briefs(&args.model)? else { return Ok(Ok(None)) };
+    // A stated kind is in the record alone.
+    if briefs.names().facts.iter().any(|fact| fact.trim_start_matches("worker.").starts_with(Attempt::METRIC_KIND)) {
+        return Ok(Ok(None));
+    }
     let mut names = Names::known();
     names.add(&briefs.names());
     let (trials, others) = (Vec::new(), Vec::new());
@@ -176,11 +180,11 @@ fn contender(
         measured.push(Measured::of(trial.row.id, &run, &attempt, &args.metric, value));
     }
     let run = newest_run(&measured).map(|run| reader.run(run)).transpose()?.flatten();
-    let kind = one.metric_kind(&args.metric);
+    let kind = one.metric_kind(&args.metric, &nothing);
     Ok(run.map(|run| Contender { run, agreed: one.agreed.clone(), kind, measured }))
 }
 
-/// What decides each metric: as the table of metrics has it, else as the newest attempt that counts says.
+/// What decides each metric: as the table of metrics has it, else as an attempt that counts says.
 fn kinds(reader: &Reader<'_>, columns: &Columns, rows: &[Brief]) -> Result<Vec<MetricKind>, StoreError> {
     if columns.metrics.iter().all(|metric| known_metric(metric).is_some()) {
         return Ok(columns

@@ -29,6 +29,11 @@ pub(super) struct Arm {
 /// The setting that marks a fresh attempt of the last round: it takes no part in the choice.
 pub(super) const CONFIRMS: &str = "tune.confirms";
 
+/// What the setting says in the search from a run by a metric.
+pub(super) fn confirmation(from: RunId, metric: &str) -> String {
+    format!("{from} {metric}")
+}
+
 /// Binds the configuration with these changes again, with this seed, and marked as fresh if so asked.
 pub(super) type Rebind<'a> = dyn Fn(&Table, u64, bool) -> Result<Bound, String> + 'a;
 
@@ -337,11 +342,11 @@ impl Search<'_> {
         let store = self.context.store_as_it_is();
         let mut trials = store.read(|reader| trials_of(reader, Some(&self.args.model)))?;
         analysis::unify_by_model(&mut trials);
-        let base = self.from.to_string();
+        let mark = confirmation(self.from, &self.args.metric);
         trials.retain(|trial| {
-            let confirms = trial.attempt.settings.contains_key(CONFIRMS);
-            let is_of_search = trial.attempt.settings.get(CONFIRMS).and_then(Value::as_str) == Some(base.as_str());
-            groups.contains(&trial.run.parts.group_id()) && if is_fresh { is_of_search } else { !confirms }
+            // What confirms another search is an attempt like others for this one.
+            let is_of_search = trial.attempt.settings.get(CONFIRMS).and_then(Value::as_str) == Some(mark.as_str());
+            groups.contains(&trial.run.parts.group_id()) && (is_of_search == is_fresh)
         });
         Ok(Seen { trials })
     }

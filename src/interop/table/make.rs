@@ -248,6 +248,9 @@ impl<'a> Maker<'a> {
         import.insert("kind".to_owned(), "table".into());
         import.insert("map".to_owned(), file_name(&self.map.path).into());
         import.insert("map_digest".to_owned(), self.map.digest.to_string().into());
+        if self.map.seed.is_some() {
+            import.insert("seed".to_owned(), true.into());
+        }
         if let (Some(joined), Some(partner)) = (self.tables.joined, of.partner) {
             import.insert("joined".to_owned(), place(&joined.source, partner, &joined.heads).into());
         }
