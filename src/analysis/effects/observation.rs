@@ -1,7 +1,7 @@
 //! The observations of an analysis: what counts as one independent value of a metric.
 
 use crate::analysis::trials::Trial;
-use crate::record::{self, Digest, MetricKind, Replicate, Value, Why};
+use crate::record::{self, Digest, MetricKind, Part, Replicate, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One value of a metric, and the attempts that it comes from.
@@ -34,8 +34,8 @@ impl Observations<'_> {
     }
 }
 
-/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one run are averaged: they have
-/// the same configuration and seed, and repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes` are never averaged.
+/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration and seed are averaged, also
+/// where the program, the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes` are never averaged.
 pub fn observations<'a>(
     trials: &'a [Trial],
     metric: &str,
@@ -54,7 +54,8 @@ pub fn observations<'a>(
     for (trial, value) in counted {
         let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
         let seed = Replicate::of(&trial.run, &trial.attempt).seed;
-        let at = *places.entry((trial.run.id, seed, levels)).or_insert(groups.len());
+        let config = trial.run.parts.digest(Part::Config);
+        let at = *places.entry((config, seed, levels)).or_insert(groups.len());
         if at == groups.len() {
             groups.push((Vec::new(), Vec::new()));
         }
