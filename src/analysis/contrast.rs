@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Significance {
     /// How many repetitions each has.
     pub n: (usize, usize),
+    /// The second mean less the first, in the metric's unit.
+    pub difference: f64,
     /// How far they are apart, and whether chance explains it.
     pub comparison: Comparison,
     /// The probability, corrected for the number of metrics that were tested.
@@ -43,7 +45,11 @@ pub fn significance(
         }
         let scale = scale_named(name, &unit(name)).unwrap_or_else(|| scale_of(values().all(|value| value > 0.0)));
         let comparison = compare(a, b, scale)?;
-        Some((name.clone(), Significance { n: (a.measured.len(), b.measured.len()), comparison, corrected: None }))
+        let difference = b.estimate()?.mean - a.estimate()?.mean;
+        Some((
+            name.clone(),
+            Significance { n: (a.measured.len(), b.measured.len()), difference, comparison, corrected: None },
+        ))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
     let tested = |one: &Significance| Some(one.comparison.test.ok()?.0);

@@ -337,6 +337,7 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
 
 fn significance_value(tested: &Significance) -> Value {
     let mut table = table_of([("n_a", tested.n.0.into()), ("n_b", tested.n.1.into())]);
+    table.insert("difference".to_owned(), tested.difference.into());
     table.insert("comparison".to_owned(), compared_value(&tested.comparison));
     table.extend(tested.comparison.test.ok().map(|(p, _)| ("p".to_owned(), p.into())));
     table.extend(tested.corrected.map(|p| ("p_corrected".to_owned(), p.into())));
