@@ -2,19 +2,22 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::import::earlier::is_replaced;
 use super::selection::{parted, trials_of};
 use crate::analysis::{Trial, names, unify_by_model};
 use crate::host::clock;
 use crate::interop::is_from;
 use crate::record::{Change, Digest, LogEntry, Target, Value};
 use crate::report::{count, table_of};
+use crate::store::Store;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Take a run or an attempt out of listings and answers, or all attempts that match
 ///
 /// It stays in the ledger, can be shown by its id, and comes back with --undo and that id: `latest` and `latest~1` mean what
-/// is not hidden. --where and --import mean every attempt that matches, and both where both are given; with --undo, every hidden one.
+/// is not hidden. --where and --import mean every attempt that matches, and both where both are given; with --undo, every hidden one
+/// except rows that a later import of the same table replaced: these come back by their id, or when the earlier map is imported again.
 ///
 /// Example: ledger hide --where 'model == resnet50 and import.file == "runs.csv"'
 #[derive(Debug, clap::Args)]
@@ -84,9 +87,12 @@ fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let (by_itself, others): (Vec<&Trial>, Vec<&Trial>) = trials.iter().partition(|trial| hidden.contains(&trial.id.0));
     let with_run = others.iter().filter(|trial| trial.is_hidden).count();
+    let (replaced, back): (Vec<&Trial>, Vec<&Trial>) =
+        if args.undo { replaced(store, by_itself)? } else { Default::default() };
+    let replaced = replaced.len();
     let changed: Vec<&Trial> =
-        if args.undo { by_itself } else { others.into_iter().filter(|trial| !trial.is_hidden).collect() };
-    let unchanged = trials.len() - changed.len() - if args.undo { with_run } else { 0 };
+        if args.undo { back } else { others.into_iter().filter(|trial| !trial.is_hidden).collect() };
+    let unchanged = trials.len() - changed.len() - if args.undo { with_run + replaced } else { 0 };
     store.write_many(|writer| {
         let unix_ms = clock::unix_ms();
         changed.iter().try_for_each(|trial| {
@@ -109,13 +115,38 @@ fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
                 "hidden with their runs: {attempts} (`ledger hide --undo RUN` shows a run again)\n"
             ));
         }
+        if replaced > 0 {
+            text.push_str(&format!(
+                "still hidden, since a later import of the same rows counts: {} (`ledger hide --undo ATTEMPT` shows one again)\n",
+                count(replaced, "attempt")
+            ));
+        }
         text
     };
     context.answer(text, || {
         let ids: Vec<Value> = changed.iter().map(|trial| trial.id.to_string().into()).collect();
-        table_of([("attempts", Value::List(ids)), ("hidden", (!args.undo).into()), ("unchanged", unchanged.into())])
+        table_of([
+            ("attempts", Value::List(ids)),
+            ("hidden", (!args.undo).into()),
+            ("unchanged", unchanged.into()),
+            ("replaced", replaced.into()),
+        ])
     })?;
     Ok(exit::YES)
+}
+
+/// Parts attempts into those that a later import of the same rows replaced, and the others.
+fn replaced<'a>(store: &Store, trials: Vec<&'a Trial>) -> Result<(Vec<&'a Trial>, Vec<&'a Trial>), Failure> {
+    let superseded = store.read(|reader| {
+        let mut superseded = BTreeSet::new();
+        for trial in &trials {
+            if is_replaced(&reader.notes(trial.id.0)?) {
+                superseded.insert(trial.id);
+            }
+        }
+        Ok(superseded)
+    })?;
+    Ok(trials.into_iter().partition(|trial| superseded.contains(&trial.id)))
 }
 
 /// A digest is known by as many of its digits as these.

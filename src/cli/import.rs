@@ -1,6 +1,6 @@
 //! `ledger import`
 
-mod earlier;
+pub(super) mod earlier;
 pub(super) mod packs;
 mod table;
 mod telemetry;

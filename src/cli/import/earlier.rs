@@ -5,6 +5,17 @@ use crate::record::{AttemptId, Change, LogEntry, RunId, Target, Value};
 use crate::store::{Added, Reader, StoreError, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How the note of an attempt begins that an import hides.
+const HIDDEN_BY: &str = "replaced by an import of ";
+/// How the note of an attempt begins that an import shows again.
+const SHOWN_BY: &str = "counts again by an import of ";
+
+/// Whether a later import of the same row replaced an attempt, by the attempt's notes, the oldest first.
+pub(in crate::cli) fn is_replaced(notes: &[String]) -> bool {
+    let mut by_imports = notes.iter().rev().filter(|note| note.starts_with(HIDDEN_BY) || note.starts_with(SHOWN_BY));
+    by_imports.next().is_some_and(|note| note.starts_with(HIDDEN_BY))
+}
+
 /// The attempts that were made of rows of tables.
 #[derive(Default)]
 pub(super) struct Earlier {
@@ -93,9 +104,9 @@ impl Earlier {
 }
 
 impl Replaced {
-    /// The same, but nothing is taken out of answers.
+    /// The same, except that nothing is hidden.
     pub(super) fn beside(self) -> Self {
-        Self { shared: self.shared, ..Self::default() }
+        Self { hidden: Vec::new(), rows: 0, ..self }
     }
 
     /// How many attempts are taken out of answers, and how many come back.
@@ -104,12 +115,12 @@ impl Replaced {
     }
 
     /// Writes it into the log, each attempt with a note that says why.
-    pub(super) fn write(&self, writer: &mut Writer<'_>, by: &str, unix_ms: i64) -> Result<(), StoreError> {
-        let hidden = self.hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, "replaced by"));
-        let shown = self.shown.iter().map(|id| (*id, Change::Unhidden as fn(Target) -> Change, "counts again by"));
-        for (id, change, why) in hidden.chain(shown) {
+    pub(super) fn write(&self, writer: &mut Writer<'_>, source: &str, unix_ms: i64) -> Result<(), StoreError> {
+        let hidden = self.hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, HIDDEN_BY));
+        let shown = self.shown.iter().map(|id| (*id, Change::Unhidden as fn(Target) -> Change, SHOWN_BY));
+        for (id, change, by) in hidden.chain(shown) {
             let target = Target::Attempt(id);
-            let text = format!("{why} {by}");
+            let text = format!("{by}{source}");
             writer.note(&LogEntry { unix_ms, change: Change::Noted { target, text } })?;
             writer.note(&LogEntry { unix_ms, change: change(target) })?;
         }

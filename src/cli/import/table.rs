@@ -56,13 +56,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
-    let by = format!("an import of {} by {}", name_of(&args.file), name_of(&args.map));
+    let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
     let now = clock::unix_ms();
     // An import that is cut off between the two is completed by the same command.
     let added = store.import_in_batches(&results.sealed, now)?;
     let found = earlier.replaced(&results, &added);
     let replaced = if args.keep_earlier { found.beside() } else { found };
-    store.write_many(|writer| replaced.write(writer, &by, now))?;
+    store.write_many(|writer| replaced.write(writer, &source, now))?;
     let (shared, files) = &replaced.shared;
     if *shared > 0 {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
@@ -134,7 +134,7 @@ fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replac
     if replaced.rows > 0 {
         let file = args.file.display();
         text.push_str(&format!(
-            "replaces {} of an earlier import of {file} (hidden; `ledger hide --undo --import {file}` restores them)\n",
+            "replaces {} of an earlier import of {file} (hidden; to count them again, import {file} with the earlier map)\n",
             count(replaced.rows, "row")
         ));
     }
