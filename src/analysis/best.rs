@@ -153,7 +153,8 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
         order.then_with(|| group(a).cmp(&group(b)))
     });
     places.truncate(limit);
-    let scale = scale(&places, ordering);
+    let estimates: Vec<&Estimate> = places.iter().map(|place| &place.estimate).collect();
+    let scale = ordering.scale.unwrap_or_else(|| scale_of(&estimates, Some(direction)));
     let probabilities = best_of(&places, direction);
     places.iter_mut().zip(probabilities).for_each(|(place, probability)| place.probability = probability);
     let Some((first, others)) = places.split_first_mut() else { return places };
@@ -173,25 +174,20 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     places
 }
 
-/// Of a metric that the table of metrics does not know: an outcome without a unit that is never outside of 0 and 1, and better the larger it is, is a share;
-/// other positive values are compared as ratios, all others in their unit.
-fn scale(places: &[Place], ordering: Ordering) -> Scale {
-    let all = |is: fn(f64) -> bool| places.iter().flat_map(|place| &place.estimate.units).all(|value| is(*value));
-    let is_outcome = places.iter().all(|place| place.estimate.kind == MetricKind::Outcome);
-    match ordering.scale {
-        Some(scale) => scale,
-        None if is_outcome
-            && ordering.direction == Direction::Maximize
-            && all(|value| (0.0..=1.0).contains(&value)) =>
-        {
-            Scale::Points
-        }
-        None => scale_of(all(|value| value > 0.0)),
+/// The scale of a metric that [`scale_named`] does not know, by its estimates:
+/// - points for an outcome within 0 and 1 that is better the larger it is,
+/// - otherwise a ratio if all values are positive,
+/// - otherwise the difference in the metric's unit.
+pub(super) fn scale_of(estimates: &[&Estimate], direction: Option<Direction>) -> Scale {
+    let all = |is: fn(f64) -> bool| estimates.iter().flat_map(|one| &one.units).all(|value| is(*value));
+    let is_outcome = estimates.iter().all(|one| one.kind == MetricKind::Outcome);
+    if is_outcome && direction == Some(Direction::Maximize) && all(|value| (0.0..=1.0).contains(&value)) {
+        Scale::Points
+    } else if all(|value| value > 0.0) {
+        Scale::Ratio
+    } else {
+        Scale::Difference
     }
-}
-
-pub(super) fn scale_of(is_positive: bool) -> Scale {
-    if is_positive { Scale::Ratio } else { Scale::Difference }
 }
 
 /// For each the probability that it is the best.

@@ -7,7 +7,7 @@ use super::comparison::{SIGNIFICANCE, holm};
 use super::join::{PhaseRow, join};
 use super::pairwise::{Comparison, compare};
 use super::telemetry::{Curve, Kind, quantity};
-use crate::record::{Axis, Sealed, Series};
+use crate::record::{Axis, Direction, Sealed, Series};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the repetitions of two configurations differ in a metric by more than chance.
@@ -33,19 +33,22 @@ impl Significance {
 /// Compares the means of each metric over the repetitions of two configurations; all tests are corrected together by Holm's method. A metric of which either
 /// has no value, or one that is not finite, or of which both have one value, is left out.
 ///
-/// What sensors are off by widens a difference unless the same ones measured all repetitions of both. `unit` says the unit of a metric.
+/// The uncertainty of sensors widens an interval unless the same sensors measured all repetitions of both configurations. `described` gives a metric's
+/// unit, and which direction is better where that is known.
 pub fn significance(
     repetitions: &BTreeMap<String, (Contender, Contender)>,
-    unit: &dyn Fn(&str) -> String,
+    described: &dyn Fn(&str) -> (String, Option<Direction>),
 ) -> BTreeMap<String, Significance> {
     let compared = |(name, (a, b)): (&String, &(Contender, Contender))| {
         let values = || a.measured.iter().chain(&b.measured).map(|one| one.value);
         if a.measured.len().max(b.measured.len()) < 2 || !values().all(f64::is_finite) {
             return None;
         }
-        let scale = scale_named(name, &unit(name)).unwrap_or_else(|| scale_of(values().all(|value| value > 0.0)));
+        let (of_a, of_b) = (a.estimate()?, b.estimate()?);
+        let (unit, direction) = described(name);
+        let scale = scale_named(name, &unit).unwrap_or_else(|| scale_of(&[&of_a, &of_b], direction));
         let comparison = compare(a, b, scale)?;
-        let difference = b.estimate()?.mean - a.estimate()?.mean;
+        let difference = of_b.mean - of_a.mean;
         Some((
             name.clone(),
             Significance { n: (a.measured.len(), b.measured.len()), difference, comparison, corrected: None },
@@ -186,7 +189,7 @@ mod tests {
         let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
         let p = |a: &[&str], b: &[&str]| {
             let all = BTreeMap::from([("energy".to_owned(), (contender(&x, a), contender(&y, b)))]);
-            significance(&all, &|_| "J".to_owned())["energy"].comparison.test.unwrap().0
+            significance(&all, &|_| ("J".to_owned(), None))["energy"].comparison.test.unwrap().0
         };
         let unaware = p(&[""], &[""]);
         assert_eq!(p(&["A"], &["A"]), unaware);
@@ -212,7 +215,7 @@ mod tests {
             .into_iter()
             .map(|(name, (a, b)): (String, (Vec<f64>, Vec<f64>))| (name, (contender(&a, &[""]), contender(&b, &[""]))))
             .collect();
-        let found = significance(&repetitions, &|_| String::new());
+        let found = significance(&repetitions, &|_| Default::default());
         assert_eq!(found.keys().collect::<Vec<_>>(), ["cpu_time", "energy", "loss", "time"]);
         let untested = |name: &str| (found[name].comparison.test.err(), found[name].is_significant());
         assert_eq!(untested("cpu_time"), (Some(Untested::NoScatter), None));
@@ -221,6 +224,6 @@ mod tests {
         assert_eq!(found["energy"].is_significant(), Some(false));
         assert_eq!(found["energy"].n, (5, 3));
         let alone = BTreeMap::from([("energy".to_owned(), repetitions["energy"].clone())]);
-        assert_eq!(significance(&alone, &|_| String::new())["energy"].is_significant(), Some(true));
+        assert_eq!(significance(&alone, &|_| Default::default())["energy"].is_significant(), Some(true));
     }
 }

@@ -74,6 +74,8 @@ pub enum Untested {
     TooFew,
     /// Neither side scatters, so that chance cannot be judged.
     NoScatter,
+    /// There are too few units for a t-test, and a permutation test does not take the uncertainty of different sensors into account.
+    Sensors,
 }
 
 impl Untested {
@@ -82,6 +84,7 @@ impl Untested {
         match self {
             Self::TooFew => "too_few",
             Self::NoScatter => "no_scatter",
+            Self::Sensors => "different_sensors",
         }
     }
 }
@@ -136,8 +139,8 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         Some(judged) if judged.is_enough && scatters => judged.test(shifts),
         Some(judged) if judged.is_enough => Err(Untested::NoScatter),
         _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
-        // An exchange of units knows nothing of what sensors are off by.
-        _ => match exchanged(&a.units, &b.units).filter(|_| systematic == 0.0) {
+        _ => match exchanged(&a.units, &b.units) {
+            Some(_) if systematic > 0.0 => Err(Untested::Sensors),
             Some(p) => Ok((p, Method::Permutation)),
             None => Err(Untested::TooFew),
         },

@@ -2,9 +2,10 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::selection::direction_of;
 use super::sources::{self, Texts};
 use crate::analysis::{self, Contender, Measured, count_lines};
-use crate::record::{Run, Sealed};
+use crate::record::{Attempt, Direction, Sealed, Value};
 use crate::report;
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -44,15 +45,23 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let text = |texts: &Texts, digest| texts.get(&digest).cloned();
     let (of_a, of_b) = texts;
     count_lines(&mut difference.parts, &|_, digest| text(&of_a, digest), &|_, digest| text(&of_b, digest));
-    let unit = |name: &str| {
-        a.attempt.metrics.get(name).map_or_else(String::new, |metric| analysis::standard(name, metric).unit)
+    let described = |name: &str| {
+        let unit = a.attempt.metrics.get(name).map(|metric| analysis::standard(name, metric).unit);
+        (unit.unwrap_or_default(), direction(name, &a.attempt))
     };
-    let significance = analysis::significance(&repetitions, &unit);
+    let significance = analysis::significance(&repetitions, &described);
     context.answer(
         || report::diff_text(&difference, &significance, &args.a, &args.b),
         || report::diff_value(&difference, &significance),
     )?;
     Ok(if difference.is_empty() { exit::YES } else { exit::NO })
+}
+
+/// Which direction of a metric is better: as known, or as the attempt's objective states it.
+fn direction(metric: &str, attempt: &Attempt) -> Option<Direction> {
+    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
+    let stated = setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric));
+    direction_of(metric, stated).ok()
 }
 
 /// By metric all repetitions of either configuration.
@@ -67,7 +76,7 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
     }
     for (name, metric) in a.attempt.metrics.iter().filter(|(name, _)| b.attempt.metrics.contains_key(*name)) {
         let unit = analysis::standard(name, metric).unit;
-        let contender = |run: &Run| -> Result<Contender, StoreError> {
+        let contender = |Sealed { run, attempt: own, .. }: &Sealed| -> Result<Contender, StoreError> {
             let mut measured = Vec::new();
             for (id, _) in reader.values(run.parts.group_id(), name)? {
                 let Some(mut attempt) = reader.readable(id)? else { continue };
@@ -80,9 +89,9 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
                 let Some(run) = reader.run(attempt.run)? else { continue };
                 measured.push(Measured::of(id, &run, &attempt, name, value));
             }
-            Ok(Contender { run: run.clone(), agreed: Vec::new(), kind: a.attempt.metric_kind(name), measured })
+            Ok(Contender { run: run.clone(), agreed: Vec::new(), kind: own.metric_kind(name), measured })
         };
-        found.insert(name.clone(), (contender(&a.run)?, contender(&b.run)?));
+        found.insert(name.clone(), (contender(a)?, contender(b)?));
     }
     Ok(found)
 }

@@ -200,7 +200,8 @@ fn sureness(ranking: &Ranking) -> String {
     if !apart.is_empty() {
         text.push_str(&format!("#1 differs significantly from {} ({methods})\n", apart.join(" ")));
     }
-    let (few, still) = (untested(Untested::TooFew), untested(Untested::NoScatter));
+    let (few, still, sensors) =
+        (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
     let units = unit_word(&first.estimate);
     if !few.is_empty() {
         text.push_str(&format!(
@@ -211,6 +212,13 @@ fn sureness(ranking: &Ranking) -> String {
     }
     if !still.is_empty() {
         text.push_str(&format!("not tested: {}; neither these nor #1 vary between {units}\n", still.join(" ")));
+    }
+    if !sensors.is_empty() {
+        text.push_str(&format!(
+            "not tested: {}; different sensors measured these and #1, and a t-test of that needs 3 or more {units} each ({})\n",
+            sensors.join(" "),
+            more_of(&first.estimate),
+        ));
     }
     let covers: Vec<&str> = ranking.places.iter().filter_map(|place| place.estimate.covers()).collect();
     if let Some(covers) = covers.first() {

@@ -96,6 +96,10 @@ fn few_units_are_exchanged_or_not_tested() {
     assert_eq!(compare(&of(&C), &of(&[13.0, 13.1]), Scale::Ratio).unwrap().test, Err(Untested::TooFew));
     let one = compare(&of(&[5.0]), &of(&B), Scale::Ratio).unwrap();
     assert_eq!((one.test, one.interval), (Err(Untested::TooFew), None));
+    // Different sensors, each off by up to 5%.
+    let off = |values: &[f64], sensor: &str| contender(1, values, Some(0.05), sensor);
+    let found = compare(&off(&C, "gpu a"), &off(&[13.4, 14.1, 13.0, 13.8, 13.9], "gpu b"), Scale::Ratio).unwrap();
+    assert_eq!(found.test, Err(Untested::Sensors));
     let many: Vec<f64> = (0..30).map(|at| 12.0 + f64::from(at) / 100.0).collect();
     near(compare(&of(&[15.0]), &of(&many), Scale::Ratio).unwrap().test.unwrap().0, 1.0 / 31.0);
 }
