@@ -122,6 +122,8 @@ pub struct Sweep<'a> {
 struct Task {
     bound: Bound,
     wanted: Option<usize>,
+    /// How many attempts were missing at first.
+    missing: usize,
     left: usize,
     is_canary: bool,
 }
@@ -147,7 +149,7 @@ impl Rounds {
         let canary = if with_canary && canaries(&planned) > 0 { first.map(protocol::canary) } else { None };
         let tasks = planned.into_iter().filter(|planned| planned.missing > 0).map(|planned| {
             let wanted = if let Cause::Complete(wanted) = planned.cause { Some(wanted) } else { None };
-            Task { bound: planned.bound, wanted, left: planned.missing, is_canary: false }
+            Task { bound: planned.bound, wanted, missing: planned.missing, left: planned.missing, is_canary: false }
         });
         let (now, next, changed) = (VecDeque::new(), tasks.collect(), Vec::new());
         let sweep = format!("{}-{}", clock::unix_ms(), std::process::id());
@@ -191,14 +193,22 @@ impl Rounds {
             // After the last one there is nothing more to watch.
             let canary = if is_over { self.canary.take() } else { self.canary.clone() };
             if let Some(bound) = canary {
-                return Some(Task { bound, wanted: None, left: 1, is_canary: true });
+                let task = Task { bound, wanted: None, missing: 1, left: 1, is_canary: true };
+                // The attempt belongs to the first run too, and to the round in which it is made.
+                return Some(self.named(task, self.number - u64::from(is_over)));
             }
         }
         self.since_canary += usize::from(!is_over);
-        let mut task = self.now.pop_front()?;
-        let round = format!("{}:{}", self.sweep, self.number);
-        task.bound.facts.insert(Attempt::ROUND.to_owned(), round.into());
-        Some(task)
+        let task = self.now.pop_front()?;
+        // By the run's own attempts: of several at once, one may be a round ahead of the others.
+        let round = task.missing - task.left + 1;
+        Some(self.named(task, round as u64))
+    }
+
+    /// A task whose attempt will name its round.
+    fn named(&self, mut task: Task, round: u64) -> Task {
+        task.bound.facts.insert(Attempt::ROUND.to_owned(), format!("{}:{round}", self.sweep).into());
+        task
     }
 }
 
