@@ -2,6 +2,7 @@
 
 use super::context::say;
 use super::failure::{Failure, exit};
+use crate::engine::{Bound, Launch};
 use crate::host::{git, secrets};
 use crate::manifest::Manifest;
 use crate::record::{Digest, SourceText, Table, Value};
@@ -49,6 +50,26 @@ impl Provenance {
             Err(why) => found.lacks_patch(directory, &why),
         }
         found.facts.extend(SourceText::redacted(&found.sources));
+        found
+    }
+
+    /// Of a run that is executed again, from what an attempt recorded.
+    pub(super) fn of_record(recorded: &Table, bound: &Bound) -> Self {
+        let mut found = match &bound.launch {
+            Launch::Program { directory, .. } => Self::of_folder(directory),
+            // The trainer reads no repository: the recorded one stands.
+            Launch::Trainer => {
+                let git = recorded.iter().filter(|(name, _)| name.starts_with("git."));
+                let facts = git.map(|(name, value)| (name.clone(), value.clone())).collect();
+                Self { facts, sources: Vec::new() }
+            }
+        };
+        // The ledger holds the manifest's text as it was kept, without its secrets.
+        if let Some(redacted) = recorded.get(SourceText::REDACTED).and_then(Value::as_table) {
+            let own = found.facts.get(SourceText::REDACTED).and_then(Value::as_table).cloned().unwrap_or_default();
+            let all: Table = redacted.clone().into_iter().chain(own).collect();
+            found.facts.insert(SourceText::REDACTED.to_owned(), all.into());
+        }
         found
     }
 

@@ -12,11 +12,11 @@ use super::trainer::trainer;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::{FieldDifference, Grade, Margin, environment_changes, verdict, why};
 use crate::engine::{
-    BindError, Bound, Cause, Executed, KernelCache, Launch, Machine, Refusal, Sweep, plan, rebind, surroundings,
+    BindError, Bound, Cause, Executed, KernelCache, Machine, Refusal, Sweep, plan, rebind, surroundings,
 };
 use crate::gpu::Settings;
 use crate::host::clock;
-use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, SourceText, Table, Value};
+use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 
 /// Execute a run again, and say whether it did the same
@@ -139,28 +139,6 @@ fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String>
     Some(format!("{text}: `{}`", data?))
 }
 
-/// What is recorded of where a repeated run comes from.
-fn provenance(original: &Sealed, bound: &Bound) -> Provenance {
-    let recorded = &original.attempt.facts;
-    let mut found = match &bound.launch {
-        Launch::Program { directory, .. } => Provenance::of_folder(directory),
-        // The trainer reads nothing of a repository: what the record was made from stands.
-        Launch::Trainer => {
-            let git = recorded.iter().filter(|(name, _)| name.starts_with("git."));
-            let facts = git.map(|(name, value)| (name.clone(), value.clone())).collect();
-            Provenance { facts, sources: Vec::new() }
-        }
-    };
-    // The manifest is the same text, of which the same is kept.
-    let redacted = recorded.get(SourceText::REDACTED).and_then(Value::as_table);
-    if let Some(redacted) = redacted {
-        let own = found.facts.get(SourceText::REDACTED).and_then(Value::as_table).cloned().unwrap_or_default();
-        let all: Table = redacted.clone().into_iter().chain(own).collect();
-        found.facts.insert(SourceText::REDACTED.to_owned(), all.into());
-    }
-    found
-}
-
 /// Executes it as often as wanted, and judges.
 pub(super) fn rerun(
     original: &Original,
@@ -177,7 +155,8 @@ pub(super) fn rerun(
         return Err(Failure::new(exit::USAGE, text));
     }
     let bound = bind_again(&original.sealed, &original.id.0.prefix(8), elsewhere, true)?;
-    let Provenance { facts: mut from, sources: mut kept } = provenance(&original.sealed, &bound);
+    let Provenance { facts: mut from, sources: mut kept } =
+        Provenance::of_record(&original.sealed.attempt.facts, &bound);
     kept.extend(sources::keep(&mut from, bound.program_files.iter()));
     let mut facts = facts();
     facts.extend(from);

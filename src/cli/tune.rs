@@ -7,6 +7,7 @@ use super::best::DEFAULT;
 use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
+use super::provenance::Provenance;
 use super::rerun::is_executed_by_user;
 use super::run::answer_plan;
 use super::selection::{direction_of, trials_of};
@@ -170,6 +171,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let search = Search {
         args,
         context,
+        provenance: Provenance::of_record(&sealed.attempt.facts, &arms[0].bound),
         direction,
         kind,
         rebind: &rebind,

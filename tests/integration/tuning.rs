@@ -135,8 +135,10 @@ fn the_better_half_is_executed_twice_as_often_until_few_are_left() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let settings = &sandbox.json(&["show", "latest"], 0)["attempts"][0]["settings"];
+    let newest = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
+    let settings = &newest["settings"];
     assert!(settings["tune.base"].is_string() && settings["manifest.digest"].is_null(), "{settings}");
+    assert!(newest["facts"]["program.sources"]["worker.sh"].is_string(), "the program's text is kept: {newest}");
 }
 
 #[test]

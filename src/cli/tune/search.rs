@@ -9,8 +9,10 @@ use crate::cli::best::TIMES;
 use crate::cli::bounds::Bound as Limit;
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::provenance::Provenance;
 use crate::cli::run::{axes, facts, shim};
 use crate::cli::selection::trials_of;
+use crate::cli::sources;
 use crate::cli::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, EngineError, HoldError, OBSERVE_ONLY, Sweep, plan};
 use crate::record::{Direction, GroupId, MetricKind, Outcome, Run, RunId, Table, Value, Why, known_metric};
@@ -41,6 +43,8 @@ pub(super) type Rebind<'a> = dyn Fn(&Table, u64, bool) -> Result<Bound, String> 
 pub(super) struct Search<'a> {
     pub(super) args: &'a Args,
     pub(super) context: &'a Context,
+    /// Of all attempts that the search makes.
+    pub(super) provenance: Provenance,
     pub(super) direction: Direction,
     /// What decides the metric: outcomes are repeated with other seeds, what is measured by other attempts.
     pub(super) kind: MetricKind,
@@ -279,14 +283,19 @@ impl Search<'_> {
         round: usize,
     ) -> Result<Option<usize>, Failure> {
         let store = self.context.store();
-        let of_arms: Vec<Vec<(Bound, Cause)>> = arms.iter().map(wanted).collect::<Result<_, _>>()?;
+        let mut of_arms: Vec<Vec<(Bound, Cause)>> = arms.iter().map(wanted).collect::<Result<_, _>>()?;
+        let mut kept = self.provenance.sources.clone();
+        for (bound, _) in of_arms.iter_mut().flatten() {
+            bound.facts.extend(self.provenance.facts.clone());
+            kept.extend(sources::keep(&mut bound.facts, bound.program_files.iter()));
+        }
         let runs = |bounds: &Vec<(Bound, Cause)>| bounds.iter().map(|(bound, _)| bound.run.id).collect::<Vec<RunId>>();
         let runs: Vec<Vec<RunId>> = of_arms.iter().map(runs).collect();
         let planned = plan(store, of_arms.into_iter().flatten().collect())?;
         if planned.iter().all(|planned| planned.missing == 0) {
             return Ok(Some(0));
         }
-        store.write(|_| Ok(()))?;
+        store.write(|writer| kept.iter().try_for_each(|source| writer.keep(source)))?;
         let interruption = Interruption::install()?;
         let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum(), &axes(&planned));
         let (facts, shim) = (facts(), shim()?);
