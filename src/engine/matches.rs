@@ -23,14 +23,14 @@ struct Sought {
     is_due: bool,
     /// The first match that is no number, and how many there are.
     not_numbers: Option<(String, u64)>,
+    is_last_a_number: bool,
 }
 
 impl Matches {
     /// Of a cell with these settings.
     pub(super) fn of(settings: &Table) -> Self {
-        let sought =
-            |pattern| Sought { pattern, matches: 0, last: None, told_ns: None, is_due: false, not_numbers: None };
-        Self { sought: MetricPattern::of(settings).into_iter().map(sought).collect(), lines: Lines::default() }
+        let sought = MetricPattern::of(settings).into_iter().map(Sought::of);
+        Self { sought: sought.collect(), lines: Lines::default() }
     }
 
     /// What is recorded of the metrics themselves.
@@ -67,17 +67,25 @@ impl Matches {
 }
 
 impl Sought {
+    fn of(pattern: MetricPattern) -> Self {
+        let (told_ns, not_numbers) = (None, None);
+        Self { pattern, matches: 0, last: None, told_ns, is_due: false, not_numbers, is_last_a_number: true }
+    }
+
     fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
         let Some(found) = self.pattern.find(line) else { return };
         let value = match found.value {
             Ok(value) => value,
             Err(text) => {
                 self.not_numbers.get_or_insert((text, 0)).1 += 1;
+                self.is_last_a_number = false;
+                // The last match decides: an earlier number is not the metric's value.
+                (self.last, self.is_due) = (self.last.map(|_| f64::NAN), true);
                 return;
             }
         };
         self.matches += 1;
-        (self.last, self.is_due) = (Some(value), true);
+        (self.last, self.is_due, self.is_last_a_number) = (Some(value), true, true);
         if self.pattern.is_series {
             let values = vec![(self.pattern.name.clone(), value)];
             let step = found.step.unwrap_or(self.matches);
@@ -97,9 +105,14 @@ impl Sought {
         let MetricPattern { name, pattern, .. } = &self.pattern;
         match &self.not_numbers {
             Some((text, count)) => Some(format!(
-                "program.metrics.{name}: {count} of the matches of `{pattern}` {} no number (the first: {})",
+                "program.metrics.{name}: {count} of the matches of `{pattern}` {} no number (the first: {}){}",
                 if *count == 1 { "is" } else { "are" },
-                quoted(text)
+                quoted(text),
+                if self.is_last_a_number || self.matches == 0 {
+                    ""
+                } else {
+                    "; the last match is among them, so the metric is NaN"
+                }
             )),
             None if self.matches == 0 => {
                 Some(format!("program.metrics.{name}: no line of the standard output matches `{pattern}`"))
@@ -171,6 +184,23 @@ mod tests {
         let expected = [(1, "a", 5.0), (70, "b", 7.0), (2, "a", 6.0), (80, "b", 8.0)];
         assert_eq!(steps, expected.map(|(step, name, value)| (step, name.to_owned(), value)));
         assert_eq!(metrics(&told), [(1, 6.0), (1, 8.0)]);
+    }
+
+    #[test]
+    fn a_last_match_that_is_no_number_leaves_no_earlier_value() {
+        let mut found = matches(&[("acc", r"acc (\S+)".into())]);
+        let told = found.push("acc 0.5\nacc failed\n", 1);
+        assert!(matches!(metrics(&told)[..], [(1, value)] if value.is_nan()), "{told:?}");
+        let [Entry::Warning(warning)] = &found.finish(2)[..] else { panic!("one warning") };
+        assert!(
+            warning.ends_with("(the first: `failed`); the last match is among them, so the metric is NaN"),
+            "{warning}"
+        );
+        // A later number decides again.
+        let mut found = matches(&[("acc", r"acc (\S+)".into())]);
+        let mut told = found.push("acc 0.5\nacc failed\n", 1);
+        told.extend(found.push("acc 0.6\n", 1 + EVERY_NS));
+        assert_eq!(metrics(&told)[1], (1 + EVERY_NS, 0.6));
     }
 
     #[test]
