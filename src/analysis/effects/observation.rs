@@ -1,7 +1,7 @@
 //! The observations of an analysis: what counts as one independent value of a metric.
 
 use crate::analysis::trials::Trial;
-use crate::record::{self, Digest, MetricKind, Part, Replicate, Value, Why};
+use crate::record::{self, Digest, GroupId, MetricKind, Part, Replicate, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One value of a metric, and the attempts that it comes from.
@@ -35,15 +35,21 @@ impl Observations<'_> {
 }
 
 /// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration and seed are averaged, also
-/// where the program, the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes` are never averaged.
+/// where the program, the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
+/// are never averaged. A configuration of which any attempt has a value that is not finite has no observation.
 pub fn observations<'a>(
     trials: &'a [Trial],
     metric: &str,
     admitted: &BTreeSet<Why>,
     axes: &[String],
 ) -> Observations<'a> {
+    let group = |trial: &Trial| trial.run.parts.group_id();
+    let is_finite =
+        |trial: &&Trial| trial.measured(metric, admitted).err().is_none_or(|left| left.why != Why::NotFinite);
+    let diverged: BTreeSet<GroupId> = trials.iter().filter(|trial| !is_finite(trial)).map(group).collect();
+    let kept = trials.iter().filter(|trial| !diverged.contains(&group(trial)));
     let counted: Vec<(&Trial, f64)> =
-        trials.iter().filter_map(|trial| Some((trial, trial.measured(metric, admitted).ok()?))).collect();
+        kept.filter_map(|trial| Some((trial, trial.measured(metric, admitted).ok()?))).collect();
     let is_outcome = |(trial, _): &(&Trial, f64)| trial.attempt.metric_kind(metric) == MetricKind::Outcome;
     if !counted.iter().any(is_outcome) {
         let single = |(trial, value)| Observation { trials: vec![trial], value };
@@ -92,5 +98,12 @@ mod tests {
     #[test]
     fn attempts_at_different_levels_of_an_axis_are_not_averaged() {
         assert_eq!(found("accuracy", &["host.name"]), (MetricKind::Outcome, vec![0.5, 0.9, 0.7], 4));
+    }
+
+    #[test]
+    fn a_configuration_with_a_value_that_is_not_finite_has_no_observation() {
+        let of = |x: i64, seed, accuracy| trial(&[("x", x.into())], seed, &[("accuracy", accuracy)]);
+        let trials = [of(1, 1, 0.5), of(1, 2, f64::NAN), of(2, 1, 0.7)];
+        assert_eq!(observations(&trials, "accuracy", &BTreeSet::new(), &[]).values(), [0.7]);
     }
 }
