@@ -227,6 +227,8 @@ fn alone(contender: Contender) -> Option<Place> {
 pub struct Saving {
     /// The metric's difference.
     pub metric: f64,
+    /// The baseline's mean of the metric, in its unit.
+    pub baseline: f64,
     /// The time's difference; none where either has no time.
     pub time: Option<f64>,
 }
@@ -234,7 +236,7 @@ pub struct Saving {
 /// Compares two means of a metric, and two of time, with the baseline's second. None where the baseline is zero.
 pub fn saving(metric: (f64, f64), time: Option<(f64, f64)>) -> Option<Saving> {
     let share = |(own, baseline): (f64, f64)| (baseline != 0.0).then(|| (own - baseline) / baseline.abs());
-    Some(Saving { metric: share(metric)?, time: time.and_then(share) })
+    Some(Saving { metric: share(metric)?, baseline: metric.1, time: time.and_then(share) })
 }
 
 #[cfg(test)]

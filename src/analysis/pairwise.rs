@@ -104,6 +104,25 @@ pub struct Comparison {
     pub test: Result<(f64, Method), Untested>,
 }
 
+impl Comparison {
+    /// A difference of which only the estimate is known, for these two means.
+    pub fn of_means(first: f64, other: f64, scale: Scale) -> Self {
+        let estimate = match scale {
+            Scale::Ratio => other / first,
+            Scale::Points => 100.0 * (other - first),
+            Scale::Difference => other - first,
+        };
+        Self { scale, estimate, interval: None, degrees: None, test: Err(Untested::TooFew) }
+    }
+
+    /// The first mean compared with the second.
+    pub fn reversed(self) -> Self {
+        let turned = |value: f64| if self.scale == Scale::Ratio { value.recip() } else { -value };
+        let interval = self.interval.map(|(low, high)| (turned(high), turned(low)));
+        Self { estimate: turned(self.estimate), interval, ..self }
+    }
+}
+
 /// The blocks by which two configurations are paired need at least so many in common.
 const PAIRS: usize = 3;
 /// Exchanges of more units are not counted one by one.

@@ -1,9 +1,9 @@
 //! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
 
 use super::document::table_of;
-use super::number::{count, mean_within};
-use super::ranking::{head_of, in_unit, left_out_text, left_out_value, short_names};
-use super::sample::{sample_text, sample_value};
+use super::number::count;
+use super::ranking::{head_of, left_out_text, left_out_value, short_names};
+use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::columns;
 use crate::analysis::Place;
 use crate::record::{Direction, LeftOut, Run, Table, Value};
@@ -69,9 +69,8 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let numbered = front.points.iter().enumerate().filter(|(_, point)| with_dominated || point.dominated_by.is_none());
     let rows = numbered.map(|(at, point)| {
         let mut row = vec![(at + 1).to_string(), point.id.clone()];
-        row.extend(point.means.iter().zip(&front.coordinates).map(|((mean, half_width, _), coordinate)| {
-            mean_within(|mean| in_unit(mean, &coordinate.unit), *mean, *half_width)
-        }));
+        let coordinates = point.places.iter().zip(&front.coordinates);
+        row.extend(coordinates.map(|(place, coordinate)| estimate_text(place, &coordinate.unit)));
         row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
         row.extend(is_sure.then(|| point.probability.map_or_else(|| "-".to_owned(), |p| format!("{:.0}%", 100.0 * p))));
         row.extend(

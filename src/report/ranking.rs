@@ -1,10 +1,12 @@
 //! The answer to `best`.
 
 use super::document::table_of;
-use super::number::{count, duration, mean_within, percent, significant};
-use super::sample::{compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, unit_word};
+use super::number::{count, duration, mean_within, significant};
+use super::sample::{
+    compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, scale_of, unit_word,
+};
 use super::table::columns;
-use crate::analysis::{self, Place, SampleModel, Saving, TestMethod, Untested};
+use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
 use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,7 +191,7 @@ fn sureness(ranking: &Ranking) -> String {
         methods.extend(method.filter(|method| !methods.contains(method)));
     }
     if others().filter(|(_, against)| against.corrected.is_some()).count() > 1 {
-        methods.push("Holm's correction".to_owned());
+        methods.push("Holm's correction of P".to_owned());
     }
     let methods = methods.join(", ");
     let mut text = String::new();
@@ -251,13 +253,25 @@ fn saving(ranking: &Ranking) -> String {
         let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
         return format!("#1 is {} as well{by}\n", named(baseline));
     };
+    let Some(first) = ranking.places.first() else { return String::new() };
+    let group = baseline.run.parts.group_id();
+    let is_baseline =
+        |place: &&Place| place.contender.agreed.is_empty() && place.contender.run.parts.group_id() == group;
+    let listed = ranking.places.iter().find(is_baseline).and_then(|place| place.against?.comparison);
+    let difference = listed.map_or_else(
+        || Comparison::of_means(saving.baseline, first.estimate.mean, scale_of(first, saving.baseline, &ranking.unit)),
+        Comparison::reversed,
+    );
     let time = match (saving.time, &baseline.time) {
-        (Some(time), Some(name)) if *name != ranking.metric => format!(" at {} {name}", percent(time)),
+        (Some(time), Some(name)) if *name != ranking.metric => {
+            let ratio = Comparison::of_means(1.0, 1.0 + time, Scale::Ratio);
+            format!(" at {} {name}", compared_text(&ratio, ""))
+        }
         _ => String::new(),
     };
     let named = named(baseline);
     let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
-    format!("against {named}{id}: {} {}{time}\n", percent(saving.metric), ranking.metric)
+    format!("against {named}{id}: {} {}{time}\n", compared_text(&difference, &ranking.unit), ranking.metric)
 }
 
 /// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many, or one does not say.

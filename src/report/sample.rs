@@ -64,6 +64,16 @@ fn is_share(place: &Place, unit: &str) -> bool {
     unit == "%" || unit.is_empty() && is_outcome && place.estimate.units.iter().all(is_in)
 }
 
+/// In what a place differs from a mean of another configuration.
+pub(super) fn scale_of(place: &Place, other: f64, unit: &str) -> Scale {
+    match unit {
+        "%" => Scale::Difference,
+        _ if is_share(place, unit) => Scale::Points,
+        _ if place.estimate.mean > 0.0 && other > 0.0 => Scale::Ratio,
+        _ => Scale::Difference,
+    }
+}
+
 /// A half width with two significant digits.
 fn one_digit_more(half: f64) -> String {
     let digits = if half > 0.0 { (1.0 - half.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };

@@ -107,5 +107,5 @@ fn a_saving_is_a_share_of_what_it_is_held_against() {
     let one = saving((80.0, 100.0), Some((11.0, 10.0))).unwrap();
     assert!((one.metric + 0.2).abs() < 1e-12 && (one.time.unwrap() - 0.1).abs() < 1e-12);
     assert_eq!(saving((1.0, 0.0), None), None);
-    assert_eq!(saving((-1.0, -2.0), Some((1.0, 0.0))), Some(Saving { metric: 0.5, time: None }));
+    assert_eq!(saving((-1.0, -2.0), Some((1.0, 0.0))), Some(Saving { metric: 0.5, baseline: -2.0, time: None }));
 }
