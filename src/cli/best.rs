@@ -170,13 +170,18 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The question by the objective that most attempts of a model state, or by the first usual metric that it has.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
-    let metric = context.store().read(|reader| {
+    let (metric, known) = context.store().read(|reader| {
         let stated = stated(reader, model, "objective.metric", None)?;
         let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
-        Ok(stated.or_else(|| USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned)))
+        let usual = || USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
+        Ok((stated.or_else(usual), known))
     })?;
     let none = || {
-        let text = format!("no attempt of `{model}` states an objective (--metric names a metric)");
+        if known.is_empty() {
+            return nothing(context, model, "metric", &BTreeMap::new());
+        }
+        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        let text = format!("no attempt of `{model}` states an objective (--metric names one of {})", names.join(", "));
         Failure::new(exit::USAGE, text)
     };
     Ok(Asked { model: model.to_owned(), metric: metric.ok_or_else(none)?, rest: &args.rest })

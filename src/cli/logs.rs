@@ -50,14 +50,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     // Seals what a supervisor left behind.
     let store = context.store();
-    let living = match &args.id {
-        Some(text) => living::find(context, text)?,
-        None => living::all(context).pop(),
+    let text = args.id.as_deref().unwrap_or("latest");
+    let living = match text {
+        "latest" => living::all(context).pop(),
+        text => living::find(context, text)?,
     };
     if let Some(living) = living {
         return args.of_living(&living, context);
     }
-    let text = args.id.as_deref().unwrap_or("latest");
     let (id, attempt, output) = store.read(|reader| {
         let (id, attempt) = match find(reader, text)? {
             Ok(found) => found,
