@@ -94,6 +94,11 @@ pub(super) fn closure(
 ) -> Result<Closure, BindError> {
     let mut found = Closure::default();
     if !is_contained {
+        // A bare name may be on the PATH of the node alone.
+        let program = argv.first().filter(|word| word.contains('/')).map(|word| directory.join(word));
+        if let Some(path) = program.filter(|path| !path.is_file()) {
+            return Err(ClosureError::NoScript(path).into());
+        }
         found.files.extend(executable(argv));
     }
     let Some(started) = started(argv, directory) else { return Ok(found) };

@@ -60,13 +60,15 @@ fn a_program_on_path_counts_by_its_content_and_a_shell_does_not() {
 
 #[test]
 fn what_is_missing_is_named_with_a_way_out() {
-    let dir = folder(&[("train.py", ""), ("pyproject.toml", "")]);
+    let dir = folder(&[("train.py", ""), ("pyproject.toml", ""), ("env/bin/python", "")]);
     let machine = Machine::default();
     let said = |command: &str| closure(&words(command), dir.path(), false, &machine).unwrap_err().to_string();
     let missing = said("python99 train.py");
     assert!(missing.contains("`python99`") && missing.contains("identity = \"files\""), "{missing}");
     let script = said("python3 absent.py");
     assert!(script.contains("absent.py`, which is no file"), "{script}");
+    let program = said("./absent --x 1");
+    assert!(program.contains("absent`, which is no file"), "{program}");
     let untrusting = Machine::default().untrusting();
     let refused = closure(&words("./env/bin/python train.py"), dir.path(), false, &untrusting).unwrap_err().to_string();
     assert!(refused.contains("not an executable"), "{refused}");
