@@ -91,9 +91,13 @@ fn is_plain(text: &str) -> bool {
 
 /// A text by which rows of two tables are found to belong together: numbers by their value, other texts as they are.
 pub(super) fn key(text: &str) -> String {
+    /// Whole numbers below this are exact as floating-point numbers.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
     let text = text.trim();
-    match text.parse::<f64>() {
-        Ok(number) if is_plain(text) && number.is_finite() => format!("{number:?}"),
+    match (text.parse::<i128>(), text.parse::<f64>()) {
+        (Ok(number), _) if is_plain(text) => number.to_string(),
+        (_, Ok(number)) if is_plain(text) && number.fract() == 0.0 && number.abs() < EXACT => format!("{number:.0}"),
+        (_, Ok(number)) if is_plain(text) && number.is_finite() => format!("{number:?}"),
         _ => text.to_owned(),
     }
 }
@@ -222,6 +226,8 @@ mod tests {
     #[test]
     fn keys_are_equal_where_numbers_are() {
         assert_eq!(key("256"), key(" 256.0"));
+        assert_eq!(key("256"), key("2.56e2"));
+        assert_ne!(key("1541664510123456789"), key("1541664510123456790"));
         assert_eq!(key("1e-4"), key("0.0001"));
         assert_ne!(key("007"), key("7"));
         assert_ne!(key("a"), key("A"));

@@ -47,7 +47,7 @@ impl<'a> Maker<'a> {
         }
         let mut seed = 0;
         if let Some(Placed { value, at }) = &self.map.seed
-            && let Some(text) = of.text(value)
+            && let Some(text) = of.text(value).filter(|text| !is_missing(text))
         {
             match text.parse() {
                 Ok(number) => seed = number,
@@ -248,7 +248,8 @@ impl<'a> Maker<'a> {
         import.insert("kind".to_owned(), "table".into());
         import.insert("map".to_owned(), file_name(&self.map.path).into());
         import.insert("map_digest".to_owned(), self.map.digest.to_string().into());
-        if self.map.seed.is_some() {
+        let seed = self.map.seed.as_ref().and_then(|seed| of.text(&seed.value));
+        if seed.is_some_and(|seed| !is_missing(&seed)) {
             import.insert("seed".to_owned(), true.into());
         }
         if let (Some(joined), Some(partner)) = (self.tables.joined, of.partner) {
