@@ -14,14 +14,15 @@ use super::unbound;
 use super::watch::{Interruption, Watcher};
 use crate::analysis::differing;
 use crate::engine::{
-    self, BindError, Bound, Cause, EngineError, Machine, Place, Planned, Shim, Sweep, SweepReport, bind_anchored, plan,
+    self, BindError, Bound, Cause, EngineError, Launch, Machine, Place, Planned, Shim, Sweep, SweepReport,
+    bind_anchored, is_of_identity, plan,
 };
 use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
 use crate::journal::JournalError;
 use crate::manifest::{self, Manifest};
-use crate::record::{Cell, Digest, Run, SourceText, Table};
-use crate::report;
+use crate::record::{Cell, Digest, Run, RunId, SourceText, Table};
+use crate::report::{self, count};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -82,6 +83,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let planned = plan(store, bounds)?;
     let axes = axes(&planned);
     say_what_uses_the_cpu(&planned);
+    say_what_may_be_stale(store, &planned)?;
     if args.dry_run {
         return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }
@@ -119,6 +121,30 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
     let missing = planned.iter().filter(|planned| planned.missing > 0);
     let reasons: BTreeSet<&str> = missing.filter_map(|planned| planned.bound.no_gpu.as_deref()).collect();
     reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
+}
+
+/// Sealed attempts whose program may have been another one than their run names are not executed again.
+fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
+    let sealed = planned.iter().filter(|planned| planned.sealed > 0 && planned.bound.launch != Launch::Trainer);
+    let runs: Vec<RunId> = sealed.map(|planned| planned.bound.run.id).collect();
+    let warned = store.if_there(|reader| {
+        let mut warned: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
+        for run in &runs {
+            for (id, _) in reader.attempts_of(*run)? {
+                let warnings = reader.readable(id)?.map(|attempt| attempt.warnings).unwrap_or_default();
+                for warning in warnings.into_iter().filter(|warning| is_of_identity(warning)) {
+                    warned.entry(warning).or_default().push(*run);
+                }
+            }
+        }
+        Ok(warned)
+    })?;
+    for (warning, mut runs) in warned.unwrap_or_default() {
+        runs.dedup();
+        let fix = "`ledger run --repeat 1` executes them again";
+        say(&format!("warning: {} sealed before: {warning} ({fix})", count(runs.len(), "run")));
+    }
+    Ok(())
 }
 
 /// This program, which becomes the worker by its hidden command: the very file that runs, whatever lies at its path by then.

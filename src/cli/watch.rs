@@ -1,7 +1,7 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
-use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch};
+use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch, is_of_identity};
 use crate::host::signals::Interrupts;
 use crate::host::terminal;
 use crate::manifest::PATTERNS;
@@ -94,7 +94,8 @@ impl Watcher {
             let lines = if count.as_int() == Some(1) { "line is no event" } else { "lines are no events" };
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
-        for warning in attempt.warnings.iter().filter(|warning| warning.starts_with(PATTERNS)) {
+        let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_identity(warning);
+        for warning in attempt.warnings.iter().filter(is_told) {
             self.remember(run, format!("warning: {warning}"));
         }
     }

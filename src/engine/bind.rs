@@ -170,6 +170,12 @@ pub struct Bound {
     pub facts: Table,
 }
 
+/// How the warning of an attempt ends whose program changed.
+pub(super) const CHANGED: &str = "changed after the run was bound to it";
+/// How it ends where that is not known.
+pub(super) const MAY_HAVE_CHANGED: &str =
+    "may have changed after the run was bound to it: there was no time to compare it";
+
 impl Bound {
     /// How long an attempt may take, in seconds.
     pub fn timeout_s(&self) -> Option<f64> {
@@ -197,8 +203,8 @@ impl Bound {
         self.program_files.iter().find_map(|file| {
             let found = match file.known.is_of(&file.path, is_over) {
                 Some(true) => return None,
-                Some(false) => "changed after the run was bound to it",
-                None => "may have changed after the run was bound to it: there was no time to compare it",
+                Some(false) => CHANGED,
+                None => MAY_HAVE_CHANGED,
             };
             Some(format!("`{}` {found}", file.path.display()))
         })

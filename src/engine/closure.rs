@@ -54,6 +54,16 @@ pub enum ClosureError {
     /// The environment that `uv run` would make is not there yet.
     #[error("the packages of `uv run` are unknown: `{}` has no environment (run `uv sync` there, or say `[program] identity = \"files\"`)", .0.display())]
     NoEnvironment(PathBuf),
+    /// The environment of another manager of projects is neither active nor in the project's folder.
+    #[error(
+        "the packages of `{0} run` are unknown: its environment is neither active nor `.venv` (activate it, or say `[program] identity = \"files\"`)"
+    )]
+    NoActive(&'static str),
+    /// The command sets where its imports are looked for.
+    #[error(
+        "the command sets PYTHONPATH, so the files that it imports are unknown (set PYTHONPATH for `ledger run`, or say `[program] identity = \"files\"`)"
+    )]
+    PythonPath,
     /// The interpreter lies where the record says, and nobody has said that it may be started.
     #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
     Untrusted(String),
@@ -102,6 +112,17 @@ pub(super) fn closure(
         found.files.extend(executable(argv));
     }
     let Some(started) = started(argv, directory) else { return Ok(found) };
+    let sets_path = |word: &&String| word.starts_with("PYTHONPATH=");
+    if argv.first().is_some_and(|first| is_named(first, &["env"])) && argv.iter().any(|word| sets_path(&word)) {
+        return Err(ClosureError::PythonPath.into());
+    }
+    let started = match manager(argv) {
+        Some(tool) if matches!(&started.interpreter, Interpreter::Word(word) if !word.contains('/')) => {
+            let python = active_python(directory).ok_or(ClosureError::NoActive(tool))?;
+            Started { interpreter: Interpreter::Word(python), ..started }
+        }
+        _ => started,
+    };
     let Some(entry) = started.entry.clone() else { return Ok(found) };
     if let Entry::Script(script) = &entry {
         let path = directory.join(script);
@@ -157,15 +178,40 @@ fn take(found: &mut Closure, imports: &Imports, directory: &Path, is_contained: 
     }
 }
 
-/// The program that a command starts, if it is found on PATH and is neither an interpreter nor one that starts another program: by content.
+/// The program that a command starts, perhaps behind wrappers, if it is found on PATH and is neither an interpreter nor a launcher: by content.
 fn executable(argv: &[String]) -> Option<(String, PathBuf)> {
-    let word = argv.first()?;
-    let is_other = is_python(word) || is_shell(word) || is_named(word, &WRAPPERS) || launcher(word).is_some();
-    // A path is a word that names a file, and is named by it.
-    if is_other || word.contains('/') {
-        return None;
+    let mut is_behind = false;
+    for word in argv {
+        if is_named(word, &WRAPPERS) {
+            is_behind = true;
+            continue;
+        }
+        let is_other = is_python(word) || is_shell(word) || launcher(word).is_some();
+        // A path is a word that names a file, and is named by it.
+        if is_other || word.contains('/') {
+            return None;
+        }
+        let path = environment::which(word);
+        // Before the program of a wrapper stand its options, their values and variables.
+        if path.is_some() || !is_behind {
+            return path.map(|path| (word.clone(), path));
+        }
     }
-    environment::which(word).map(|path| (word.clone(), path))
+    None
+}
+
+/// A manager of projects that runs a command in an environment of its own.
+fn manager(argv: &[String]) -> Option<&'static str> {
+    let named = |tool: &&str| argv.first().is_some_and(|first| is_named(first, &[*tool]));
+    ["poetry", "pdm"].into_iter().find(|tool| named(tool) && argv.get(1).is_some_and(|word| word == "run"))
+}
+
+/// The Python of the active environment, or of `.venv` in the project.
+fn active_python(directory: &Path) -> Option<String> {
+    let active = environment::var("VIRTUAL_ENV").map(PathBuf::from);
+    let own = || directory.ancestors().map(|folder| folder.join(".venv")).find(|folder| folder.is_dir());
+    let python = active.or_else(own)?.join("bin/python");
+    environment::which(&python.to_string_lossy()).map(|path| path.to_string_lossy().into_owned())
 }
 
 /// Whether a word names a shell: the script that it reads is the program.

@@ -4,7 +4,7 @@
 //! there would have been, and appends the paths of loaded local files to a list when the process ends. A Python that is started with `-I`, `-E` or `-S`, and one
 //! that is killed, lists nothing.
 
-use super::bind::{Bound, Launch};
+use super::bind::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use crate::host::{environment, files, python};
 use crate::manifest::ProgramIdentity;
 use crate::record::Digest;
@@ -87,7 +87,7 @@ impl Loaded {
         let more = unknown.len().saturating_sub(SHOWN);
         unknown.truncate(SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let text = "the program loaded files that are not in its identity";
+        let text = LOADED;
         let fix = "(add them to `files` of [program])";
         (!unknown.is_empty()).then(|| format!("{text}: {}{more} {fix}", unknown.join(", ")))
     }
@@ -102,6 +102,14 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.list);
     }
+}
+
+/// How the warning of an attempt begins whose program loaded other files.
+const LOADED: &str = "the program loaded files that are not in its identity";
+
+/// Whether a warning of an attempt says that other files may have run than those that name its run.
+pub fn is_of_identity(warning: &str) -> bool {
+    warning.starts_with(LOADED) || [CHANGED, MAY_HAVE_CHANGED].iter().any(|end| warning.ends_with(end))
 }
 
 /// Whether a file lies in a hidden folder, such as an environment or a cache.

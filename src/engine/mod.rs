@@ -53,6 +53,7 @@ pub use fold::{FIRST_REJECTED, Folded, REJECTED, fold};
 pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use living::{Living, OutputFollower, Pulse};
+pub use loaded::is_of_identity;
 pub use machine::{KnownFile, Machine};
 pub use place::Place;
 pub use program::ProgramFile;
