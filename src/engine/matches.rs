@@ -80,7 +80,7 @@ impl Sought {
                 self.not_numbers.get_or_insert((text, 0)).1 += 1;
                 self.is_last_a_number = false;
                 // The last match decides: an earlier number is not the metric's value.
-                (self.last, self.is_due) = (self.last.map(|_| f64::NAN), true);
+                (self.last, self.is_due) = (Some(f64::NAN), true);
                 return;
             }
         };
@@ -108,11 +108,7 @@ impl Sought {
                 "program.metrics.{name}: {count} of the matches of `{pattern}` {} no number (the first: {}){}",
                 if *count == 1 { "is" } else { "are" },
                 quoted(text),
-                if self.is_last_a_number || self.matches == 0 {
-                    ""
-                } else {
-                    "; the last match is among them, so the metric is NaN"
-                }
+                if self.is_last_a_number { "" } else { "; the last match is among them, so the metric is NaN" }
             )),
             None if self.matches == 0 => {
                 Some(format!("program.metrics.{name}: no line of the standard output matches `{pattern}`"))
@@ -206,12 +202,15 @@ mod tests {
     #[test]
     fn what_is_not_found_or_no_number_is_told_at_the_end() {
         let mut found = matches(&[("loss", r"loss (\S+)".into()), ("top1", r"top1 (\S+)".into())]);
-        assert_eq!(found.push("loss high\nloss low\n", 1), []);
+        let told = found.push("loss high\nloss low\n", 1);
+        assert!(matches!(metrics(&told)[..], [(1, value)] if value.is_nan()), "{told:?}");
         let warning = |text: &str| Entry::Warning(text.to_owned());
         assert_eq!(
             found.finish(2),
             [
-                warning(r"program.metrics.loss: 2 of the matches of `loss (\S+)` are no number (the first: `high`)"),
+                warning(
+                    r"program.metrics.loss: 2 of the matches of `loss (\S+)` are no number (the first: `high`); the last match is among them, so the metric is NaN"
+                ),
                 warning(r"program.metrics.top1: no line of the standard output matches `top1 (\S+)`"),
             ]
         );
