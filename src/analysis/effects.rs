@@ -137,6 +137,8 @@ pub struct Effects {
     pub interactions: Vec<Interaction>,
     /// Why pairs are not judged; none where they are, or there is none.
     pub without_pairs: Option<&'static str>,
+    /// The share of the variance that the blocks explain beside all terms; `None` without blocks.
+    pub blocks: Option<f64>,
 }
 
 /// Terms that would take more multiplications than this are not judged: it would take longer than a person waits.
@@ -155,6 +157,8 @@ fn work(observations: usize, columns: usize, terms: usize) -> f64 {
 
 struct Model<'a> {
     y: &'a [f64],
+    /// The columns that belong to every model: the mean, and blocks.
+    held: Vec<Vec<f64>>,
     terms: Vec<Vec<Vec<f64>>>,
 }
 
@@ -171,17 +175,23 @@ impl Model<'_> {
 
     /// Residual sum of squares and rank with these terms, the mean among them.
     fn residual(&self, holds: impl Fn(usize) -> bool) -> (f64, usize) {
-        let mut columns = vec![vec![1.0; self.y.len()]];
-        let held = self.terms.iter().enumerate().filter(|(at, _)| holds(*at));
-        held.for_each(|(_, term)| columns.extend(term.iter().cloned()));
+        let mut columns = self.held.clone();
+        let terms = self.terms.iter().enumerate().filter(|(at, _)| holds(*at));
+        terms.for_each(|(_, term)| columns.extend(term.iter().cloned()));
         let found = fit(&columns, self.y);
         (found.residual, found.rank)
     }
 }
 
 /// Judges every axis and every pair of axes. None where nothing varies, or where the scale does not take the values. Without a direction no level is
-/// the best one.
-pub fn effects(factors: &[Factor], values: &[f64], scale: ModelScale, direction: Option<Direction>) -> Option<Effects> {
+/// the best one. `blocks`, such as seeds that all combinations share, are held in every model and are no axis.
+pub fn effects(
+    factors: &[Factor],
+    values: &[f64],
+    scale: ModelScale,
+    direction: Option<Direction>,
+    blocks: Option<&Factor>,
+) -> Option<Effects> {
     if !scale.takes(values) {
         return None;
     }
@@ -195,11 +205,15 @@ pub fn effects(factors: &[Factor], values: &[f64], scale: ModelScale, direction:
     }
     let count = factors.len();
     let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
-    let mut model = Model { y, terms: factors.iter().map(Factor::columns).collect() };
+    let mut held = vec![vec![1.0; n]];
+    held.extend(blocks.map(Factor::columns).unwrap_or_default());
+    let blocked = held.len() - 1;
+    let mut model = Model { y, held, terms: factors.iter().map(Factor::columns).collect() };
     let (mut residual, mut rank) = (total, n);
     let mut without_pairs = None;
     let wide = |term: usize| model.terms[term].len();
     let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
+    let columns = columns + blocked;
     if work(n, columns, count + pairs.len()) > MOST_WORK {
         without_pairs = Some("there are too many combinations (--axes chooses)");
     } else if columns < n {
@@ -240,6 +254,11 @@ pub fn effects(factors: &[Factor], values: &[f64], scale: ModelScale, direction:
         .zip(&shares[count..])
         .map(|(pair, share)| interaction(&question, y, *pair, *share, &between))
         .collect();
+    let blocks = blocks.map(|_| {
+        model.held.truncate(1);
+        let (without, _) = model.residual(|_| true);
+        (without - residual).max(0.0) / total
+    });
     main.sort_by(|a, b| b.share.squares.total_cmp(&a.share.squares));
     interactions.sort_by(|a, b| b.share.squares.total_cmp(&a.share.squares));
     Some(Effects {
@@ -252,6 +271,7 @@ pub fn effects(factors: &[Factor], values: &[f64], scale: ModelScale, direction:
         main,
         interactions,
         without_pairs,
+        blocks,
     })
 }
 
@@ -325,8 +345,8 @@ fn main_effect(question: &Question<'_>, model: &Model<'_>, at: usize, share: Sha
     let Question { factors, values, scale, direction } = *question;
     let factor = &factors[at];
     let levels = factor.levels.len();
-    let mut columns = vec![vec![1.0; model.y.len()]];
-    let mut first = 1;
+    let mut columns = model.held.clone();
+    let mut first = columns.len();
     for (other, term) in model.terms.iter().take(factors.len()).enumerate() {
         if other == at {
             first = columns.len();

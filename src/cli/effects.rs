@@ -6,11 +6,13 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection, nothing};
 use crate::analysis::{
-    self, Factor, ModelScale, Observations, Relation, Trial, count_left_out, effects, is_feasible, observations,
+    self, Factor, ModelScale, Observation, Observations, Relation, Trial, count_left_out, effects, is_feasible,
+    observations,
 };
-use crate::record::{Direction, Value, count, known_metric};
+use crate::record::{Direction, MetricKind, Replicate, Value, count, known_metric};
 use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Show the effect of each axis of an experiment on a metric, alone and together with another axis
 ///
@@ -118,7 +120,8 @@ pub(super) fn judge(
     let direction = wanted.direction.or_else(|| direction_of(metric, &observed));
     let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed };
     let mut axes = axes(&subject, &asked)?;
-    let Some(effects) = effects(&axes.judged, &values, scale, direction) else {
+    let blocks = subject.seeds(&axes.judged);
+    let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
         return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be judged: {why}{notes}")));
@@ -176,6 +179,41 @@ fn direction_of(metric: &str, observed: &Observations<'_>) -> Option<Direction> 
     known_metric(metric).map(|known| known.direction).or_else(newest)
 }
 
+impl Subject<'_> {
+    /// Whether attempts of one observation differ in a field.
+    fn averages_over(&self, name: &str) -> bool {
+        let level = |trial: &Trial| trial.field(name).as_ref().map(Value::digest);
+        let differs = |trials: &[&Trial]| trials.iter().any(|trial| level(trial) != level(trials[0]));
+        self.observed.observations.iter().any(|one| differs(&one.trials))
+    }
+
+    /// The seeds of an outcome as blocks, if each occurs in at least half of the combinations of the axes.
+    fn seeds(&self, axes: &[Factor]) -> Option<Factor> {
+        if self.observed.kind != MetricKind::Outcome || axes.iter().any(|axis| axis.name == SEED) {
+            return None;
+        }
+        let seed = |one: &Observation<'_>| {
+            let trial = one.trials.first()?;
+            let replicate = Replicate::of(&trial.run, &trial.attempt);
+            replicate.is_seeded().then(|| Value::from(replicate.seed.to_string()))
+        };
+        let seeds: Vec<Value> = self.observed.observations.iter().map(seed).collect::<Option<_>>()?;
+        let seeds = Factor::new(SEED, &seeds)?;
+        let mut combinations: BTreeSet<Vec<usize>> = BTreeSet::new();
+        let mut of_seed: BTreeMap<usize, BTreeSet<Vec<usize>>> = BTreeMap::new();
+        for (at, seed) in seeds.of.iter().enumerate() {
+            let combination: Vec<usize> = axes.iter().map(|axis| axis.of[at]).collect();
+            combinations.insert(combination.clone());
+            of_seed.entry(*seed).or_default().insert(combination);
+        }
+        let is_common = of_seed.values().all(|own| 2 * own.len() >= combinations.len());
+        (combinations.len() > 1 && is_common).then_some(seeds)
+    }
+}
+
+/// The field that names the seed.
+const SEED: &str = "seed";
+
 /// The axes that are judged, those that cannot be separated from them, and those that are left out, as sentences.
 #[derive(Default)]
 struct Axes {
@@ -196,6 +234,11 @@ fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
     let n = observed.observations.len();
     let mut found = Axes::default();
     for name in names {
+        if asked.is_empty() && subject.averages_over(name) {
+            let text = "attempts of one seed that differ in it are averaged (`--axes` judges it)";
+            found.notes.push(format!("`{name}` is not judged: {text}"));
+            continue;
+        }
         let Some(factor) = Factor::new(name, &first(name)) else {
             found.notes.push(format!("`{name}` is the same in all attempts"));
             continue;
@@ -238,7 +281,7 @@ fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
     for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {
-        let Some(factor) = Factor::new(name, &first(name)) else { continue };
+        let Some(factor) = Factor::new(name, &first(name)).filter(|_| !subject.averages_over(name)) else { continue };
         let other = found.judged.iter().find(|other| other.relation(&factor) == Some(Relation::Equal));
         let one = other.map(|other| subject.equal(&factor, other));
         found.confounded.extend(one);

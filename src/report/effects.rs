@@ -211,7 +211,9 @@ impl Effected {
         let attempts = count(self.attempts, "attempt");
         match self.kind {
             MetricKind::Measured => attempts,
-            MetricKind::Outcome if self.attempts == self.effects.n => format!("{attempts}, one per seed"),
+            MetricKind::Outcome if self.attempts == self.effects.n => {
+                format!("{attempts}, one per configuration and seed")
+            }
             MetricKind::Outcome => {
                 format!("{} (attempts of one seed are averaged) of {attempts}", count(self.effects.n, "observation"))
             }
@@ -277,6 +279,12 @@ pub fn effects_text(found: &Effected) -> String {
         "type II ANOVA on the {} scale; P with Holm's correction; 95% intervals\n",
         effects.scale.name()
     ));
+    if let Some(share) = effects.blocks {
+        text.push_str(&format!(
+            "seeds are blocks: all effects are within seeds ({:.1}% of the variance is between them)\n",
+            100.0 * share
+        ));
+    }
     for one in &found.confounded {
         let (what, command) = &one.separation;
         text.push_str(&format!("confounded: {}\n", one.sentence()));
@@ -407,6 +415,7 @@ pub fn effects_value(found: &Effected) -> Table {
         ("left_out", left_out_value(&found.left_out)),
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
+    members.extend(found.effects.blocks.map(|share| ("seed_blocks".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
     members
 }

@@ -3,15 +3,15 @@
 use crate::sandbox::Sandbox;
 use serde_json::Value;
 
-/// Energy 100 x + seed², and 7 x² more with y = b. Accuracy is best at x = 2 and scatters by the seed, of which each attempt has the same.
+/// Energy 100 x + seed², and 7 x² more with y = b. Accuracy is best at x = 2; the seed raises it at x = 1 and 3 and lowers it at 2.
 const GRID: &str = r#"
 x=$1; y=$2; seed=$3
 say() { echo "$1" >> "$LEDGER_EVENTS"; }
 energy=$((100 * x + seed * seed))
 if [ $y = b ]; then energy=$((energy + 7 * x * x)); fi
 say "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$energy,\"unit\":\"J\"}"
-case $x in 1) accuracy=0.70;; 2) accuracy=0.90;; *) accuracy=0.80;; esac
-say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy$seed}"
+case $x in 1) accuracy=0.70$seed;; 2) accuracy=0.90$((3 - seed));; *) accuracy=0.80$seed;; esac
+say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy}"
 say "{\"event\":\"metric\",\"name\":\"score\",\"value\":$((3 * x - 2 * seed))}"
 "#;
 

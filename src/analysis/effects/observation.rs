@@ -34,8 +34,8 @@ impl Observations<'_> {
     }
 }
 
-/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration and seed are averaged, also
-/// where the program, the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
+/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration, program and seed are averaged,
+/// also where the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
 /// are never averaged. A configuration of which any attempt has a value that is not finite has no observation.
 pub fn observations<'a>(
     trials: &'a [Trial],
@@ -60,8 +60,8 @@ pub fn observations<'a>(
     for (trial, value) in counted {
         let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
         let seed = Replicate::of(&trial.run, &trial.attempt).seed;
-        let config = trial.run.parts.digest(Part::Config);
-        let at = *places.entry((config, seed, levels)).or_insert(groups.len());
+        let of = [Part::Config, Part::Program].map(|part| trial.run.parts.digest(part));
+        let at = *places.entry((of, seed, levels)).or_insert(groups.len());
         if at == groups.len() {
             groups.push((Vec::new(), Vec::new()));
         }
