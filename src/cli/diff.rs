@@ -2,10 +2,10 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use super::selection::direction_of;
+use super::selection::{direction_of, stated_direction};
 use super::sources::{self, Texts};
 use crate::analysis::{self, Contender, Measured, count_lines};
-use crate::record::{Attempt, Direction, Sealed, Value};
+use crate::record::Sealed;
 use crate::report;
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     count_lines(&mut difference.parts, &|_, digest| text(&of_a, digest), &|_, digest| text(&of_b, digest));
     let described = |name: &str| {
         let unit = a.attempt.metrics.get(name).map(|metric| analysis::standard(name, metric).unit);
-        (unit.unwrap_or_default(), direction(name, &a.attempt))
+        (unit.unwrap_or_default(), direction_of(name, stated_direction(&a.attempt, name)).ok())
     };
     let significance = analysis::significance(&repetitions, &described);
     context.answer(
@@ -55,13 +55,6 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         || report::diff_value(&difference, &significance),
     )?;
     Ok(if difference.is_empty() { exit::YES } else { exit::NO })
-}
-
-/// Which direction of a metric is better: as known, or as the attempt's objective states it.
-fn direction(metric: &str, attempt: &Attempt) -> Option<Direction> {
-    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
-    let stated = setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric));
-    direction_of(metric, stated).ok()
 }
 
 /// By metric all repetitions of either configuration.

@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Names, Trial, names, unify_by_model};
 use crate::manifest::nearest;
-use crate::record::{AttemptId, Digest, Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
+use crate::record::{Attempt, AttemptId, Digest, Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -236,6 +236,12 @@ fn decoded(reader: &Reader<'_>, ids: &[AttemptId], hidden: &BTreeSet<Digest>) ->
         }
         Ok(trials)
     })
+}
+
+/// Which direction an attempt's objective states, if that is of the metric.
+pub(super) fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a str> {
+    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
+    setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
 }
 
 /// Which way a metric is better.

@@ -10,7 +10,7 @@ use super::failure::{Failure, exit};
 use super::provenance::Provenance;
 use super::rerun::is_executed_by_user;
 use super::run::answer_plan;
-use super::selection::{direction_of, trials_of};
+use super::selection::{direction_of, stated_direction, trials_of};
 use super::trainer::trainer;
 use crate::engine::{Bound, CANARY, Cause, Machine, OBSERVE_ONLY, plan, rebind_with};
 use crate::manifest::vary;
@@ -89,8 +89,9 @@ const BASE: &str = "tune.base";
 const OF_ANOTHER: [&str; 3] = [CANARY, "manifest.digest", CONFIRMS];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let direction = direction_of(&args.metric, args.direction.as_deref())?;
     let (_, sealed) = base(args, context)?;
+    let stated = args.direction.as_deref().or_else(|| stated_direction(&sealed.attempt, &args.metric));
+    let direction = direction_of(&args.metric, stated)?;
     let is_known = |name: &str| known_metric(name).is_some() || sealed.attempt.metrics.contains_key(name);
     let bounds = args.bounds.read(|name, option| {
         if is_known(name) {

@@ -50,6 +50,8 @@ pub struct Tuning {
     pub base: String,
     /// Which time is bounded, and by how large a share it may be above the base's.
     pub slower_at_most: Option<(String, f64)>,
+    /// The limits that the fresh attempts of the first configuration miss, each with what they have.
+    pub missed: Vec<String>,
     /// What the first configuration has learned beside the base; none where neither says.
     pub learned: Option<Learned>,
     /// What was searched, a line for each field.
@@ -72,7 +74,9 @@ pub fn tuning_text(tuning: &Tuning) -> String {
     text.push_str(&columns(&[">ROUND", ">CONFIGURATIONS", ">ATTEMPTS OF EACH", ">EXECUTED NOW"], rounds));
     text.push('\n');
     text.push_str(&best_text(&tuning.ranking));
-    if let Some((time, share)) = &tuning.slower_at_most {
+    if !tuning.missed.is_empty() {
+        text.push_str(&format!("not confirmed: the fresh attempts of #1 have {}\n", tuning.missed.join("; ")));
+    } else if let Some((time, share)) = &tuning.slower_at_most {
         text.push_str(&format!("within {}% of the base's {time}\n", significant(100.0 * share)));
     }
     if let Some(Learned { metric, best, base }) = &tuning.learned {
@@ -164,6 +168,9 @@ pub fn tuning_value(tuning: &Tuning) -> Table {
     if let Some((time, share)) = &tuning.slower_at_most {
         let bound = table_of([("time_metric", time.as_str().into()), ("share", (*share).into())]);
         members.insert("slower_at_most".to_owned(), Value::Table(bound));
+    }
+    if !tuning.missed.is_empty() {
+        members.insert("missed".to_owned(), tuning.missed.clone().into());
     }
     members
 }

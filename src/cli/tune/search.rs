@@ -149,7 +149,7 @@ impl Search<'_> {
             let wanted = |arm: &Arm| self.repeated(arm, attempts);
             let Some(executed) = self.execute(&mut arms, &wanted, &mut gone, number)? else { return Ok(None) };
             rounds.push(Round { configurations: arms.len(), attempts, executed });
-            let seen = self.seen(&arms, false)?;
+            let seen = self.of_round(self.seen(&arms, false)?, &arms[0], attempts);
             let base = self.standing_of_base(&seen, &arms[0], &mut time)?;
             self.leave_short(&seen, &mut arms, &mut gone, number + 1)?;
             let bound = self
@@ -186,11 +186,24 @@ impl Search<'_> {
         match self.kind {
             MetricKind::Measured => Ok(vec![(arm.bound.clone(), Cause::Complete(attempts))]),
             MetricKind::Outcome => {
-                let first = arm.bound.run.parts.seed;
-                let seeds = (0..attempts).map(|more| first.wrapping_add(u64::try_from(more).unwrap_or(u64::MAX)));
-                seeds.map(|seed| Ok((self.bound(arm, seed, false)?, Cause::Complete(1)))).collect()
+                Self::seeds(arm, attempts).map(|seed| Ok((self.bound(arm, seed, false)?, Cause::Complete(1)))).collect()
             }
         }
+    }
+
+    /// The seeds with which each configuration is executed in a round with so many repetitions.
+    fn seeds(base: &Arm, attempts: usize) -> impl Iterator<Item = u64> {
+        let first = base.bound.run.parts.seed;
+        (0..attempts).map(move |more| first.wrapping_add(u64::try_from(more).unwrap_or(u64::MAX)))
+    }
+
+    /// Outcomes are compared over the same seeds: the ledger may hold other seeds of some configurations.
+    fn of_round(&self, mut seen: Seen, base: &Arm, attempts: usize) -> Seen {
+        if self.kind == MetricKind::Outcome {
+            let seeds: BTreeSet<u64> = Self::seeds(base, attempts).collect();
+            seen.trials.retain(|trial| seeds.contains(&trial.run.parts.seed));
+        }
+        seen
     }
 
     fn bound(&self, arm: &Arm, seed: u64, is_fresh: bool) -> Result<Bound, Failure> {
@@ -428,6 +441,19 @@ impl Search<'_> {
             let saved = mean(base, metric).and_then(|other| saving((first.estimate.mean, other), times));
             (is_first, saved)
         });
+        let winner = places.first().map(|first| &first.contender.run);
+        let winner = winner.filter(|own| own.parts.group_id() != base.parts.group_id());
+        let missed = winner.map_or_else(Vec::new, |own| {
+            let limits = self.bounds.iter().filter_map(|bound| {
+                let mean = mean(own, &bound.metric)?;
+                (!bound.is_met(mean)).then(|| bound.missed(mean))
+            });
+            let share = |time: &str| Some(mean(own, time)? / mean(base, time)? - 1.0);
+            let slower = time.zip(self.args.slower_at_most);
+            let slower = slower.and_then(|(time, most)| Some((time, share(time).filter(|share| *share > most)?)));
+            let slower = slower.map(|(time, share)| report::too_slow(time, share));
+            limits.chain(slower).collect()
+        });
         let store = self.context.store_as_it_is();
         let (ids, base_id) = store.read(|reader| {
             let ids = places.iter().map(|place| reader.short(place.contender.run.id.0)).collect::<Result<_, _>>()?;
@@ -460,6 +486,7 @@ impl Search<'_> {
             ranking,
             base: base_id,
             slower_at_most: time.map(str::to_owned).zip(self.args.slower_at_most),
+            missed,
             learned,
             searched: std::mem::take(&mut self.searched),
             not_searched: std::mem::take(&mut self.not_searched),
