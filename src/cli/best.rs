@@ -132,7 +132,17 @@ fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
 
 /// The answer for each model that has one; the reason for each other one.
 fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let models = context.store().read(|reader| Ok(reader.ranked_metrics()?.into_keys().collect::<Vec<String>>()))?;
+    let models = context.store().read(|reader| {
+        let mut models: BTreeSet<String> = reader.ranked_metrics()?.into_keys().collect();
+        if models.is_empty() {
+            // Each model says why none of its attempts counts.
+            reader.runs(|run| {
+                models.insert(run.model().to_owned());
+                Ok(())
+            })?;
+        }
+        Ok(models)
+    })?;
     let (mut rankings, mut without) = (Vec::new(), Vec::new());
     for model in models {
         let asked = match &args.metric {

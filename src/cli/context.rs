@@ -224,15 +224,17 @@ pub(super) fn resolve_head(
     Ok(found.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
-/// The newest finished attempt of a run, or its newest if none finished.
+/// The newest finished attempt of a run that is not hidden. Without one, the newest that finished, or else the newest.
 pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
+    let hidden = reader.hidden()?;
     let mut newest = None;
     for (id, finished) in reader.attempts_of(run)? {
         if let Some(attempt) = reader.readable(id)? {
-            newest = newest.max(Some((finished, attempt.started_unix_ms, id)));
+            let counts = finished && !hidden.contains(&id.0);
+            newest = newest.max(Some((counts, finished, attempt.started_unix_ms, id)));
         }
     }
-    Ok(newest.map(|(_, _, id)| id))
+    Ok(newest.map(|(.., id)| id))
 }
 
 /// Reads a file that a command was given.
