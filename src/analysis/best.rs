@@ -108,6 +108,8 @@ pub struct Place {
     pub olympic_mean: Option<f64>,
     /// The probability that it is the best of all that are shown; none where some of them have a single unit, or do not scatter.
     pub probability: Option<f64>,
+    /// In what its differences are stated.
+    pub scale: Scale,
     /// How it stands to the first one; none for the first one itself.
     pub against: Option<Against>,
 }
@@ -155,6 +157,7 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     places.truncate(limit);
     let estimates: Vec<&Estimate> = places.iter().map(|place| &place.estimate).collect();
     let scale = ordering.scale.unwrap_or_else(|| scale_of(&estimates, Some(direction)));
+    places.iter_mut().for_each(|place| place.scale = scale);
     let probabilities = best_of(&places, direction);
     places.iter_mut().zip(probabilities).for_each(|(place, probability)| place.probability = probability);
     let Some((first, others)) = places.split_first_mut() else { return places };
@@ -216,6 +219,7 @@ fn alone(contender: Contender) -> Option<Place> {
         sensor_half_width,
         olympic_mean: olympic_mean(&estimate.units),
         probability: None,
+        scale: Scale::Ratio,
         against: None,
         estimate,
         contender,

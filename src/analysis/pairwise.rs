@@ -124,21 +124,18 @@ impl Comparison {
 }
 
 /// The blocks by which two configurations are paired need at least so many in common.
-const PAIRS: usize = 3;
+pub(super) const PAIRS: usize = 3;
 /// Exchanges of more units are not counted one by one.
 const MOST_EXCHANGED: usize = 500;
 
 /// Compares two configurations.
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, section 4). Where both
-/// have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged; where they ran on the same machines, the
-/// differences within those. What the same sensors are off by cancels; other sensors may be off to other sides.
+/// have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and the estimate is over these alone; where they ran on
+/// the same machines, the differences within those. What the same sensors are off by cancels; other sensors may be off to other sides.
 pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     let (a, b) = (first.estimate()?, other.estimate()?);
-    let shifts = match scale {
-        Scale::Ratio => (b.mean / a.mean).ln(),
-        Scale::Points | Scale::Difference => b.mean - a.mean,
-    };
+    let shifts = shift((a.mean, b.mean), scale);
     // All values in units of their own mean where the scale is a ratio: small differences of these are differences of logarithms.
     let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
     let units = (unit(&a), unit(&b));
@@ -146,9 +143,10 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
     let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() {
         None
     } else {
-        paired(first, other, units).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
+        paired(first, other, scale).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
     };
     let judged = judged.map(|judged| judged.with(systematic));
+    let shifts = judged.and_then(|judged| judged.shift).unwrap_or(shifts);
     let scatters = judged.is_some_and(|judged| judged.variance > 0.0);
     let interval = judged.filter(|_| scatters).and_then(|judged| {
         let half = reach(judged.degrees)? * judged.variance.sqrt();
@@ -164,6 +162,8 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
             None => Err(Untested::TooFew),
         },
     };
+    // The t interval of few units can contradict the exact test.
+    let interval = interval.filter(|_| !matches!(test, Ok((_, Method::Permutation))));
     let shown = |shift: f64| match scale {
         Scale::Ratio => shift.exp(),
         Scale::Points => 100.0 * shift,
@@ -176,6 +176,14 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         degrees: interval.map(|(_, degrees)| degrees),
         test,
     })
+}
+
+/// How far two means are apart; of a ratio its logarithm.
+fn shift((a, b): (f64, f64), scale: Scale) -> f64 {
+    match scale {
+        Scale::Ratio => (b / a).ln(),
+        Scale::Points | Scale::Difference => b - a,
+    }
 }
 
 /// Whether several units are all the same.
@@ -191,6 +199,8 @@ struct Judged {
     method: Method,
     /// Whether there are so many units that a t-test may be believed.
     is_enough: bool,
+    /// The difference, where it is not that of the means of all attempts; of a ratio its logarithm.
+    shift: Option<f64>,
 }
 
 impl Judged {
@@ -223,46 +233,65 @@ fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Esti
     part(first, estimates.0, units.0) + part(other, estimates.1, units.1)
 }
 
-/// The means of blocks; none if an attempt is in none.
-fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> Option<BTreeMap<u64, f64>> {
+/// The means of blocks. An attempt without a block, such as a rerun, is in none.
+fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTreeMap<u64, f64> {
     let mut found: BTreeMap<u64, Vec<(Replicate, f64)>> = BTreeMap::new();
     for one in &contender.measured {
-        found.entry(of(one)?).or_default().push((one.replicate, one.value));
+        if let Some(block) = of(one) {
+            found.entry(block).or_default().push((one.replicate, one.value));
+        }
     }
     let middle = |values: &Vec<(Replicate, f64)>| match contender.kind {
         MetricKind::Outcome => mean(&execution_values(values)),
         MetricKind::Measured => mean(&values.iter().map(|(_, value)| *value).collect::<Vec<f64>>()),
     };
-    Some(found.iter().map(|(key, values)| (*key, middle(values))).collect())
+    found.iter().map(|(key, values)| (*key, middle(values))).collect()
 }
 
 /// The machines that a configuration ran on; none where a record names none.
-fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
+pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     let found: BTreeSet<u64> = contender.measured.iter().map(|one| one.replicate.machine).collect();
     (!found.contains(&0)).then_some(found)
 }
 
-/// The differences within blocks, if both sides have the same ones: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.
-fn paired(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
-    let by = |of: &dyn Fn(&Measured) -> Option<u64>, block| pairs(blocks(first, of)?, blocks(other, of)?, units, block);
-    if first.kind == MetricKind::Outcome {
-        return by(&|one| one.replicate.is_seeded().then_some(one.replicate.seed), Block::Seed);
+/// The differences within common blocks: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.
+fn paired(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
+    if first.kind == MetricKind::Measured && machines(first).is_none_or(|own| machines(other) != Some(own)) {
+        return None;
     }
-    let machines = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
-    match machines.len() {
-        1 => by(&|one| one.round, Block::Round),
-        _ => by(&|one| Some(one.replicate.machine), Block::Machine),
+    let ((block, of_first), (_, of_other)) = (blocks_of(first), blocks_of(other));
+    pairs(&of_first, &of_other, scale, block)
+}
+
+/// The blocks of a configuration: seeds of outcomes; of measured metrics rounds on one machine, or machines.
+pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
+    if contender.kind == MetricKind::Outcome {
+        let seed = |one: &Measured| one.replicate.is_seeded().then_some(one.replicate.seed);
+        return (Block::Seed, blocks(contender, seed));
+    }
+    match machines(contender).map_or(0, |machines| machines.len()) {
+        0 => (Block::Machine, BTreeMap::new()),
+        1 => (Block::Round, blocks(contender, |one| one.round)),
+        _ => (Block::Machine, blocks(contender, |one| Some(one.replicate.machine))),
     }
 }
 
-fn pairs(first: BTreeMap<u64, f64>, other: BTreeMap<u64, f64>, units: (f64, f64), block: Block) -> Option<Judged> {
-    if first.len() < PAIRS || !first.keys().eq(other.keys()) {
+/// Judges the blocks that both sides have, if these are at least half of either side's. The difference is that of the blocks' means: a block with more attempts
+/// does not count more, and one that the other side lacks does not count.
+fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, block: Block) -> Option<Judged> {
+    let common: Vec<(f64, f64)> = first.iter().filter_map(|(key, value)| Some((*value, *other.get(key)?))).collect();
+    let n = common.len();
+    if n < PAIRS || 2 * n < first.len().max(other.len()) {
         return None;
     }
-    let differences: Vec<f64> = first.values().zip(other.values()).map(|(a, b)| b / units.1 - a / units.0).collect();
-    let n = differences.len();
+    let (a, b): (Vec<f64>, Vec<f64>) = common.into_iter().unzip();
+    let means = (mean(&a), mean(&b));
+    let units = if scale == Scale::Ratio { means } else { (1.0, 1.0) };
+    let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b / units.1 - a / units.0).collect();
     let variance = Summary::of(&differences)?.variance? / number(n);
-    Some(Judged { variance, degrees: number(n) - 1.0, method: Method::Paired(block, n), is_enough: true })
+    let (degrees, method) = (number(n) - 1.0, Method::Paired(block, n));
+    let shift = Some(shift(means, scale)).filter(|shift| shift.is_finite());
+    Some(Judged { variance, degrees, method, is_enough: true, shift })
 }
 
 /// The differences within two machines that both ran on: of more, [`paired`] knows how they scatter between machines. Either side scatters in its own way.
@@ -289,7 +318,7 @@ fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Jud
         spread += part * part / degrees;
     }
     let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
-    Some(Judged { variance, degrees, method: Method::Within(2), is_enough: degrees >= 2.0 })
+    Some(Judged { variance, degrees, method: Method::Within(2), is_enough: degrees >= 2.0, shift: None })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
@@ -298,7 +327,13 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     let variance: f64 = parts.iter().map(|(variance, _)| variance).sum();
     let spread: f64 = parts.iter().map(|(variance, degrees)| variance * variance / degrees).sum();
     let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
-    Some(Judged { variance, degrees, method: Method::Welch, is_enough: a.units.len().min(b.units.len()) > 2 })
+    Some(Judged {
+        variance,
+        degrees,
+        method: Method::Welch,
+        is_enough: a.units.len().min(b.units.len()) > 2,
+        shift: None,
+    })
 }
 
 /// The exact two-sided permutation test of the difference of means. None where even the most extreme outcome has a probability of 5% or more, or where there

@@ -3,10 +3,11 @@
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
 use super::best::Contender;
+use super::pairwise::{Block, PAIRS, blocks_of, machines};
 use super::replication::Estimate;
 use super::statistic::number;
 use crate::record::{AttemptId, MetricKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How often everything is measured again. A probability of a half is right within 3 points.
 const DRAWS: u32 = 1000;
@@ -26,7 +27,8 @@ struct Spread {
 /// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. Metrics of one configuration share the random
-/// numbers of the attempts that they have in common, so that they vary together as the attempts did.
+/// numbers of the attempts that they have in common, so that they vary together as the attempts did. Configurations with one metric that have all seeds, rounds or
+/// machines in common share the random numbers of these, as a paired test does.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
@@ -39,25 +41,65 @@ pub(super) fn probabilities(
         spreads.push(metrics.iter().map(of_metric).collect::<Option<_>>()?);
         attempts.push(known.len());
     }
+    let shared = in_common(configurations);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
     let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
     for _ in 0..DRAWS {
         draw.clear();
-        for (metrics, attempts) in spreads.iter().zip(&attempts) {
-            let deviations: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
-            let of_metric = |spread: &Spread| {
-                let deviation: f64 = spread.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
-                let scale = (random.chi_squared(spread.degrees) / spread.degrees).sqrt();
-                spread.mean + spread.standard_error * deviation / scale
-            };
-            draw.push(metrics.iter().map(of_metric).collect());
+        if let Some((spreads, blocks)) = &shared {
+            let deviations: Vec<f64> = (0..*blocks).map(|_| random.normal()).collect();
+            let degrees = spreads.first().map_or(1.0, |spread| spread.degrees);
+            let scale = (random.chi_squared(degrees) / degrees).sqrt();
+            draw.extend(spreads.iter().map(|spread| vec![spread.drawn(&deviations, scale)]));
+        } else {
+            for (metrics, attempts) in spreads.iter().zip(&attempts) {
+                let deviations: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
+                let of_metric = |spread: &Spread| {
+                    let scale = (random.chi_squared(spread.degrees) / spread.degrees).sqrt();
+                    spread.drawn(&deviations, scale)
+                };
+                draw.push(metrics.iter().map(of_metric).collect());
+            }
         }
         named.clear();
         judge(&draw, &mut named);
         named.iter().for_each(|at| counts[*at] += 1.0);
     }
     Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
+}
+
+impl Spread {
+    fn drawn(&self, deviations: &[f64], scale: f64) -> f64 {
+        let deviation: f64 = self.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
+        self.mean + self.standard_error * deviation / scale
+    }
+}
+
+/// The spreads over blocks that all configurations have in common, and how many blocks there are. None unless each has one metric, and its units are these blocks.
+fn in_common(configurations: &[Vec<(&Contender, &Estimate)>]) -> Option<(Vec<Spread>, usize)> {
+    let mut spreads = Vec::new();
+    let mut known: Option<(Block, Vec<u64>, Option<BTreeSet<u64>>)> = None;
+    for metrics in configurations {
+        let [(contender, estimate)] = metrics.as_slice() else { return None };
+        let (block, means) = blocks_of(contender);
+        let own = (block, means.keys().copied().collect(), machines(contender).filter(|_| block != Block::Seed));
+        let is_whole = means.len() >= PAIRS && means.len() == estimate.units.len();
+        if !is_whole || known.as_ref().is_some_and(|known| *known != own) {
+            return None;
+        }
+        known = Some(own);
+        let deviations: Vec<f64> = means.values().map(|mean| mean - estimate.mean).collect();
+        let length = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>().sqrt();
+        if length == 0.0 {
+            return None;
+        }
+        let parts = deviations.iter().enumerate().map(|(at, deviation)| (at, deviation / length)).collect();
+        let degrees = number(means.len()) - 1.0;
+        spreads.push(Spread { mean: estimate.mean, standard_error: estimate.standard_error?, degrees, parts });
+    }
+    let (_, blocks, _) = known?;
+    Some((spreads, blocks.len()))
 }
 
 fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {

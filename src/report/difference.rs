@@ -217,7 +217,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let most = of_row().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
-            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals (t-tests, Holm's correction)\n"
+            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals; P with Holm's correction over all metrics\n"
         ));
     }
     text

@@ -2,9 +2,7 @@
 
 use super::document::table_of;
 use super::number::{count, duration, mean_within, significant};
-use super::sample::{
-    compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, scale_of, unit_word,
-};
+use super::sample::{compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, unit_word};
 use super::table::columns;
 use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
 use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
@@ -250,6 +248,9 @@ fn more_of(estimate: &analysis::Estimate) -> &'static str {
 fn saving(ranking: &Ranking) -> String {
     let Some(baseline) = &ranking.baseline else { return String::new() };
     let Some(saving) = &baseline.saving else {
+        if baseline.time.as_ref() == Some(&ranking.metric) {
+            return String::new();
+        }
         let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
         return format!("#1 is {} as well{by}\n", named(baseline));
     };
@@ -257,11 +258,11 @@ fn saving(ranking: &Ranking) -> String {
     let group = baseline.run.parts.group_id();
     let is_baseline =
         |place: &&Place| place.contender.agreed.is_empty() && place.contender.run.parts.group_id() == group;
+    let is_positive = first.estimate.mean > 0.0 && saving.baseline > 0.0;
+    let scale = if first.scale == Scale::Ratio && !is_positive { Scale::Difference } else { first.scale };
     let listed = ranking.places.iter().find(is_baseline).and_then(|place| place.against?.comparison);
-    let difference = listed.map_or_else(
-        || Comparison::of_means(saving.baseline, first.estimate.mean, scale_of(first, saving.baseline, &ranking.unit)),
-        Comparison::reversed,
-    );
+    let difference =
+        listed.map_or_else(|| Comparison::of_means(saving.baseline, first.estimate.mean, scale), Comparison::reversed);
     let time = match (saving.time, &baseline.time) {
         (Some(time), Some(name)) if *name != ranking.metric => {
             let ratio = Comparison::of_means(1.0, 1.0 + time, Scale::Ratio);

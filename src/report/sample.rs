@@ -38,7 +38,7 @@ fn machine_word(place: &Place) -> &'static str {
 /// What the independent units of a sample are called.
 pub(super) fn unit_word(estimate: &Estimate) -> &'static str {
     match estimate.kind {
-        MetricKind::Outcome if estimate.seeds > 0 => "seeds",
+        MetricKind::Outcome if estimate.seeds > 1 => "seeds",
         MetricKind::Measured if estimate.machines > 1 => "machines",
         _ => "attempts",
     }
@@ -51,26 +51,10 @@ pub(super) fn estimate_text(place: &Place, unit: &str) -> String {
         return format!("{} to {}", in_unit(low, unit), in_unit(high, unit));
     }
     match place.half_width {
-        Some(half) if half > 0.0 && is_share(place, unit) => {
+        Some(half) if half > 0.0 && (place.scale == Scale::Points || unit == "%") => {
             format!("{} ± {}", in_unit(estimate.mean, unit), one_digit_more(half))
         }
         half => mean_within(|mean| in_unit(mean, unit), estimate.mean, half),
-    }
-}
-
-fn is_share(place: &Place, unit: &str) -> bool {
-    let is_in = |value: &f64| (0.0..=1.0).contains(value);
-    let is_outcome = place.estimate.kind == MetricKind::Outcome;
-    unit == "%" || unit.is_empty() && is_outcome && place.estimate.units.iter().all(is_in)
-}
-
-/// In what a place differs from a mean of another configuration.
-pub(super) fn scale_of(place: &Place, other: f64, unit: &str) -> Scale {
-    match unit {
-        "%" => Scale::Difference,
-        _ if is_share(place, unit) => Scale::Points,
-        _ if place.estimate.mean > 0.0 && other > 0.0 => Scale::Ratio,
-        _ => Scale::Difference,
     }
 }
 
@@ -110,7 +94,11 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
             (format!("{}×", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
         }
         Scale::Points => {
-            let show = |points: f64| format!("{points:.*}", if points.abs() < 0.1 { 2 } else { 1 });
+            // No sign before a zero.
+            let show = |points: f64| {
+                let points = if points.abs() < 0.005 { 0.0 } else { points };
+                format!("{points:.*}", if points.abs() < 0.1 { 2 } else { 1 })
+            };
             (format!("{} points", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
         }
         Scale::Difference => {

@@ -321,7 +321,11 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     assert_eq!(found["unequal_samples"], work);
     // Against the fastest, which did less.
     let each = ask("energy_per_sample");
-    assert!(each.contains("0.840× energy_per_sample at 2.22× train_time") && each.contains(&note("train_time", "throughput")), "{each}");
+    assert!(
+        each.contains("0.840× energy_per_sample at 2.22× train_time")
+            && each.contains(&note("train_time", "throughput")),
+        "{each}"
+    );
     // One size alone.
     let one = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--where", "batch_size == 128"]).expect(0);
     assert!(!one.contains("not the same work"), "{one}");

@@ -109,3 +109,19 @@ fn a_saving_is_a_share_of_what_it_is_held_against() {
     assert_eq!(saving((1.0, 0.0), None), None);
     assert_eq!(saving((-1.0, -2.0), Some((1.0, 0.0))), Some(Saving { metric: 0.5, baseline: -2.0, time: None }));
 }
+
+#[test]
+fn the_probability_of_being_the_best_is_within_common_seeds() {
+    let seeds =
+        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
+    let (x, y) = ([0.90, 0.80, 0.70, 0.60, 0.50], [0.89, 0.788, 0.691, 0.589, 0.49]);
+    let ordering = Ordering::of("accuracy", "", Direction::Maximize);
+    let places = place(vec![seeds(1, &x), seeds(2, &y)], ordering);
+    assert!(places[0].against.is_none() && places[1].against.unwrap().corrected.unwrap() < 0.001);
+    assert!(places[0].probability.unwrap() > 0.99, "{:?}", places[0].probability);
+    // With other seeds the difference is small beside the scatter.
+    let mut others = seeds(2, &y);
+    others.measured.iter_mut().for_each(|one| one.replicate.seed += 10);
+    let places = place(vec![seeds(1, &x), others], ordering);
+    assert!(places[0].probability.unwrap() < 0.7, "{:?}", places[0].probability);
+}
