@@ -33,6 +33,8 @@ pub struct PhaseRow {
     pub energy: Result<Energy, String>,
     /// The mean utilization of the GPU in percent, or why it cannot be said.
     pub utilization: Result<f64, String>,
+    /// NVML's GPM counters: the mean of each, or the reason for its absence; empty without a GPU.
+    pub counters: Vec<(Quantity, Result<f64, String>)>,
     /// How many samples were trained on, where that is known of this kind of phase.
     pub samples: Option<f64>,
 }
@@ -92,7 +94,10 @@ pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
                 median_s: median(&lengths).unwrap_or_default() / 1e9,
                 share: share(total_ns, attempt.wall_ns),
                 energy: told.clone().and_then(|()| energy(&hardware, gpu, &windows)),
-                utilization: told.and_then(|()| utilization(&hardware, gpu, &windows)),
+                utilization: told
+                    .clone()
+                    .and_then(|()| utilization(&hardware, gpu, Quantity::UtilizationGpu, &windows)),
+                counters: counters(&told, &hardware, gpu, &windows),
                 samples,
             });
         }
@@ -156,10 +161,26 @@ fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Resul
     Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum)
 }
 
-fn utilization(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Result<f64, String> {
+fn utilization(
+    hardware: &Hardware<'_>,
+    gpu: Option<u32>,
+    quantity: Quantity,
+    windows: &Windows,
+) -> Result<f64, String> {
     let Some(rank) = gpu else { return Err("no GPU is used".to_owned()) };
-    let gauge = hardware.gauge(Source::Gpu(rank), Quantity::UtilizationGpu)?;
-    mean_used(&gauge, windows).map_err(|reason| format!("it {reason}"))
+    let gauge = hardware.gauge(Source::Gpu(rank), quantity)?;
+    mean_used(quantity, &gauge, windows).map_err(|reason| format!("it {reason}"))
+}
+
+fn counters(
+    told: &Result<(), String>,
+    hardware: &Hardware<'_>,
+    gpu: Option<u32>,
+    windows: &Windows,
+) -> Vec<(Quantity, Result<f64, String>)> {
+    let of = |quantity| told.clone().and_then(|()| utilization(hardware, gpu, quantity, windows));
+    let quantities = Quantity::GPM.into_iter().filter(|_| gpu.is_some());
+    quantities.map(|quantity| (quantity, of(quantity))).collect()
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl Observed {
                 let windows = measured.as_ref().map_err(Clone::clone)?;
                 let each = gpus.iter().map(|gpu| {
                     let gauge = hardware.gauge(*gpu, quantity)?;
-                    mean_used(&gauge, windows).map_err(of_training)
+                    mean_used(quantity, &gauge, windows).map_err(of_training)
                 });
                 each.collect()
             };
@@ -227,6 +227,9 @@ impl Observed {
             shown = EachGpu { used: named(&each), clocks_mhz: named(&means(Quantity::ClockSm)) };
             put.found("gpu_util", each.map(over_gpus));
             put.found("gpu_mem_util", means(Quantity::UtilizationMemory).map(over_gpus));
+            for quantity in Quantity::GPM {
+                put.found(quantity.name(), means(quantity).map(over_gpus));
+            }
             let peaks = gpus.iter().map(|gpu| Ok(hardware.gauge(*gpu, Quantity::MemoryUsed)?.maximum()));
             let peaks: Result<Vec<f64>, String> = peaks.collect();
             put.found("gpu_mem_peak", peaks.map(|peaks| peaks.into_iter().fold(0.0, f64::max)));

@@ -5,6 +5,7 @@
 use super::readings::Readings;
 use super::statistic::{median_ns, share, span};
 use super::window::Windows;
+use crate::record::Quantity;
 
 /// A window has to last so many intervals of the readings.
 pub(super) const RESOLVED_INTERVALS: u64 = 2;
@@ -57,13 +58,18 @@ pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String>
     })
 }
 
-/// The mean of a gauge of GPUs' utilization over windows, weighted by time, or why there is none.
-pub(super) fn mean_used(gauge: &Readings, windows: &Windows) -> Result<f64, String> {
-    let resolved = resolve(windows, Pace { why: "utilization is read every", ns: gauge.interval_ns() })?;
+/// The mean of what was read of a GPU's use over windows, weighted by time, or why there is none.
+pub(super) fn mean_used(quantity: Quantity, gauge: &Readings, windows: &Windows) -> Result<f64, String> {
+    let (what, why) = if Quantity::GPM.contains(&quantity) {
+        ("the GPM counters", "the GPM counters are read every")
+    } else {
+        ("utilization", "utilization is read every")
+    };
+    let resolved = resolve(windows, Pace { why, ns: gauge.interval_ns() })?;
     let covered = gauge.integral(&resolved.windows).covered_ns;
     let covered = resolved.kept * share(covered, resolved.windows.length());
     if covered < COVERED {
-        return Err(uncovered("utilization", covered));
+        return Err(uncovered(what, covered));
     }
     gauge.mean(&resolved.windows)
 }
@@ -117,7 +123,7 @@ mod tests {
         let mut series = Series::new("gpu.0.utilization_gpu", "%", Axis::TimeNs);
         (0..=7).for_each(|i| series.push(100 * i * MS, 90.0));
         let gauge = Readings::new(&series, None).unwrap();
-        let of = |stop: u64| mean_used(&gauge, &ms(&[(0, stop)]));
+        let of = |stop: u64| mean_used(Quantity::UtilizationGpu, &gauge, &ms(&[(0, stop)]));
         assert_eq!(of(700), Ok(90.0));
         assert_eq!(of(760), Ok(90.0));
         assert_eq!(
@@ -125,8 +131,12 @@ mod tests {
             Err("has readings of utilization for only 23% of its time, and 90% are needed".to_owned())
         );
         assert_eq!(
-            mean_used(&gauge, &ms(&[(800, 3000)])),
+            mean_used(Quantity::UtilizationGpu, &gauge, &ms(&[(800, 3000)])),
             Err("has no readings of utilization in its time".to_owned())
+        );
+        assert_eq!(
+            mean_used(Quantity::TensorActive, &gauge, &ms(&[(0, 150)])),
+            Err("lasts 150 ms, but the GPM counters are read every 100 ms, and twice that is needed".to_owned())
         );
     }
 }

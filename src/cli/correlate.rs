@@ -421,6 +421,7 @@ mod tests {
             share: 1.0,
             energy: Ok(energy),
             utilization: Err("not read".to_owned()),
+            counters: Vec::new(),
             samples: None,
         };
         let all = |sealed: &Sealed, all: bool| {

@@ -4,11 +4,13 @@
 //! handed in), no thread and no memory of what was read: when to look, and where a look goes, is the caller's.
 //!
 //! Power, the energy counter and the counters of PCIe come from one batched call at each look. The rest is one call each, and a
-//! call can take milliseconds on a virtual machine: where they cost too much they are read at every k-th look only.
+//! call can take milliseconds on a virtual machine: where they cost too much they are read at every k-th look only. The GPM counters
+//! are renewed ten times a second, and are read at every second look at that rate.
 
 mod card;
 mod cost;
 mod facts;
+mod gpm;
 
 use super::{GpuInfo, Gpus};
 use crate::record::{Quantity, Sample, Source, Table};

@@ -1,7 +1,9 @@
 //! NVML, the driver's own library for asking about GPUs, and what it says of the machine's.
 
+use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::gpm::gpm_metrics_get;
+use nvml_wrapper::{Device, GpmSample, Nvml};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -145,6 +147,17 @@ impl Gpus {
     /// NVML's handle of the GPU of that name.
     pub(super) fn by_uuid(&self, uuid: &str) -> Result<Device<'_>, NvmlError> {
         self.nvml.device_by_uuid(uuid)
+    }
+
+    /// The mean of each metric between two samples of a GPU, in NVML's unit, or what NVML said in its place.
+    pub(super) fn gpm_metrics<'a>(
+        &'a self,
+        before: &GpmSample<'a>,
+        after: &GpmSample<'a>,
+        ids: &[GpmMetricId],
+    ) -> Result<Vec<Result<f64, NvmlError>>, NvmlError> {
+        let answers = gpm_metrics_get(&self.nvml, before, after, ids)?;
+        Ok(answers.into_iter().map(|answer| answer.map(|metric| metric.value)).collect())
     }
 
     fn device(&self, index: u32) -> Result<GpuInfo, GpuError> {

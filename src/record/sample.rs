@@ -39,11 +39,27 @@ pub enum Quantity {
     WorkerIoRead,
     /// Bytes that the worker and all that it started wrote to storage.
     WorkerIoWritten,
+    /// The share of the time in which a multiprocessor had a warp, mean over the multiprocessors (`NVML_GPM_METRIC_SM_UTIL`).
+    SmActive,
+    /// Warps that were resident, as a share of the most that the multiprocessors hold (`NVML_GPM_METRIC_SM_OCCUPANCY`).
+    SmOccupancy,
+    /// The share of the time in which tensor cores worked, in any number format (`NVML_GPM_METRIC_ANY_TENSOR_UTIL`).
+    TensorActive,
+    /// The share of the memory's bandwidth that was used (`NVML_GPM_METRIC_DRAM_BW_UTIL`).
+    DramUtil,
+    /// Bytes sent over PCIe a second, headers of packets included (`NVML_GPM_METRIC_PCIE_TX_PER_SEC`).
+    PcieTxRate,
+    /// Bytes received over PCIe a second, headers of packets included (`NVML_GPM_METRIC_PCIE_RX_PER_SEC`).
+    PcieRxRate,
+    /// Bytes sent over all NVLinks a second (`NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC`).
+    NvlinkTxRate,
+    /// Bytes received over all NVLinks a second (`NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC`).
+    NvlinkRxRate,
 }
 
 impl Quantity {
     /// Every quantity. The position of each is its code on disk: new ones are added at the end.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 25] = [
         Self::PowerInstant,
         Self::PowerAverage,
         Self::Energy,
@@ -61,6 +77,26 @@ impl Quantity {
         Self::WorkerMemory,
         Self::WorkerIoRead,
         Self::WorkerIoWritten,
+        Self::SmActive,
+        Self::SmOccupancy,
+        Self::TensorActive,
+        Self::DramUtil,
+        Self::PcieTxRate,
+        Self::PcieRxRate,
+        Self::NvlinkTxRate,
+        Self::NvlinkRxRate,
+    ];
+
+    /// NVML's GPU performance monitoring (GPM): each reading is a mean over the time since the reading before it.
+    pub const GPM: [Self; 8] = [
+        Self::SmActive,
+        Self::SmOccupancy,
+        Self::TensorActive,
+        Self::DramUtil,
+        Self::PcieTxRate,
+        Self::PcieRxRate,
+        Self::NvlinkTxRate,
+        Self::NvlinkRxRate,
     ];
 
     /// The name in a series' name.
@@ -83,6 +119,14 @@ impl Quantity {
             Self::WorkerMemory => "worker_memory",
             Self::WorkerIoRead => "worker_io_read",
             Self::WorkerIoWritten => "worker_io_written",
+            Self::SmActive => "sm_active",
+            Self::SmOccupancy => "sm_occupancy",
+            Self::TensorActive => "tensor_active",
+            Self::DramUtil => "dram_util",
+            Self::PcieTxRate => "pcie_tx_rate",
+            Self::PcieRxRate => "pcie_rx_rate",
+            Self::NvlinkTxRate => "nvlink_tx_rate",
+            Self::NvlinkRxRate => "nvlink_rx_rate",
         }
     }
 
@@ -92,7 +136,14 @@ impl Quantity {
             Self::PowerInstant | Self::PowerAverage => "W",
             Self::Energy => "J",
             Self::Temperature => "degC",
-            Self::UtilizationGpu | Self::UtilizationMemory | Self::UtilizationCpu => "%",
+            Self::UtilizationGpu
+            | Self::UtilizationMemory
+            | Self::UtilizationCpu
+            | Self::SmActive
+            | Self::SmOccupancy
+            | Self::TensorActive
+            | Self::DramUtil => "%",
+            Self::PcieTxRate | Self::PcieRxRate | Self::NvlinkTxRate | Self::NvlinkRxRate => "B/s",
             Self::ClockSm | Self::ClockMemory => "MHz",
             Self::ThrottleReasons => "",
             Self::WorkerCpuTime => "s",
@@ -144,7 +195,7 @@ impl fmt::Display for Source {
 pub struct Reading {
     /// What was read.
     pub quantity: Quantity,
-    /// `CLOCK_MONOTONIC` nanoseconds: the middle of the call that read it.
+    /// `CLOCK_MONOTONIC` nanoseconds: the middle of the call that read it; of a mean over time ([`Quantity::GPM`]) the middle of that time.
     pub t_ns: u64,
     /// The value, in the quantity's unit.
     pub value: f64,

@@ -25,11 +25,12 @@ enum Measure {
     Rate,
     /// Tokens in a time: no rate of samples, which have many tokens each.
     Tokens,
+    Bandwidth,
 }
 
-use Measure::{Bytes, Energy, EnergyDelay, Flops, Frequency, Power, Rate, Share, Temperature, Time, Tokens};
+use Measure::{Bandwidth, Bytes, Energy, EnergyDelay, Flops, Frequency, Power, Rate, Share, Temperature, Time, Tokens};
 
-/// Names, what they measure, and the factor to the base unit: s, J, W, B, Hz, degC, J·s, a share of 1, FLOP/s, 1/s, tokens/s.
+/// Names, what they measure, and the factor to the base unit: s, J, W, B, Hz, degC, J·s, a share of 1, FLOP/s, 1/s, tokens/s, B/s.
 const UNITS: &[(&[&str], Measure, f64)] = &[
     (&["ns"], Time, 1e-9),
     (&["us", "µs"], Time, 1e-6),
@@ -71,6 +72,11 @@ const UNITS: &[(&[&str], Measure, f64)] = &[
     (&["samples/min"], Rate, 1.0 / 60.0),
     (&["images/s"], Rate, 1.0),
     (&["tokens/s"], Tokens, 1.0),
+    (&["B/s"], Bandwidth, 1.0),
+    (&["MB/s"], Bandwidth, 1e6),
+    (&["GB/s"], Bandwidth, 1e9),
+    (&["MiB/s"], Bandwidth, 1_048_576.0),
+    (&["GiB/s"], Bandwidth, 1_073_741_824.0),
 ];
 
 impl Unit {
@@ -93,7 +99,7 @@ impl Unit {
 
     /// Whether it measures what a machine took for its work, of which it takes more while it is disturbed: time, energy, and work in a time.
     pub fn is_of_effort(self) -> bool {
-        self.is_of_energy() || matches!(self.measures, Time | Flops | Rate | Tokens)
+        self.is_of_energy() || matches!(self.measures, Time | Flops | Rate | Tokens | Bandwidth)
     }
 
     /// Whether it measures energy times time.
@@ -197,6 +203,7 @@ mod tests {
             (1.1, "s", "ms", 1100.0),
             (0.1, "J", "J", 0.1),
             (5.0, "images/s", "samples/s", 5.0),
+            (2.0, "MiB/s", "B/s", 2_097_152.0),
         ] {
             let found = convert(value, from, to);
             assert!((found - expected).abs() <= 1e-12 * expected.abs(), "{value} {from} is {found} {to}");

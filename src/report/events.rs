@@ -5,9 +5,22 @@ use super::number::{duration, quantity, quantity_within};
 use super::plain;
 use super::table::columns;
 use crate::analysis::{PhaseRow, warmup_among};
-use crate::record::{Attempt, AttemptId, Table, Value};
+use crate::record::{Attempt, AttemptId, Quantity, Table, Value};
 
 const NOTHING: &str = "-";
+/// The heads of the shares that GPM counters give; the document has its rates too.
+const COUNTERS: [(&str, Quantity); 4] = [
+    (">SM", Quantity::SmActive),
+    (">OCCUPIED", Quantity::SmOccupancy),
+    (">TENSOR", Quantity::TensorActive),
+    (">DRAM", Quantity::DramUtil),
+];
+
+/// The mean of a GPM counter beside a kind of phase.
+fn counter(row: &PhaseRow, quantity: Quantity) -> Option<f64> {
+    let (_, mean) = row.counters.iter().find(|(of, _)| *of == quantity)?;
+    mean.as_ref().ok().copied()
+}
 
 /// The phases of an attempt as text.
 pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> String {
@@ -19,7 +32,10 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         text.push_str("it told of no phase\n");
         return text;
     }
-    let heads = [
+    // GPUs before Hopper have no such counters, and get no columns of them.
+    let counters: Vec<(&str, Quantity)> =
+        COUNTERS.into_iter().filter(|(_, quantity)| rows.iter().any(|row| counter(row, *quantity).is_some())).collect();
+    let mut heads = vec![
         "PHASE",
         ">RANK",
         ">GPU",
@@ -31,9 +47,9 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         ">ENERGY",
         ">A SAMPLE",
         ">BUSY",
-        ">READINGS",
-        ">COVERED",
     ];
+    heads.extend(counters.iter().map(|(head, _)| *head));
+    heads.extend([">READINGS", ">COVERED"]);
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     text.push_str(&columns(
         &heads,
@@ -41,7 +57,8 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
             let energy = row.energy.as_ref().ok();
             let of =
                 |show: &dyn Fn(&crate::analysis::Energy) -> String| energy.map_or_else(|| NOTHING.to_owned(), show);
-            vec![
+            let whole = |percent: f64| format!("{percent:.0}%");
+            let mut cells = vec![
                 row.name.clone(),
                 row.rank.to_string(),
                 row.gpu.map_or_else(|| NOTHING.to_owned(), |gpu| gpu.to_string()),
@@ -52,10 +69,12 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
                 of(&|energy| quantity(energy.watts(), "W")),
                 of(&|energy| quantity_within(energy.joules, "J", Some(energy.half_width()))),
                 row.joules_per_sample().map_or_else(|| NOTHING.to_owned(), |joules| quantity(joules, "J")),
-                row.utilization.as_ref().map_or_else(|_| NOTHING.to_owned(), |percent| format!("{percent:.0}%")),
-                of(&|energy| energy.readings.to_string()),
-                of(&|energy| percent(energy.coverage)),
-            ]
+                row.utilization.as_ref().map_or_else(|_| NOTHING.to_owned(), |percent| whole(*percent)),
+            ];
+            let shown = |quantity| counter(row, quantity).map_or_else(|| NOTHING.to_owned(), whole);
+            cells.extend(counters.iter().map(|(_, quantity)| shown(*quantity)));
+            cells.extend([of(&|energy| energy.readings.to_string()), of(&|energy| percent(energy.coverage))]);
+            cells
         }),
     ));
     text.push_str(&warmup_text(warmup_steps(attempt, rows)));
@@ -114,6 +133,16 @@ pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Tabl
         put("joules_per_sample", row.joules_per_sample().map(Value::from));
         put("utilization", row.utilization.as_ref().ok().map(|percent| (*percent).into()));
         put("utilization_reason", row.utilization.as_ref().err().map(|reason| reason.as_str().into()));
+        let named = |quantity: &Quantity, value: Value| (quantity.name().to_owned(), value);
+        let means: Table =
+            row.counters.iter().filter_map(|(of, mean)| Some(named(of, (*mean.as_ref().ok()?).into()))).collect();
+        let reasons: Table = row
+            .counters
+            .iter()
+            .filter_map(|(of, mean)| Some(named(of, mean.as_ref().err()?.as_str().into())))
+            .collect();
+        put("counters", (!means.is_empty()).then(|| means.into()));
+        put("counters_reason", (!reasons.is_empty()).then(|| reasons.into()));
         match &row.energy {
             Ok(energy) => {
                 put("power_w", Some(energy.watts().into()));
@@ -187,8 +216,34 @@ mod tests {
             share: 0.31,
             energy,
             utilization,
+            counters: Vec::new(),
             samples: (name == "step").then_some(1280.0),
         }
+    }
+
+    #[test]
+    fn counters_have_columns_where_a_phase_has_them() {
+        let mut rows = rows();
+        for (row, counted) in rows.iter_mut().zip([true, true, false, false]) {
+            let percent = |of: Quantity| if of == Quantity::TensorActive { 41.4 } else { 88.6 };
+            let mean = |of| if counted { Ok(percent(of)) } else { Err("it is short".to_owned()) };
+            row.counters = Quantity::GPM.map(|of| (of, mean(of))).into();
+        }
+        let (id, attempt) = (AttemptId(Digest([0xab; 32])), attempt(&[]));
+        let text = events_text(id, &attempt, &rows);
+        insta::assert_snapshot!(text.lines().skip(1).take(4).collect::<Vec<_>>().join("\n"), @r"
+    PHASE  RANK  GPU  COUNT    TIME   MEDIAN  SHARE  POWER          ENERGY  A SAMPLE  BUSY   SM  OCCUPIED  TENSOR  DRAM  READINGS  COVERED
+    step      0    0     40  31.0 s  77.5 ms  31.0%  400 W  12.4 kJ ± 5.2%    9.69 J   93%  89%       89%     41%   89%       310    99.8%
+    step      0    1     40  31.0 s  77.5 ms  31.0%  387 W  12.0 kJ ± 5.0%    9.38 J   93%  89%       89%     41%   89%       310    99.8%
+    data      0    0     40  31.0 s  77.5 ms  31.0%      -               -         -     -    -         -       -     -         -        -
+    ");
+        let Value::List(phases) = &events_value(id, &attempt, &rows)["phases"] else { panic!() };
+        let (step, data) = (phases[0].flatten(), phases[2].flatten());
+        assert_eq!((&step["counters.tensor_active"], &step["counters.pcie_rx_rate"]), (&41.4.into(), &88.6.into()));
+        assert_eq!(data["counters_reason.sm_active"], "it is short".into());
+        assert!(
+            !step.keys().any(|name| name.starts_with("counters_reason")) && !data.contains_key("counters.sm_active")
+        );
     }
 
     fn rows() -> [PhaseRow; 4] {

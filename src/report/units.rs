@@ -14,6 +14,7 @@ pub(super) fn shown(unit: &str, kind: Kind, largest: f64) -> Shown {
     let is_rate = kind == Kind::Counter;
     let (unit, factor) = match unit {
         "B" => fitting(largest, &[("B", 1.0), ("KiB", KIB), ("MiB", KIB * KIB), ("GiB", KIB * KIB * KIB)]),
+        "B/s" => fitting(largest, &[("B/s", 1.0), ("KiB/s", KIB), ("MiB/s", KIB * KIB), ("GiB/s", KIB * KIB * KIB)]),
         "ns" => fitting(largest, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]),
         "degC" => ("°C", 1.0),
         "J" if is_rate => return Shown { unit: "W".to_owned(), factor: 1.0 },
@@ -41,6 +42,7 @@ mod tests {
         assert_eq!(unit("B", Kind::Level, 3e9), "GiB");
         assert_eq!(unit("B", Kind::Counter, 2048.0), "KiB/s");
         assert_eq!(unit("B", Kind::Level, 0.0), "B");
+        assert_eq!(unit("B/s", Kind::Level, 3e9), "GiB/s");
         assert_eq!(unit("ns", Kind::Level, 3_300_000.0), "ms");
         assert_eq!(unit("J", Kind::Counter, 400.0), "W");
         assert_eq!(unit("s", Kind::Counter, 1.5), "cores");

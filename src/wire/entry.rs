@@ -232,6 +232,6 @@ mod tests {
         ] {
             assert_eq!(decode_entry(&encode_entry(&entry).unwrap()).unwrap(), entry);
         }
-        assert!(quantity_of(17).is_err());
+        assert!(quantity_of(25).is_err());
     }
 }

@@ -39,6 +39,7 @@
 //! energy_tick_ms 100            the counter moves only at multiples of that
 //! energy_frozen_after 500       and no more from that millisecond on
 //! pcie SENT RECEIVED            bytes each millisecond; without it the counters are not supported
+//! gpm SM OCCUPANCY TENSOR DRAM PCIE_TX PCIE_RX NVLINK_TX NVLINK_RX    in percent and MiB/s; from capability 9 0 on (0)
 //! field ID TYPE VALUE           what a field holds; TYPE is double, u32, ulong, u64, i64, or a number that NVML may use later
 //! fail field.ID CODE …          one field fails, the others do not
 //! lost_after N                  after so many calls the GPU is lost
@@ -135,7 +136,36 @@ export! {
     "nvmlShutdown" () shutdown();
 }
 
+export! {
+    "nvmlGpmSampleAlloc" (to: *mut *mut GpmSample) put(to, Box::into_raw(Box::new(GpmSample { gpu: 0, ms: 0 })));
+    "nvmlGpmSampleFree" (sample: *mut GpmSample) {
+        if sample.is_null() {
+            return INVALID;
+        }
+        // SAFETY: callers free each sample once, and all come from `nvmlGpmSampleAlloc`.
+        drop(unsafe { Box::from_raw(sample) });
+        OK
+    };
+}
+
 of_system! {
+    "nvmlGpmMetricsGet" (to: *mut GpmMetrics) |script| {
+        // SAFETY: callers pass null or such a structure.
+        let Some(to) = (unsafe { to.as_mut() }) else { return INVALID };
+        // SAFETY: its samples are null or from `nvmlGpmSampleAlloc`.
+        let (Some(before), Some(after)) = (unsafe { (to.before.as_ref(), to.after.as_ref()) }) else { return INVALID };
+        let Some(gpu) = script.gpus.get(after.gpu) else { return INVALID };
+        for metric in to.metrics.iter_mut().take(to.count as usize) {
+            let name = format!("metric.{}", metric.id);
+            (metric.code, metric.value) = match gpu.counter(metric.id) {
+                _ if gpu.faults.code(&name, 0) != OK => (gpu.faults.code(&name, 0), 0.0),
+                None => (NOT_SUPPORTED, 0.0),
+                // As on a card whose counters were not renewed meanwhile.
+                Some(value) => (OK, if after.ms > before.ms { value } else { 0.0 }),
+            };
+        }
+        OK
+    };
     "nvmlSystemGetDriverVersion" (to: *mut c_char, len: u32) |script| put_text(to, len, &script.driver);
     "nvmlSystemGetNVMLVersion" (to: *mut c_char, len: u32) |script| put_text(to, len, &format!("13.{}", script.driver));
     "nvmlSystemGetCudaDriverVersion_v2" (to: *mut c_int) |script| put(to, script.cuda);
@@ -227,6 +257,16 @@ of_device! {
         (1, Some((_, received))) => put(to, received as u32),
         (0 | 1, None) => NOT_SUPPORTED,
         _ => INVALID,
+    };
+    "nvmlGpmQueryDeviceSupport" (to: *mut GpmSupport) |m| {
+        // SAFETY: as in `put`; the caller sets the version.
+        if to.is_null() || unsafe { (*to).version } != 1 {
+            return VERSION;
+        }
+        put(to, GpmSupport { version: 1, is_supported: u32::from(m.gpu.counts()) })
+    };
+    "nvmlGpmSampleGet" (sample: *mut GpmSample) |m| {
+        if m.gpu.counts() { put(sample, GpmSample { gpu: m.index, ms: m.now }) } else { NOT_SUPPORTED }
     };
     "nvmlDeviceGetCurrPcieLinkGeneration" (to: *mut u32) |m| put(to, m.gpu.pcie_link.0);
     "nvmlDeviceGetCurrPcieLinkWidth" (to: *mut u32) |m| put(to, m.gpu.pcie_link.1);

@@ -47,6 +47,36 @@ pub struct Process {
 }
 
 #[repr(C)]
+pub struct GpmSupport {
+    pub version: u32,
+    pub is_supported: u32,
+}
+
+/// NVML's own is opaque.
+pub struct GpmSample {
+    pub gpu: usize,
+    /// When it was taken.
+    pub ms: u64,
+}
+
+#[repr(C)]
+pub struct GpmMetric {
+    pub id: u32,
+    pub code: c_int,
+    pub value: f64,
+    pub texts: [*mut c_char; 3],
+}
+
+#[repr(C)]
+pub struct GpmMetrics {
+    pub version: u32,
+    pub count: u32,
+    pub before: *const GpmSample,
+    pub after: *const GpmSample,
+    pub metrics: [GpmMetric; 210],
+}
+
+#[repr(C)]
 pub struct Pci {
     pub bus_legacy: [u8; 16],
     pub domain: u32,

@@ -58,6 +58,8 @@ pub struct Gpu {
     pub energy_tick_ms: u64,
     pub energy_frozen_after: u64,
     pub pcie: Option<(u64, u64)>,
+    /// The GPM counters in the order of the directive.
+    pub gpm: [f64; 8],
     pub fields: BTreeMap<u32, (u32, u64)>,
     pub lost_after: u64,
     /// While that file begins with `1`, so many milliwatts are drawn.
@@ -96,6 +98,7 @@ impl Gpu {
             energy_tick_ms: 1,
             energy_frozen_after: u64::MAX,
             pcie: None,
+            gpm: [0.0; 8],
             fields: BTreeMap::new(),
             lost_after: u64::MAX,
             busy: None,
@@ -163,6 +166,17 @@ impl Gpu {
         self.energy_base + self.work(until as i64) as u64 / 1000
     }
 
+    /// Whether it has GPM counters.
+    pub fn counts(&self) -> bool {
+        self.capability >= (9, 0)
+    }
+
+    /// A GPM metric; none of one that it does not have.
+    pub fn counter(&self, id: u32) -> Option<f64> {
+        const IDS: [u32; 8] = [2, 3, 5, 10, 20, 21, 61, 60];
+        Some(self.gpm[IDS.iter().position(|known| *known == id)?])
+    }
+
     /// The type and the bits of a field.
     pub fn field(&self, id: u32, now: u64) -> Option<(u32, u64)> {
         if let Some(&field) = self.fields.get(&id) {
@@ -222,6 +236,11 @@ impl Gpu {
             "energy_tick_ms" => self.energy_tick_ms = number(&words, 0)?,
             "energy_frozen_after" => self.energy_frozen_after = number(&words, 0)?,
             "pcie" => self.pcie = Some((number(&words, 0)?, number(&words, 1)?)),
+            "gpm" => {
+                for (at, counter) in self.gpm.iter_mut().enumerate() {
+                    *counter = number(&words, at)?;
+                }
+            }
             "field" => {
                 let bits = match *words.get(1)? {
                     "double" => (0, number::<f64>(&words, 2)?.to_bits()),

@@ -4,12 +4,14 @@
 # Usage: tests/gpu/campaign.sh LEDGER OUT SECONDS MANIFEST[@EXPR]... [-- EARLIER...]
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
 #   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
+#   REPEAT in the environment: how many more attempts each run gets, sealed or not; without it the manifest decides
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
 # Works in $WORK, /tmp/ledger-campaign by default, and removes it. Imported kernels need the same place on each machine: compiled kernels contain its path.
 set -uo pipefail
 binary=$1 out=$2 seconds=$3
 shift 3
-manifests=() earlier=()
+manifests=() earlier=() repeat=()
+[ -z "${REPEAT:-}" ] || repeat=(--repeat "$REPEAT")
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
 mkdir -p "$out"
@@ -55,12 +57,12 @@ for entry in "${manifests[@]}"; do
     only=()
     [ "$entry" = "$manifest" ] || only=(--only "${entry#*@}")
     say "plan $entry"
-    try 30 4 "$work/ledger" plan "$manifest" ${only[@]+"${only[@]}"}
+    try 30 4 "$work/ledger" plan "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
     left=$((seconds - SECONDS))
     [ "$left" -gt 20 ] || { say "no time is left"; break; }
     say "run $entry, at most $left s"
     # The first interrupt lets the attempt end at its next step; everything so far is kept.
-    try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"}
+    try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
 done
 say "pack"
 timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"

@@ -348,11 +348,11 @@ elif words[:2] == ["cache", "export"]:
 
 
 class Campaign(Sandbox):
-    def campaign(self, *words):
+    def campaign(self, *words, **more):
         program, calls = self.folder / "fake", self.folder / "calls"
         program.write_text(LISTS.replace("PYTHON", sys.executable).replace("CALLS", str(calls)))
         command = ["bash", HERE / "campaign.sh", program, self.out, *words]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "WORK": str(self.folder / "work")})
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "WORK": str(self.folder / "work"), **more})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertFalse((self.folder / "work").exists())
         return calls.read_text().splitlines(), done.stdout
@@ -363,6 +363,11 @@ class Campaign(Sandbox):
         self.assertLess(calls.index("unpack before.ledger"), calls.index("run a.toml"))
         self.assertIn("run b.toml --only batch == 8 and mode in [x, y]", calls)
         self.assertLessEqual(len(list(self.out.iterdir())), 4, "few files")
+
+    def test_each_run_gets_as_many_more_attempts_as_repeat_says(self):
+        calls, _ = self.campaign(60, "a.toml@batch == 8", "b.toml", REPEAT="1")
+        self.assertIn("run a.toml --only batch == 8 --repeat 1", calls)
+        self.assertIn("plan b.toml --repeat 1", calls)
 
     def test_nothing_begins_when_time_is_up(self):
         calls, said = self.campaign(5, "a.toml")

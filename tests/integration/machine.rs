@@ -98,10 +98,44 @@ fn a_run_sees_and_is_measured_on_the_gpus_that_its_identity_names() {
     }
     assert!(!readings.iter().any(|(name, _)| name.starts_with("gpu.1.")), "{readings:?}");
     assert!(attempt["facts"]["telemetry.unread.gpu.0.pcie_tx"].as_str().is_some_and(|reason| !reason.is_empty()));
+    assert!(readings.iter().any(|(name, len)| *name == "gpu.0.tensor_active" && *len >= 2), "{readings:?}");
     let parts = &machine.sandbox.json(&["show", "latest"], 0)["parts"];
     assert_eq!(parts["driver"]["value"], "580.159.04");
     assert_eq!(parts["device"]["value"][0], "NVIDIA H200");
     assert_eq!(parts["cuda"]["value"]["driver_api"], "13.0");
+}
+
+#[test]
+fn gpm_counters_are_series_and_metrics_and_stand_beside_phases() {
+    let script = TWO.replacen("power 0 250", "power 0 250\ngpm 90 20 60 30 1 2 0 0", 1);
+    let machine = Machine::new(Fake::new(&script));
+    // The end of the training lies well before the last reading.
+    machine.manifest(&format!("{WORKER}sleep 0.5\n"), "");
+    let attempt = machine.attempt(0, &[]);
+    for (name, expected, unit) in
+        [("tensor_active", 60.0, "%"), ("sm_occupancy", 20.0, "%"), ("pcie_rx_rate", 2_097_152.0, "B/s")]
+    {
+        let metric = &attempt["metrics"][name];
+        let off = metric["value"].as_f64().map(|value| (value - expected).abs());
+        assert!(off.is_some_and(|off| off < 1e-6) && metric["unit"] == unit, "{name}: {metric}");
+    }
+    let phases = machine.sandbox.json(&["events", "latest"], 0)["phases"].clone();
+    let busy = phases[0]["counters"]["dram_util"].as_f64().unwrap();
+    assert!((busy - 30.0).abs() < 1e-6, "{phases}");
+    assert!(machine.sandbox.run(&["events", "latest"]).expect(0).contains("TENSOR"));
+    let telemetry = machine.sandbox.run(&["telemetry", "latest", "--series", "gpu.0.pcie_rx_rate"]).expect(0);
+    assert!(telemetry.contains("gpu.0.pcie_rx_rate  level  MiB/s"), "{telemetry}");
+}
+
+#[test]
+fn without_gpm_counters_metrics_have_the_reason() {
+    let machine = Machine::new(Fake::new(&TWO.replace("power 0 250", "power 0 250\ncapability 8 0")));
+    machine.manifest(WORKER, "");
+    let attempt = machine.attempt(0, &[]);
+    let reason = "the GPU has no GPM counters (NVIDIA Hopper or newer has them)";
+    assert_eq!(attempt["metrics"]["tensor_active"]["reason"], reason);
+    assert_eq!(attempt["facts"]["telemetry.unread.gpu.0.tensor_active"], reason);
+    assert!(!machine.sandbox.run(&["events", "latest"]).expect(0).contains("TENSOR"));
 }
 
 #[test]

@@ -164,11 +164,8 @@ fn data_that_is_missing_or_damaged_is_named() {
 fn every_manifest_of_the_repository_has_a_plan() {
     let sandbox = Sandbox::new();
     let mut count = 0;
-    for entry in fs::read_dir(repository("manifests")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            continue;
-        }
+    let within = |folder: &str| fs::read_dir(repository(folder)).unwrap().map(|entry| entry.unwrap().path());
+    for path in within("manifests").chain(within("manifests/reference")).filter(|path| path.is_file()) {
         let arguments = ["run", path.to_str().unwrap(), "--dry-run"];
         count += 1;
         let for_gpus = fs::read_to_string(&path).unwrap().contains("device = \"cuda\"");

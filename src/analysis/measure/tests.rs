@@ -373,6 +373,7 @@ fn a_gpu_that_falls_silent_is_marked_and_nothing_is_said_of_its_use() {
     assert_eq!(completed.facts["telemetry.marks"], Value::List(vec!["gap".into()]));
     let warning = "GPU 0 was not read for 12 s in all (gaps: 1): NVML says: unknown error";
     assert_eq!(completed.warnings, [warning]);
+    assert_eq!(completed.reason("tensor_active"), "`gpu.0.tensor_active` was not read");
     for name in ["gpu_util", "gpu_mem_util"] {
         let reason = completed.reason(name);
         assert!(reason.starts_with("the training has readings of utilization for only 32% of its time"), "{reason}");

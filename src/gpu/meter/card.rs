@@ -1,6 +1,7 @@
 //! One GPU under the meter: by which call each quantity is read, what was found not to be there, and what was said of it.
 
 use super::cost::{Mean, Timer};
+use super::gpm::Gpm;
 use super::reason;
 use crate::gpu::{GpuInfo, Gpus};
 use crate::record::Quantity::{
@@ -147,7 +148,8 @@ impl Seen {
 
 /// All that a GPU is asked for.
 fn quantities() -> impl Iterator<Item = Quantity> {
-    FIELDS.iter().map(|field| field.quantity).chain(SECONDARY.iter().flat_map(|call| call.gives).copied())
+    let secondary = SECONDARY.iter().flat_map(|call| call.gives).copied();
+    FIELDS.iter().map(|field| field.quantity).chain(secondary).chain(Quantity::GPM)
 }
 
 pub(super) struct Card<'a> {
@@ -158,6 +160,7 @@ pub(super) struct Card<'a> {
     /// The quantity that the power function gives, once it was asked for; none if that cannot be told.
     power_usage: Option<Option<Quantity>>,
     looks_since: u64,
+    gpm: Gpm<'a>,
 }
 
 impl<'a> Card<'a> {
@@ -165,7 +168,7 @@ impl<'a> Card<'a> {
         let device = find(gpus, &info, timer);
         let (ways, said) = (BTreeMap::new(), BTreeMap::new());
         // The first look reads everything.
-        Self { info, device, ways, said, power_usage: None, looks_since: u64::MAX }
+        Self { info, device, ways, said, power_usage: None, looks_since: u64::MAX, gpm: Gpm::default() }
     }
 
     /// NVML's handle of the card, asked for again if there is none yet.
@@ -194,6 +197,7 @@ impl<'a> Card<'a> {
                 self.looks_since = 0;
                 let begin = timer.now();
                 SECONDARY.iter().for_each(|call| self.ask(call, device, timer, &mut seen));
+                self.counters(gpus, device, timer, &mut seen);
                 if !seen.lost {
                     secondary.add(timer.now().saturating_sub(begin));
                 }
@@ -310,6 +314,16 @@ impl<'a> Card<'a> {
         }
     }
 
+    /// How the GPU was used since the sample before.
+    fn counters(&mut self, gpus: &'a Gpus, device: &Device<'a>, timer: &mut Timer, seen: &mut Seen) {
+        if seen.lost || self.way(Quantity::GPM[0]) == Way::Never {
+            return;
+        }
+        if !self.gpm.look(gpus, device, timer, seen) {
+            self.ways.extend(Quantity::GPM.map(|quantity| (quantity, Way::Never)));
+        }
+    }
+
     /// What was not asked for any more, for the card is lost, is unread for that reason.
     fn lost(&self, seen: &mut Seen) {
         for quantity in quantities().filter(|&quantity| self.way(quantity) != Way::Never) {
@@ -333,7 +347,7 @@ pub(super) fn find<'a>(gpus: &'a Gpus, info: &GpuInfo, timer: &mut Timer) -> Res
 }
 
 /// Whether asking again would not help.
-fn lasting(error: &NvmlError) -> bool {
+pub(super) fn lasting(error: &NvmlError) -> bool {
     matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
 }
 
@@ -387,6 +401,6 @@ mod tests {
     fn no_quantity_is_asked_for_twice() {
         let all: Vec<Quantity> = quantities().collect();
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
-        assert_eq!((all.len(), distinct.len()), (12, 12));
+        assert_eq!((all.len(), distinct.len()), (20, 20));
     }
 }
