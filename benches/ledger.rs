@@ -5,7 +5,7 @@
 //! and a loss of 1,000. `benches/sqlite_floor.py` makes the same runs with Python's `sqlite3` and asks the same question.
 //! `benches/mlflow_beside.py` asks MLflow the same, and is started by hand.
 //! Figures are medians; nothing is asserted.
-//! `-- --keep DIR RUNS` makes a ledger of that many light runs in `DIR` and measures nothing.
+//! `-- --keep DIR RUNS [MODEL]` makes a ledger of that many light runs in `DIR`, all of one model if it is named, and measures nothing.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail, and prints")]
 
 use ledger::record::{
@@ -48,12 +48,17 @@ impl Draw {
 }
 
 fn light(i: u64) -> Sealed {
+    light_of(i, None)
+}
+
+fn light_of(i: u64, model: Option<&str>) -> Sealed {
     let mut draw = Draw::new(i, 0);
     let mut config = Table::new();
     let mut put = |name: &str, value: Value| {
         config.insert(name.to_owned(), value);
     };
-    put("model.name", draw.pick(&["bert", "gpt2", "resnet50", "vit", "llama", "t5", "unet", "whisper"]));
+    let drawn = draw.pick(&["bert", "gpt2", "resnet50", "vit", "llama", "t5", "unet", "whisper"]);
+    put("model.name", model.map_or(drawn, Value::from));
     put("data.name", draw.pick(&["imagenet", "wikitext", "coco", "squad", "librispeech"]));
     put("training.optimizer", draw.pick(&["adamw", "sgd", "lion", "adafactor"]));
     put("training.precision", draw.pick(&["fp32", "bf16", "fp16"]));
@@ -198,12 +203,12 @@ fn fill(store: &Store, runs: u64) {
 }
 
 /// Makes a ledger of that many light runs in a directory, which stays.
-fn keep(dir: &str, runs: u64) {
+fn keep(dir: &str, runs: u64, model: Option<&str>) {
     let store = Store::at(dir);
     let started = Instant::now();
     let all: Vec<u64> = (0..runs).collect();
     for chunk in all.chunks(20_000) {
-        let batch: Vec<Sealed> = chunk.iter().map(|i| light(*i)).collect();
+        let batch: Vec<Sealed> = chunk.iter().map(|i| light_of(*i, model)).collect();
         store.write_many(|writer| writer.import_many(&batch, 0)).unwrap();
     }
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());
@@ -211,10 +216,10 @@ fn keep(dir: &str, runs: u64) {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    if let [flag, dir, runs] = args.as_slice()
+    if let [flag, dir, runs, model @ ..] = args.as_slice()
         && flag == "--keep"
     {
-        return keep(dir, runs.parse().unwrap());
+        return keep(dir, runs.parse().unwrap(), model.first().map(String::as_str));
     }
     let asked: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if asked.is_empty() { vec![1000, 10_000, 100_000] } else { asked };

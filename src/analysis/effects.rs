@@ -14,7 +14,7 @@ pub use scale::{Contrast, ModelScale};
 
 use super::comparison::{SIGNIFICANCE, holm};
 use super::distribution::{above, reach_of_many};
-use super::regression::{Fit, fit};
+use super::regression::{BLOCK, Fit, Reduced, fit};
 use super::statistic::number;
 use crate::record::{self, Direction};
 
@@ -155,22 +155,47 @@ fn work(observations: usize, columns: usize, terms: usize) -> f64 {
     number(observations) * number(columns).powi(2) * number(terms)
 }
 
-struct Model<'a> {
-    y: &'a [f64],
+/// The columns of a linear model, reduced to few rows: see [`Reduced`].
+struct Model {
+    y: Vec<f64>,
     /// The columns that belong to every model: the mean, and blocks.
     held: Vec<Vec<f64>>,
     terms: Vec<Vec<Vec<f64>>>,
 }
 
-impl Model<'_> {
-    /// Adds a term for each of these pairs of terms: the products of their columns.
-    fn add_products(&mut self, pairs: &[(usize, usize)]) {
-        let product = |x: &Vec<f64>, z: &Vec<f64>| x.iter().zip(z).map(|(x, z)| x * z).collect();
-        for (a, b) in pairs {
-            let products = self.terms[*a].iter().flat_map(|x| self.terms[*b].iter().map(move |z| product(x, z)));
-            let products = products.collect();
-            self.terms.push(products);
-        }
+impl Model {
+    /// A term for each factor, and for each of these pairs of factors the products of their columns, beside the mean and the blocks.
+    fn new(factors: &[Factor], blocks: Option<&Factor>, pairs: &[(usize, usize)], y: &[f64]) -> Self {
+        let product = |x: &Vec<f64>, z: &Vec<f64>| -> Vec<f64> { x.iter().zip(z).map(|(x, z)| x * z).collect() };
+        let mut widths: Vec<usize> = factors.iter().map(|factor| factor.levels.len() - 1).collect();
+        widths.extend(pairs.iter().map(|(a, b)| widths[*a] * widths[*b]).collect::<Vec<_>>());
+        let held = blocks.map_or(1, |blocks| blocks.levels.len());
+        let block = |first: usize| {
+            let here = first..(first + BLOCK).min(y.len());
+            let terms: Vec<Vec<Vec<f64>>> = factors.iter().map(|factor| factor.columns(here.clone())).collect();
+            let products = pairs.iter().flat_map(|(a, b)| {
+                let (a, b) = (&terms[*a], &terms[*b]);
+                a.iter().flat_map(move |x| b.iter().map(move |z| product(x, z)))
+            });
+            let products: Vec<Vec<f64>> = products.collect();
+            let mut columns = vec![vec![1.0; here.len()]];
+            columns.extend(blocks.map(|blocks| blocks.columns(here.clone())).unwrap_or_default());
+            columns.extend(terms.into_iter().flatten());
+            columns.extend(products);
+            columns.push(y[here].to_vec());
+            columns
+        };
+        let columns = if y.len() <= BLOCK {
+            block(0)
+        } else {
+            let mut reduced = Reduced::new(held + widths.iter().sum::<usize>() + 1);
+            (0..y.len()).step_by(BLOCK).for_each(|first| reduced.push(block(first)));
+            reduced.columns()
+        };
+        let mut columns = columns.into_iter();
+        let held = columns.by_ref().take(held).collect();
+        let terms = widths.into_iter().map(|width| columns.by_ref().take(width).collect()).collect();
+        Self { y: columns.next().unwrap_or_default(), held, terms }
     }
 
     /// Residual sum of squares and rank with these terms, the mean among them.
@@ -178,7 +203,7 @@ impl Model<'_> {
         let mut columns = self.held.clone();
         let terms = self.terms.iter().enumerate().filter(|(at, _)| holds(*at));
         terms.for_each(|(_, term)| columns.extend(term.iter().cloned()));
-        let found = fit(&columns, self.y);
+        let found = fit(&columns, &self.y);
         (found.residual, found.rank)
     }
 }
@@ -205,21 +230,16 @@ pub fn effects(
     }
     let count = factors.len();
     let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
-    let mut held = vec![vec![1.0; n]];
-    held.extend(blocks.map(Factor::columns).unwrap_or_default());
-    let blocked = held.len() - 1;
-    let mut model = Model { y, held, terms: factors.iter().map(Factor::columns).collect() };
-    let (mut residual, mut rank) = (total, n);
-    let mut without_pairs = None;
-    let wide = |term: usize| model.terms[term].len();
+    let wide = |at: usize| factors[at].levels.len() - 1;
     let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
-    let columns = columns + blocked;
-    if work(n, columns, count + pairs.len()) > MOST_WORK {
-        without_pairs = Some("there are too many combinations (--axes chooses)");
-    } else if columns < n {
-        model.add_products(&pairs);
-        (residual, rank) = model.residual(|_| true);
+    let columns = columns + blocks.map_or(0, |blocks| blocks.levels.len() - 1);
+    let is_too_much = work(n, columns, count + pairs.len()) > MOST_WORK;
+    let mut without_pairs = is_too_much.then_some("there are too many combinations (--axes chooses)");
+    if is_too_much || columns >= n {
+        pairs.clear();
     }
+    let mut model = Model::new(factors, blocks, &pairs, y);
+    let (mut residual, mut rank) = if pairs.is_empty() { (total, n) } else { model.residual(|_| true) };
     if rank >= n {
         // Each observation has a term of its own: what two axes do together cannot be told from chance.
         without_pairs = without_pairs
@@ -247,7 +267,7 @@ pub fn effects(
     let chance = Chance { deviation, degrees: spare };
     let question = Question { factors, values, scale, direction };
     let mut main: Vec<MainEffect> =
-        (0..count).map(|at| main_effect(&question, &model, at, shares[at], chance)).collect();
+        (0..count).map(|at| main_effect(&question, &model, y, at, shares[at], chance)).collect();
     let between: Vec<(usize, usize)> = main.iter().map(|effect| effect.between).collect();
     let mut interactions: Vec<Interaction> = pairs
         .iter()
@@ -341,7 +361,14 @@ impl Levels {
     }
 }
 
-fn main_effect(question: &Question<'_>, model: &Model<'_>, at: usize, share: Share, chance: Chance) -> MainEffect {
+fn main_effect(
+    question: &Question<'_>,
+    model: &Model,
+    y: &[f64],
+    at: usize,
+    share: Share,
+    chance: Chance,
+) -> MainEffect {
     let Question { factors, values, scale, direction } = *question;
     let factor = &factors[at];
     let levels = factor.levels.len();
@@ -353,7 +380,7 @@ fn main_effect(question: &Question<'_>, model: &Model<'_>, at: usize, share: Sha
         }
         columns.extend(term.iter().cloned());
     }
-    let all = Levels { fit: fit(&columns, model.y), columns: columns.len(), first, chance };
+    let all = Levels { fit: fit(&columns, &model.y), columns: columns.len(), first, chance };
     let (_, without) = model.residual(|term| term < factors.len() && term != at);
     let is_estimable = all.fit.rank - without == levels - 1;
     let means = |y: &[f64]| -> Vec<f64> {
@@ -362,10 +389,9 @@ fn main_effect(question: &Question<'_>, model: &Model<'_>, at: usize, share: Sha
     let order: Vec<f64> = if is_estimable {
         (0..levels).map(|level| all.fit.contrast(&all.weights(0, level))).collect()
     } else {
-        means(model.y)
+        means(y)
     };
-    let offset =
-        record::mean(model.y) - factor.of.iter().map(|level| order[*level]).sum::<f64>() / number(model.y.len());
+    let offset = record::mean(y) - factor.of.iter().map(|level| order[*level]).sum::<f64>() / number(y.len());
     let pairs = levels * (levels - 1) / 2;
     let last = levels - 1;
     let (between, chosen_from) = if factor.is_ordered() || levels == 2 {

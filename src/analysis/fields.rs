@@ -1,7 +1,8 @@
 //! In which fields runs differ.
 
-use crate::record::{Digest, Names, Part, Run, Value, field};
-use std::collections::{BTreeMap, BTreeSet};
+use super::trials::Asked;
+use crate::record::{Names, Part, Run, Value, ValueKey, field};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Fields of which a manifest may say nothing: a run has them by nobody's choice but its author's, whatever its other fields are.
 const CHOSEN: [&str; 12] = [
@@ -28,11 +29,22 @@ const VARIED: [&str; 2] = ["program.command", "program.settings."];
 
 const BATCH_OF_ALL: &str = "training.batch_global";
 
+/// Whether a field of the identity is one that a person varies: not the seed, and of a program only what a manifest says. Digests, versions and
+/// commits tell of a program that it is another one: whoever wants them asks by name.
+pub fn is_varied(name: &str) -> bool {
+    let is_said = || VARIED.iter().any(|varied| name.starts_with(varied));
+    name != Part::Seed.name() && (!name.starts_with(PROGRAM) || is_said())
+}
+
 /// Whether a run has a field only because somebody gave it, so that no other field tells of it.
 pub fn is_chosen(name: &str, run: &Run) -> bool {
-    let has_own_program = || run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
+    is_chosen_in(name, &|name| field(run, None, name))
+}
+
+fn is_chosen_in(name: &str, field: &dyn Fn(&str) -> Option<Value>) -> bool {
+    let has_own_program = || field("program.command").is_some();
     let is_work = || WORK.iter().any(|section| name.starts_with(section));
-    let is = |name: &str, word: &str| run.config().get(name).and_then(Value::as_str) == Some(word);
+    let is = |name: &str, word: &str| field(name).as_ref().and_then(Value::as_str) == Some(word);
     // Some have a default for one value of another field alone.
     let is_without_default = || match name {
         "training.weight_decay" => !is("training.optimizer", "adamw"),
@@ -48,48 +60,67 @@ pub fn is_chosen(name: &str, run: &Run) -> bool {
 pub fn differing(runs: &[&Run]) -> Vec<String> {
     let mut names = Names::known();
     runs.iter().for_each(|run| names.add_run(run));
-    names.identity.remove(Part::Seed.name());
-    // Digests, versions and commits tell of a program that it is another one, and of nothing that a person varies: whoever wants them asks by name.
-    let is_varied = |name: &str| VARIED.iter().any(|varied| name.starts_with(varied));
-    names.identity.retain(|name| !name.starts_with(PROGRAM) || is_varied(name));
-    let digests = |name: &str| -> Vec<Option<Digest>> {
-        let value = |run: &&Run| field(run, None, name).filter(|value| value.as_table().is_none());
-        runs.iter().map(|run| value(run).map(|value| value.digest())).collect()
+    differing_in(names.identity, runs.len(), &|at, name| field(runs[at], None, name))
+}
+
+/// As [`differing`], of the runs of attempts, which have fields of these names and maybe others.
+pub fn differing_among<T: Asked>(trials: &[&T], names: &Names) -> Vec<String> {
+    // In the order in which they lie in memory, which many thousands are read in several times as fast.
+    let mut trials = trials.to_vec();
+    trials.sort_unstable_by_key(|trial| std::ptr::from_ref(*trial).addr());
+    differing_in(names.identity.clone(), trials.len(), &|at, name| trials[at].field(name))
+}
+
+/// The fields in which so many things differ, by their names, and the value of each of one of them.
+fn differing_in(mut names: BTreeSet<String>, len: usize, field: &dyn Fn(usize, &str) -> Option<Value>) -> Vec<String> {
+    names.retain(|name| is_varied(name));
+    // Equal values have equal numbers.
+    let numbers = |name: &str| -> Vec<Option<u32>> {
+        let mut known: HashMap<ValueKey, u32> = HashMap::new();
+        let mut number = |value: Value| {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            *known.entry(value.into_key()).or_insert(next)
+        };
+        let value = |at| field(at, name).filter(|value| value.as_table().is_none());
+        (0..len).map(|at| value(at).map(&mut number)).collect()
     };
     let mut found = BTreeSet::new();
     let mut partial = Vec::new();
-    // What of each run is told by the fields that were found.
-    let mut told: Vec<Vec<Option<Digest>>> = vec![Vec::new(); runs.len()];
-    let tell = |told: &mut Vec<Vec<Option<Digest>>>, values: Vec<Option<Digest>>| {
-        told.iter_mut().zip(values).for_each(|(told, value)| told.push(value));
+    // What of each run is told by the fields that were found: equal numbers where all of them agree.
+    let mut told: Vec<u32> = vec![0; len];
+    let tell = |told: &mut Vec<u32>, values: &[Option<u32>]| {
+        let mut known: HashMap<(u32, Option<u32>), u32> = HashMap::new();
+        for (told, value) in told.iter_mut().zip(values) {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            *told = *known.entry((*told, *value)).or_insert(next);
+        }
     };
-    for name in names.identity {
-        let values = digests(&name);
+    for name in names {
+        let values = numbers(&name);
         let mut known = values.iter().flatten();
         let Some(first) = known.next() else { continue };
         if known.any(|other| other != first) {
             found.insert(name);
-            tell(&mut told, values);
+            tell(&mut told, &values);
         } else if values.contains(&None) {
-            if runs.iter().zip(&values).any(|(run, value)| value.is_some() && is_chosen(&name, run)) {
+            let is_given = |at: usize| values[at].is_some() && is_chosen_in(&name, &|name| field(at, name));
+            if (0..len).any(is_given) {
                 found.insert(name);
-                tell(&mut told, values);
+                tell(&mut told, &values);
             } else {
                 partial.push((name, values));
             }
         }
     }
     for (name, values) in partial {
-        let mut of_told = BTreeMap::new();
-        let follows = told.iter().zip(&values).all(|(told, value)| of_told.entry(told).or_insert(value) == &value);
-        drop(of_told);
-        if !follows {
+        let mut of_told: BTreeMap<u32, Option<u32>> = BTreeMap::new();
+        if !told.iter().zip(&values).all(|(told, value)| of_told.entry(*told).or_insert(*value) == value) {
             found.insert(name);
-            tell(&mut told, values);
+            tell(&mut told, &values);
         }
     }
     // The batch of each, where it is shown, is half of what is to be known of runs that share one.
-    let of_all = || runs.iter().map(|run| run.config().get(BATCH_OF_ALL));
+    let of_all = || (0..len).map(|at| field(at, BATCH_OF_ALL));
     if found.contains("training.batch_size") && of_all().any(|one| one.is_some()) && of_all().any(|one| one.is_none()) {
         found.insert(BATCH_OF_ALL.to_owned());
     }

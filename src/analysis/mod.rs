@@ -71,7 +71,7 @@ pub use events::{
     Beside, By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
     mean_of_all,
 };
-pub use fields::{differing, is_chosen};
+pub use fields::{differing, differing_among, is_chosen, is_varied};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};

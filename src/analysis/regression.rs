@@ -66,6 +66,55 @@ pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
     Fit { coefficients, residual: dot(&rest, &rest), rank, kept, upper: triangle }
 }
 
+/// Rows of a design that are taken in at once.
+pub(super) const BLOCK: usize = 512;
+
+/// Few rows that stand for many: every fit by some of the columns has the same coefficients, residuals and rank as with all rows.
+///
+/// It is the triangle of a QR decomposition by reflections, block by block, so that memory does not grow with the rows.
+#[derive(Clone, Debug)]
+pub(super) struct Reduced {
+    /// Column by column, as many rows as there are columns.
+    columns: Vec<Vec<f64>>,
+}
+
+impl Reduced {
+    /// No row yet, of so many columns.
+    pub(super) fn new(columns: usize) -> Self {
+        Self { columns: vec![vec![0.0; columns]; columns] }
+    }
+
+    /// Takes in some rows, column by column.
+    pub(super) fn push(&mut self, mut block: Vec<Vec<f64>>) {
+        let count = self.columns.len();
+        for at in 0..count {
+            let (done, rest) = block.split_at_mut(at + 1);
+            let Some(below) = done.last_mut() else { continue };
+            let squares = dot(below, below);
+            if squares == 0.0 {
+                continue;
+            }
+            // The reflection that takes all below the diagonal of this column to zero.
+            let corner = self.columns[at][at];
+            let length = (corner * corner + squares).sqrt().copysign(-corner);
+            let first = corner - length;
+            let scale = 2.0 / (first * first + squares);
+            self.columns[at][at] = length;
+            for (offset, column) in rest.iter_mut().enumerate() {
+                let above = &mut self.columns[at + 1 + offset][at];
+                let part = scale * (first * *above + dot(below, column));
+                *above -= part * first;
+                column.iter_mut().zip(below.iter()).for_each(|(value, below)| *value -= part * below);
+            }
+        }
+    }
+
+    /// The columns, which stand for the given ones.
+    pub(super) fn columns(self) -> Vec<Vec<f64>> {
+        self.columns
+    }
+}
+
 impl Fit {
     /// The value of a sum of coefficients with these weights.
     pub(super) fn contrast(&self, weights: &[f64]) -> f64 {
@@ -86,6 +135,7 @@ impl Fit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::resample::Random;
 
     #[test]
     fn a_fit_is_that_of_statsmodels() {
@@ -104,6 +154,38 @@ mod tests {
         let error = found.error(&[0.0, 1.0, 0.0, 0.0]);
         assert!((error - expected[4]).abs() < 1e-9, "{error}");
         assert!((found.contrast(&[0.0, 1.0, 0.0, 1.0]) - expected[1] - expected[2]).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reduced_rows_have_the_fits_of_all_rows() {
+        let mut random = Random(3);
+        let rows = 3 * BLOCK + 7;
+        let of = |levels: f64, random: &mut Random| -> Vec<f64> {
+            (0..rows).map(|_| (levels * random.uniform()).floor()).collect()
+        };
+        let (a, b) = (of(2.0, &mut random), of(3.0, &mut random));
+        let y: Vec<f64> = a.iter().zip(&b).map(|(a, b)| 5.0 + 2.0 * a - b * b + 1e-3 * random.normal()).collect();
+        let product: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a * b).collect();
+        let twice: Vec<f64> = a.iter().map(|a| 2.0 * a + 1.0).collect();
+        let all = [vec![1.0; rows], a, b, twice, product];
+        let mut reduced = Reduced::new(all.len() + 1);
+        for first in (0..rows).step_by(BLOCK) {
+            let here = first..(first + BLOCK).min(rows);
+            reduced.push(all.iter().chain([&y]).map(|column| column[here.clone()].to_vec()).collect());
+        }
+        let few = reduced.columns();
+        for chosen in [&[0usize][..], &[0, 1], &[0, 2, 1], &[0, 1, 2, 3], &[0, 1, 2, 3, 4]] {
+            let pick = |columns: &[Vec<f64>]| chosen.iter().map(|at| columns[*at].clone()).collect::<Vec<_>>();
+            let (expected, found) = (fit(&pick(&all), &y), fit(&pick(&few), &few[all.len()]));
+            assert_eq!(found.rank, expected.rank, "{chosen:?}");
+            assert!((found.residual / expected.residual - 1.0).abs() < 1e-9, "{chosen:?}");
+            for (a, b) in found.coefficients.iter().zip(&expected.coefficients) {
+                assert!((a - b).abs() < 1e-9, "{chosen:?}: {a} {b}");
+            }
+            let mut weights = vec![0.0; chosen.len()];
+            weights[chosen.len() / 2] = 1.0;
+            assert!((found.error(&weights) / expected.error(&weights) - 1.0).abs() < 1e-9, "{chosen:?}");
+        }
     }
 
     const OLS: [f64; 5] =

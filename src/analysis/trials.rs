@@ -4,9 +4,10 @@
 
 use super::best::{Contender, Measured, newest_run};
 use crate::record::{
-    Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Replicate, Run, RunId, Value, Why, field,
+    Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Part, Replicate, Run, RunId, Value, Why, field,
     unit_mean,
 };
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt and its run.
@@ -30,6 +31,18 @@ pub trait Asked {
     fn run_id(&self) -> RunId;
     /// What its run has in common with those that differ in their seed alone.
     fn group(&self) -> GroupId;
+    /// The digest of its configuration: equal where program, machine, versions or seed alone differ.
+    fn configuration(&self) -> Digest;
+    /// When it was started, in milliseconds since 1970.
+    fn started_unix_ms(&self) -> i64;
+    /// Its run and its record, which may have to be read: for the few that are shown. None if they do not decode.
+    fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)>;
+    /// The unit of a metric, if it has such a metric.
+    fn unit(&self, metric: &str) -> Option<String>;
+    /// Whether it has such a metric, with or without a value.
+    fn has(&self, metric: &str) -> bool;
+    /// Whether a person took it, or its run, out of answers.
+    fn is_hidden(&self) -> bool;
     /// The value of a full name; see [`field`].
     fn field(&self, name: &str) -> Option<Value>;
     /// What it is a repetition of.
@@ -54,6 +67,30 @@ impl Asked for Trial {
 
     fn group(&self) -> GroupId {
         self.run.parts.group_id()
+    }
+
+    fn configuration(&self) -> Digest {
+        self.run.parts.digest(Part::Config)
+    }
+
+    fn started_unix_ms(&self) -> i64 {
+        self.attempt.started_unix_ms
+    }
+
+    fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)> {
+        Some((Cow::Borrowed(&self.run), Cow::Borrowed(&self.attempt)))
+    }
+
+    fn unit(&self, metric: &str) -> Option<String> {
+        Some(self.attempt.metrics.get(metric)?.unit.clone())
+    }
+
+    fn has(&self, metric: &str) -> bool {
+        self.attempt.metrics.contains_key(metric)
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.is_hidden
     }
 
     fn field(&self, name: &str) -> Option<Value> {
@@ -110,10 +147,6 @@ impl Trial {
             }
             found => found,
         }
-    }
-
-    fn as_measured(&self, metric: &str, value: f64) -> Measured {
-        Measured::of(self.id, &self.run, &self.attempt, metric, value)
     }
 }
 
@@ -193,21 +226,25 @@ impl<T: Asked> Configuration<'_, T> {
     }
 }
 
-impl Configuration<'_> {
+impl<T: Asked> Configuration<'_, T> {
     /// One of its runs: the one with the smallest id.
-    pub fn run(&self) -> Option<&Run> {
-        self.first().map(|trial| &trial.run)
+    pub fn run(&self) -> Option<Run> {
+        Some(self.first()?.record()?.0.into_owned())
     }
 
-    /// The configuration as one that may be best in a metric.
+    /// The configuration as one that may be best in a metric. Reads the records of its attempts.
     pub fn contender(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<Contender> {
         if self.values(metric, admitted).is_empty() {
             return None;
         }
-        let value = |trial: &&Trial| Some(trial.as_measured(metric, trial.measured(metric, admitted).ok()?));
+        let value = |trial: &&T| {
+            let value = trial.measured(metric, admitted).ok()?;
+            let (run, attempt) = trial.record()?;
+            Some(Measured::of(trial.id(), &run, &attempt, metric, value))
+        };
         let measured: Vec<Measured> = self.trials.iter().filter_map(value).collect();
         let newest = newest_run(&measured)?;
-        let run = self.trials.iter().find(|trial| trial.run.id == newest)?.run.clone();
+        let run = self.trials.iter().find(|trial| trial.run_id() == newest)?.record()?.0.into_owned();
         Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric, admitted), measured })
     }
 }

@@ -340,7 +340,7 @@ fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
 
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.
 fn by_condition(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
-    match store.read(|reader| brief::by_briefs(reader, args, direction)) {
+    match store.read(|reader| brief::by_briefs(reader, store, args, direction)) {
         // What the indexes say no sense of is in the records all the same; `verify` names the fault.
         Err(StoreError::Wire(_)) => scan::by_scan(args, direction, store),
         answer => match answer?? {

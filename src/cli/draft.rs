@@ -128,6 +128,11 @@ impl Draft {
         })
     }
 
+    /// Adds to a file of the folder, which is begun with the first piece.
+    pub(super) fn append(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
+        self.write(path, |place| files::handed_on().create(true).append(true).open(place)?.write_all(content))
+    }
+
     /// Writes a file that parts of the folder have in common: the last one that is written stands.
     pub(super) fn put_shared(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         self.write(path, |place| files::hand_on(place, content))

@@ -4,12 +4,12 @@ mod confounded;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use super::selection::{Selected, Selection, nothing};
+use super::selection::{Ask, Found, Selected, Selection, nothing};
 use crate::analysis::{
-    self, Factor, ModelScale, Observation, Observations, Relation, Trial, count_left_out, effects, is_feasible,
+    self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
 };
-use crate::record::{Direction, MetricKind, Replicate, Value, count, known_metric};
+use crate::record::{Direction, MetricKind, Value, count, known_metric};
 use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +70,8 @@ pub(super) struct Wanted<'a> {
     pub(super) selection: Option<&'a Selection>,
 }
 
+/// The settings that say what was to be best, and which way.
+const OBJECTIVE: [&str; 2] = ["objective.metric", "objective.direction"];
 /// A field with more values than this is no axis, unless it is asked for.
 const MOST_LEVELS: usize = 24;
 /// More axes than this are not judged, unless they are asked for.
@@ -83,7 +85,26 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The effects that are asked for, and the observations that they were found from.
 pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<f64>), Failure> {
-    let selected = args.selection.select(context, Some(&args.model))?;
+    let ask = |names: &Selected<()>| {
+        let metric = names.metric(&args.metric, "--metric")?;
+        let axes = names.full_names(&args.axes, "--axes")?;
+        let mut fields = names.varied();
+        fields.extend(axes);
+        fields.extend(OBJECTIVE.map(str::to_owned));
+        fields.insert(confounded::IMPORT.to_owned());
+        Ok(Ask { fields, metrics: [metric].into(), of_others: false })
+    };
+    match args.selection.find(context, &args.model, &ask)? {
+        Found::Briefs(selected) => found(args, &selected, context),
+        Found::Records(selected) => found(args, &selected, context),
+    }
+}
+
+fn found<T: Asked>(
+    args: &Question,
+    selected: &Selected<T>,
+    context: &Context,
+) -> Result<(Effected, Vec<f64>), Failure> {
     let metric = selected.metric(&args.metric, "--metric")?;
     let wanted = Wanted {
         axes: &args.axes,
@@ -91,7 +112,7 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<
         direction: args.direction.as_deref().map(direction_named),
         selection: Some(&args.selection),
     };
-    judge(&args.model, &metric, &wanted, &selected)?.ok_or_else(|| {
+    judge(&args.model, &metric, &wanted, selected)?.ok_or_else(|| {
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
         nothing(context, &args.model, &metric, &left_out)
     })
@@ -102,11 +123,11 @@ fn direction_named(name: &str) -> Direction {
 }
 
 /// The effects on a metric, and the observations that they were found from; none without observations.
-pub(super) fn judge(
+pub(super) fn judge<T: Asked>(
     model: &str,
     metric: &str,
     wanted: &Wanted<'_>,
-    selected: &Selected,
+    selected: &Selected<T>,
 ) -> Result<Option<(Effected, Vec<f64>)>, Failure> {
     let full = |name: &String| selected.full_name(name, "--axes");
     let asked: Vec<String> = wanted.axes.iter().map(full).collect::<Result<_, _>>()?;
@@ -118,7 +139,8 @@ pub(super) fn judge(
     let unit = selected.unit(metric);
     let scale = scale_of(wanted.scale, &observed, metric, &unit, &values)?;
     let direction = wanted.direction.or_else(|| direction_of(metric, &observed));
-    let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed };
+    let names = &selected.names;
+    let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed, names };
     let mut axes = axes(&subject, &asked)?;
     let blocks = subject.seeds(&axes.judged);
     let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
@@ -148,9 +170,9 @@ pub(super) fn judge(
 }
 
 /// The scale that is asked for, or the metric's own.
-fn scale_of(
+fn scale_of<T>(
     asked: Option<ModelScale>,
-    observed: &Observations<'_>,
+    observed: &Observations<'_, T>,
     metric: &str,
     unit: &str,
     values: &[f64],
@@ -168,22 +190,23 @@ fn scale_of(
 }
 
 /// Which way a metric is better, as it is known or as the newest attempt with it as its objective says.
-fn direction_of(metric: &str, observed: &Observations<'_>) -> Option<Direction> {
+fn direction_of<T: Asked>(metric: &str, observed: &Observations<'_, T>) -> Option<Direction> {
     let trials = || observed.observations.iter().flat_map(|one| &one.trials);
-    let stated = |trial: &&&Trial| {
-        let text = |name: &str| trial.attempt.settings.get(name).and_then(Value::as_str);
-        (text("objective.metric") == Some(metric)).then(|| text("objective.direction").map(direction_named)).flatten()
+    let stated = |trial: &&&T| {
+        let is = |name: &str, word: &str| trial.field(name).as_ref().and_then(Value::as_str) == Some(word);
+        let direction = || trial.field(OBJECTIVE[1])?.as_str().map(direction_named);
+        is(OBJECTIVE[0], metric).then(direction).flatten()
     };
-    let recorded = || trials().filter_map(|trial| Some((trial.attempt.started_unix_ms, stated(&trial)?)));
+    let recorded = || trials().filter_map(|trial| Some((trial.started_unix_ms(), stated(&trial)?)));
     let newest = || recorded().max_by_key(|(started, _)| *started).map(|(_, direction)| direction);
     known_metric(metric).map(|known| known.direction).or_else(newest)
 }
 
-impl Subject<'_> {
+impl<T: Asked> Subject<'_, T> {
     /// Whether attempts of one observation differ in a field.
     fn averages_over(&self, name: &str) -> bool {
-        let level = |trial: &Trial| trial.field(name).as_ref().map(Value::digest);
-        let differs = |trials: &[&Trial]| trials.iter().any(|trial| level(trial) != level(trials[0]));
+        let level = |trial: &T| trial.field(name).as_ref().map(Value::digest);
+        let differs = |trials: &[&T]| trials.len() > 1 && trials.iter().any(|trial| level(trial) != level(trials[0]));
         self.observed.observations.iter().any(|one| differs(&one.trials))
     }
 
@@ -192,13 +215,12 @@ impl Subject<'_> {
         if self.observed.kind != MetricKind::Outcome || axes.iter().any(|axis| axis.name == SEED) {
             return None;
         }
-        let seed = |one: &Observation<'_>| {
-            let trial = one.trials.first()?;
-            let replicate = Replicate::of(&trial.run, &trial.attempt);
+        let seed = |one: &Observation<'_, T>| {
+            let replicate = one.trials.first()?.replicate();
             replicate.is_seeded().then(|| Value::from(replicate.seed.to_string()))
         };
         let seeds: Vec<Value> = self.observed.observations.iter().map(seed).collect::<Option<_>>()?;
-        let seeds = Factor::new(SEED, &seeds)?;
+        let seeds = Factor::new(SEED, seeds)?;
         let mut combinations: BTreeSet<Vec<usize>> = BTreeSet::new();
         let mut of_seed: BTreeMap<usize, BTreeSet<Vec<usize>>> = BTreeMap::new();
         for (at, seed) in seeds.of.iter().enumerate() {
@@ -222,14 +244,14 @@ struct Axes {
     notes: Vec<String>,
 }
 
-fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
+fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Failure> {
     let observed = subject.observed;
-    let first = |name: &str| -> Vec<Value> {
+    let factor = |name: &str| {
         let trials = observed.observations.iter().filter_map(|one| one.trials.first());
-        trials.map(|trial| trial.field(name).unwrap_or_else(|| "(absent)".into())).collect()
+        Factor::new(name, trials.map(|trial| trial.field(name).unwrap_or_else(|| "(absent)".into())))
     };
-    let runs: Vec<_> = observed.observations.iter().flat_map(|one| &one.trials).map(|trial| &trial.run).collect();
-    let differing = analysis::differing(&runs);
+    let trials: Vec<&T> = observed.observations.iter().flat_map(|one| one.trials.iter().copied()).collect();
+    let differing = analysis::differing_among(&trials, subject.names);
     let names = if asked.is_empty() { &differing } else { asked };
     let n = observed.observations.len();
     let mut found = Axes::default();
@@ -239,12 +261,12 @@ fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
             found.notes.push(format!("`{name}` is not judged: {text}"));
             continue;
         }
-        let Some(factor) = Factor::new(name, &first(name)) else {
+        let Some(factor) = factor(name) else {
             found.notes.push(format!("`{name}` is the same in all attempts"));
             continue;
         };
         let levels = factor.levels.len();
-        let other = found.judged.iter().find(|other| other.relation(&factor) == Some(Relation::Equal));
+        let other = found.judged.iter().find(|other| is_equal(other, &factor));
         if let Some(other) = other {
             if other.name != factor.name {
                 found.confounded.push(subject.equal(&factor, other));
@@ -281,10 +303,15 @@ fn axes(subject: &Subject<'_>, asked: &[String]) -> Result<Axes, Failure> {
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
     for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {
-        let Some(factor) = Factor::new(name, &first(name)).filter(|_| !subject.averages_over(name)) else { continue };
-        let other = found.judged.iter().find(|other| other.relation(&factor) == Some(Relation::Equal));
+        let Some(factor) = factor(name).filter(|_| !subject.averages_over(name)) else { continue };
+        let other = found.judged.iter().find(|other| is_equal(other, &factor));
         let one = other.map(|other| subject.equal(&factor, other));
         found.confounded.extend(one);
     }
     Ok(found)
+}
+
+/// Whether each level of either axis occurs with one level of the other axis only.
+fn is_equal(axis: &Factor, other: &Factor) -> bool {
+    axis.levels.len() == other.levels.len() && axis.relation(other) == Some(Relation::Equal)
 }

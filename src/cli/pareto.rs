@@ -3,13 +3,13 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
-use super::selection::{Selected, Selection, all_tainted, metric_of, nothing};
+use super::selection::{Ask, Found, Selected, Selection, all_tainted, metric_of, nothing};
 use crate::analysis::{
-    self, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
+    self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
-use crate::record::{Direction, LeftOut, Table};
+use crate::record::{Direction, LeftOut, Table, Why};
 use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Show the configurations that no other one beats in all of several metrics
@@ -70,14 +70,31 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The front that is asked for.
 pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
-    let mut coordinates = coordinates(args)?;
-    let selected = args.selection.select(context, Some(&args.model))?;
+    let coordinates = coordinates(args)?;
+    let ask = |names: &Selected<()>| {
+        let mut fields = names.varied();
+        fields.extend(names.full_names(&args.group_by, "--group-by")?);
+        let metrics = coordinates.iter().map(|one| one.metric.clone()).collect();
+        Ok(Ask { fields, metrics, of_others: false })
+    };
+    match args.selection.find(context, &args.model, &ask)? {
+        Found::Briefs(selected) => find_among(args, &selected, coordinates, context),
+        Found::Records(selected) => find_among(args, &selected, coordinates, context),
+    }
+}
+
+fn find_among<T: Asked>(
+    args: &Question,
+    selected: &Selected<T>,
+    mut coordinates: Vec<Coordinate>,
+    context: &Context,
+) -> Result<Front, Failure> {
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
     let by = selected.full_names(&args.group_by, "--group-by")?;
     let found = configurations(&selected.trials, &by);
-    let mut front = front(&args.model, &selected, coordinates, &found);
+    let mut front = front(&args.model, selected, coordinates, &found);
     if front.points.is_empty() {
-        return Err(empty(context, args, &front, &selected));
+        return Err(empty(context, args, &front, selected));
     }
     name(context, &mut front)?;
     Ok(front)
@@ -109,7 +126,7 @@ fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
     Ok(found)
 }
 
-fn empty(context: &Context, args: &Question, front: &Front, selected: &Selected) -> Failure {
+fn empty<T: Asked>(context: &Context, args: &Question, front: &Front, selected: &Selected<T>) -> Failure {
     let none = |one: &&Coordinate| {
         !selected.trials.iter().any(|trial| trial.measured(&one.metric, &selected.admitted).is_ok())
     };
@@ -121,49 +138,82 @@ fn empty(context: &Context, args: &Question, front: &Front, selected: &Selected)
     why.unwrap_or_else(|| Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"))
 }
 
+/// Points that are dominated are listed up to this number, those first that are better in the first metric.
+const MOST_DOMINATED: usize = 1000;
+
 /// The front of configurations in these metrics.
-pub(super) fn front(
+pub(super) fn front<T: Asked>(
     model: &str,
-    selected: &Selected,
+    selected: &Selected<T>,
     coordinates: Vec<Coordinate>,
-    found: &[Configuration<'_>],
+    found: &[Configuration<'_, T>],
 ) -> Front {
-    let mut points: Vec<FrontPoint> = found.iter().filter_map(|one| point(one, &coordinates, selected)).collect();
-    points.sort_by(|a, b| {
-        let better = |x: f64, y: f64| match coordinates[0].direction {
-            Direction::Minimize => x.total_cmp(&y),
-            Direction::Maximize => y.total_cmp(&x),
-        };
-        better(a.means[0].0, b.means[0].0).then_with(|| a.run.id.cmp(&b.run.id))
+    let means = |one| mean_in_all(one, &coordinates, &selected.admitted);
+    let mut all: Vec<(Vec<f64>, &Configuration<'_, T>)> =
+        found.iter().filter_map(|one| Some((means(one)?, one))).collect();
+    let is_up = coordinates[0].direction == Direction::Maximize;
+    let run = |one: &Configuration<'_, T>| one.first().map(Asked::run_id);
+    all.sort_by(|(a, a_one), (b, b_one)| {
+        let order = a[0].total_cmp(&b[0]);
+        let order = if is_up { order.reverse() } else { order };
+        order.then_with(|| run(a_one).cmp(&run(b_one)))
     });
-    let means: Vec<Vec<f64>> =
-        points.iter().map(|point| point.means.iter().map(|(mean, ..)| *mean).collect()).collect();
+    let (means, all): (Vec<Vec<f64>>, Vec<&Configuration<'_, T>>) = all.into_iter().unzip();
     let directions: Vec<Direction> = coordinates.iter().map(|one| one.direction).collect();
-    for (point, by) in points.iter_mut().zip(dominators(&means, &directions)) {
-        point.dominated_by = by;
-    }
-    let places: Vec<&[Place]> = points.iter().map(|point| point.places.as_slice()).collect();
-    let probabilities = front_probabilities(&places, &directions);
-    for (point, probability) in points.iter_mut().zip(probabilities.into_iter().flatten()) {
-        point.probability = Some(probability);
-    }
-    let runs: Vec<_> = points.iter().map(|point| &point.run).collect();
+    let dominated = dominators(&means, &directions);
+    let on_front = dominated.iter().filter(|by| by.is_none()).count();
     let by: Vec<String> =
         found.first().map(|one| one.agreed.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default();
-    let fields = if by.is_empty() { analysis::differing(&runs) } else { by };
-    for point in points.iter_mut().filter(|point| point.fields.is_empty()) {
-        point.fields = fields.iter().map(|name| analysis::field(&point.run, None, name)).collect();
+    let firsts: Vec<&T> = all.iter().filter_map(|one| one.first()).collect();
+    let fields = if by.is_empty() { analysis::differing_among(&firsts, &selected.names) } else { by };
+    let mut beaten = 0;
+    let mut points: Vec<FrontPoint> = Vec::new();
+    // Where each point of the front stands among those that are listed.
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, (one, by)) in all.iter().zip(&dominated).enumerate() {
+        beaten += usize::from(by.is_some());
+        if by.is_some() && beaten > MOST_DOMINATED {
+            continue;
+        }
+        if let Some(point) = point(one, &coordinates, selected, &fields) {
+            places.insert(at, points.len());
+            points.push(FrontPoint { number: at + 1, dominated_by: *by, ..point });
+        }
+    }
+    for point in &mut points {
+        point.dominated_by = point.dominated_by.and_then(|by| places.get(&by).copied());
+    }
+    if points.len() == all.len() {
+        let places: Vec<&[Place]> = points.iter().map(|point| point.places.as_slice()).collect();
+        let probabilities = front_probabilities(&places, &directions);
+        for (point, probability) in points.iter_mut().zip(probabilities.into_iter().flatten()) {
+            point.probability = Some(probability);
+        }
     }
     let mut left_out: BTreeMap<LeftOut, u64> = BTreeMap::new();
     for trial in &selected.trials {
         let fault = coordinates.iter().find_map(|one| trial.measured(&one.metric, &selected.admitted).err());
         fault.into_iter().for_each(|left| *left_out.entry(left).or_default() += 1);
     }
-    Front { model: model.to_owned(), coordinates, fields, points, left_out }
+    Front { model: model.to_owned(), coordinates, fields, points, on_front, all: all.len(), left_out }
 }
 
-/// A configuration that has all metrics.
-fn point(one: &Configuration<'_>, coordinates: &[Coordinate], selected: &Selected) -> Option<FrontPoint> {
+/// The means of a configuration that has all metrics.
+fn mean_in_all<T: Asked>(
+    one: &Configuration<'_, T>,
+    coordinates: &[Coordinate],
+    admitted: &BTreeSet<Why>,
+) -> Option<Vec<f64>> {
+    coordinates.iter().map(|coordinate| one.mean(&coordinate.metric, admitted)).collect()
+}
+
+/// A configuration that has all metrics, as it is listed.
+fn point<T: Asked>(
+    one: &Configuration<'_, T>,
+    coordinates: &[Coordinate],
+    selected: &Selected<T>,
+    fields: &[String],
+) -> Option<FrontPoint> {
     let (mut places, mut runs) = (Vec::new(), BTreeMap::new());
     for coordinate in coordinates {
         let contender = one.contender(&coordinate.metric, &selected.admitted)?;
@@ -172,8 +222,12 @@ fn point(one: &Configuration<'_>, coordinates: &[Coordinate], selected: &Selecte
         places.push(place(vec![contender], ordering).pop()?);
     }
     let means = places.iter().map(|one| (one.estimate.mean, one.half_width, one.estimate.attempts)).collect();
-    let fields = one.agreed.iter().map(|(_, value)| value.clone()).collect();
     // By whichever metric the front is sorted, a point has one name.
     let run = runs.into_values().next()?;
-    Some(FrontPoint { id: String::new(), run, fields, means, places, probability: None, dominated_by: None })
+    let fields = if one.agreed.is_empty() {
+        fields.iter().map(|name| analysis::field(&run, None, name)).collect()
+    } else {
+        one.agreed.iter().map(|(_, value)| value.clone()).collect()
+    };
+    Some(FrontPoint { id: String::new(), number: 0, run, fields, means, places, probability: None, dominated_by: None })
 }

@@ -244,6 +244,7 @@ impl Question {
             unit: &unit,
             direction: stated,
             trials: &selected.trials,
+            names: &selected.names,
             admitted: &selected.admitted,
         };
         draw(&subject, &selected)

@@ -8,14 +8,18 @@ use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
 use super::plot::{Head, curved, energy_state};
-use super::selection::{Selection, read_trials};
-use crate::analysis::{Trial, portions};
+use super::selection::{Ask, Found, Selected, Selection, decoded, read_trials, read_trials_where};
+use crate::analysis::{self, Asked, Trial, portions, unify_by_model};
 use crate::manifest::{self, Manifest};
-use crate::record::{AttemptId, Digest, RunId, Target};
-use crate::report::{self, AttemptOf, EnergyOf, Figure, Over, ReportOf, RunOf, count, table_of};
-use crate::store::{Reader, StoreError};
+use crate::record::{AttemptId, Digest, GroupId, RunId, Target, ValueKey, Why};
+use crate::report::{
+    self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, EnergyOf, Figure, ModelOf, Over, ReportOf, RunOf, count,
+    table_of,
+};
+use crate::store::{Reader, Store, StoreError};
 use cells::{CellId, Cells};
 use folder::Folder;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -65,82 +69,274 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let cells = (!manifests.is_empty()).then(|| Cells::of(&manifests));
     let mut folder = Folder::new(&args.output, args.force, context.store_as_it_is().dir())?;
     let store = context.store();
-    let trials = read_trials(store, args.model.as_deref())?;
-    let held = cells.as_ref().map(|cells| of_cells(cells, &trials));
-    let mut selected = args.selection.select_of(trials)?;
+    let mut gathered = Gathered::default();
+    let asked = Asking { args, manifests: &manifests, metrics: models::asked_metrics(&args.metrics, &manifests)? };
+    let mut held = None;
     if let Some(cells) = &cells {
-        selected.trials.retain(|trial| !cells.of_run(&trial.run).is_empty());
+        let is_meant = |trial: &Trial| !cells.of_run(&trial.run).is_empty();
+        let trials = read_trials_where(store, None, &is_meant)?;
+        held = Some(of_cells(cells, &trials));
+        gathered.add_all(args.selection.select_of(trials)?, &asked, Some(cells), store)?;
+    } else if args.selection.is_everything() || args.model.is_some() {
+        let models = match &args.model {
+            Some(model) => vec![model.clone()],
+            None => store.if_there(|reader| reader.models())?.unwrap_or_default(),
+        };
+        for model in models {
+            let ask = |names: &Selected<()>| {
+                Ok(Ask { fields: names.varied(), metrics: asked.metrics.clone(), of_others: false })
+            };
+            match args.selection.find(context, &model, &ask)? {
+                Found::Briefs(selected) => gathered.add(&model, selected, &asked, store)?,
+                Found::Records(selected) => gathered.add(&model, selected, &asked, store)?,
+            }
+        }
+    } else {
+        // Names of conditions are those of all models.
+        gathered.add_all(args.selection.select_of(read_trials(store, None)?)?, &asked, None, store)?;
     }
-    // What was taken out by hand is not shown, unless it is asked for.
-    selected.trials.retain(|trial| !trial.is_hidden || selected.admitted.contains(&crate::record::Why::Hidden));
-    if selected.trials.is_empty() {
+    if gathered.rows.is_empty() {
         return Err(Failure::new(exit::NO, none_meant(args, held.as_ref())));
     }
     let planned = cells.as_ref().zip(held).map(|(cells, held)| Planned {
         all: cells.len(),
         held: held.len(),
-        shown: of_cells(cells, &selected.trials).len(),
+        shown: gathered.cells.len(),
     });
-    selected.trials.sort_by_key(|trial| (std::cmp::Reverse(trial.attempt.started_unix_ms), trial.id));
-    let (tags, head) = store.read(|reader| Ok((tags(reader)?, reader.log_head()?)))?;
-    let mut of = ReportOf {
-        title: args.title.clone().unwrap_or_else(|| title(args, &manifests)),
-        about: about(&manifests, &selected.trials, args.selection.words(), planned.as_ref()),
-        models: Vec::new(),
-        trials: Vec::new(),
-        tags,
+    let (started, tags, head) = store.read(|reader| Ok((reader.started()?, tags(reader)?, reader.log_head()?)))?;
+    gathered.rows.sort_by_key(|row| (Reverse(started.get(&row.id).copied().unwrap_or_default()), row.id));
+    let paged = gathered.paged();
+    let moment =
+        |row: Option<&Meant>| row.and_then(|row| started.get(&row.id).copied()).map_or_else(String::new, report::when);
+    let span = (moment(gathered.rows.last()), moment(gathered.rows.first()));
+    let all_runs = gathered.rows.iter().map(|row| row.run).collect::<BTreeSet<RunId>>().len();
+    let title = args.title.clone().unwrap_or_else(|| title(args, &manifests));
+    let table = attempts(&gathered, (&title, &tags, &paged), &mut folder, store)?;
+    let of = ReportOf {
+        about: about(&manifests, (gathered.rows.len(), all_runs, span), args.selection.words(), planned.as_ref()),
+        title,
+        models: std::mem::take(&mut gathered.models),
+        pages: gathered.rows.iter().filter(|row| paged.contains(&row.run)).map(|row| (row.id, row.run)).collect(),
+        runs: paged,
+        all: gathered.rows.len(),
+        all_runs,
+        table,
         head,
     };
-    of.models = models::models(&args.metrics, &manifests, &selected, store)?;
-    of.trials = selected.trials;
-    let (attempts, runs) = write(&of, &mut folder, store)?;
+    for (path, content) in of.files().map_err(failed)? {
+        folder.write(&path, &content)?;
+    }
+    run_pages(&gathered.rows, &of.runs, &tags, &mut folder, store)?;
     folder.finish()?;
     let index = args.output.join("index.html");
     context.answer(
-        || format!("{} ({}, {})\n", index.display(), count(runs, "run"), count(attempts, "attempt")),
+        || format!("{} ({}, {})\n", index.display(), count(all_runs, "run"), count(of.all, "attempt")),
         || {
             table_of([
                 ("report", index.display().to_string().into()),
-                ("runs", runs.into()),
-                ("attempts", attempts.into()),
+                ("runs", all_runs.into()),
+                ("attempts", of.all.into()),
             ])
         },
     )?;
     Ok(exit::YES)
 }
 
-/// Writes every file, and gives the numbers of attempts and runs.
-fn write(of: &ReportOf, folder: &mut Folder, store: &crate::store::Store) -> Result<(usize, usize), Failure> {
-    for (path, content) in of.files().map_err(failed)? {
-        folder.write(&path, &content)?;
+/// Runs that have a page, beside those of rankings: the newest.
+const PAGES: usize = 1000;
+/// So many records are in memory at a time.
+const SLICE: usize = 4096;
+
+/// What is asked of all attempts.
+struct Asking<'a> {
+    args: &'a Args,
+    manifests: &'a [Manifest],
+    metrics: BTreeSet<String>,
+}
+
+/// An attempt that is meant.
+struct Meant {
+    id: AttemptId,
+    run: RunId,
+    group: GroupId,
+}
+
+/// What a report says of the models so far, and of which attempts.
+#[derive(Default)]
+struct Gathered {
+    rows: Vec<Meant>,
+    models: Vec<ModelOf>,
+    /// The fields in which runs of a model differ.
+    differing: BTreeSet<String>,
+    /// The values of all other fields, of the models so far.
+    constant: BTreeMap<String, ValueKey>,
+    /// Of manifests, the cells that an attempt is of.
+    cells: BTreeSet<CellId>,
+}
+
+impl Gathered {
+    /// Adds attempts of several models, one model after the other.
+    fn add_all(
+        &mut self,
+        selected: Selected,
+        asked: &Asking<'_>,
+        cells: Option<&Cells>,
+        store: &Store,
+    ) -> Result<(), Failure> {
+        let mut by_model: BTreeMap<String, Vec<Trial>> = BTreeMap::new();
+        for trial in selected.trials {
+            by_model.entry(trial.run.model().to_owned()).or_default().push(trial);
+        }
+        for (model, trials) in by_model {
+            let (names, admitted) = (selected.names.clone(), selected.admitted.clone());
+            let of_model = Selected { trials, others: Vec::new(), names, admitted };
+            if let Some(cells) = cells {
+                let is_hidden = |trial: &&Trial| trial.is_hidden && !of_model.admitted.contains(&Why::Hidden);
+                let shown = of_model.trials.iter().filter(|trial| !is_hidden(trial));
+                self.cells.extend(shown.flat_map(|trial| cells.of_run(&trial.run)));
+            }
+            self.add(&model, of_model, asked, store)?;
+        }
+        Ok(())
     }
-    let mut runs: BTreeMap<RunId, Vec<&Trial>> = BTreeMap::new();
-    of.trials.iter().for_each(|trial| runs.entry(trial.run.id).or_default().push(trial));
-    let repetitions = of.repetitions();
-    for (id, trials) in &runs {
-        let Some(first) = trials.first() else { continue };
+
+    /// Adds the attempts of a model.
+    fn add<T: Asked>(
+        &mut self,
+        model: &str,
+        mut selected: Selected<T>,
+        asked: &Asking<'_>,
+        store: &Store,
+    ) -> Result<(), Failure> {
+        // What was taken out by hand is not shown, unless it is asked for.
+        selected.trials.retain(|trial| !trial.is_hidden() || selected.admitted.contains(&Why::Hidden));
+        if selected.trials.is_empty() {
+            return Ok(());
+        }
+        let of_model =
+            models::model((self.models.len(), model), &asked.args.metrics, asked.manifests, &selected, store)?;
+        self.models.push(of_model);
+        let row = |trial: &T| Meant { id: trial.id(), run: trial.run_id(), group: trial.group() };
+        self.rows.extend(selected.trials.iter().map(row));
+        let all: Vec<&T> = selected.trials.iter().collect();
+        self.differing.extend(analysis::differing_among(&all, &selected.names));
+        for name in selected.varied() {
+            let Some(value) = all.first().and_then(|trial| trial.field(&name)) else { continue };
+            let key = value.into_key();
+            if self.constant.entry(name.clone()).or_insert_with(|| key.clone()) != &key {
+                self.differing.insert(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs that have a page.
+    fn paged(&self) -> BTreeSet<RunId> {
+        let places = self.models.iter().flat_map(|model| &model.rankings).flat_map(|(ranking, _)| &ranking.places);
+        let behind: BTreeSet<AttemptId> =
+            places.flat_map(|place| &place.contender.measured).map(|measured| measured.attempt).collect();
+        let mut paged: BTreeSet<RunId> =
+            self.rows.iter().filter(|row| behind.contains(&row.id)).map(|row| row.run).collect();
+        let mut newest: BTreeSet<RunId> = BTreeSet::new();
+        for row in &self.rows {
+            if newest.len() == PAGES {
+                break;
+            }
+            newest.insert(row.run);
+        }
+        paged.extend(newest);
+        paged
+    }
+}
+
+/// Writes the CSV of all attempts and the pages of their table; gives the first page.
+fn attempts(
+    gathered: &Gathered,
+    (title, tags, paged): (&str, &BTreeMap<Digest, Vec<String>>, &BTreeSet<RunId>),
+    folder: &mut Folder,
+    store: &Store,
+) -> Result<String, Failure> {
+    const CSV: &str = "data/attempts.csv";
+    let ids: Vec<AttemptId> = gathered.rows.iter().map(|row| row.id).collect();
+    let mut names = AttemptNames::default();
+    for slice in ids.chunks(SLICE) {
+        records(store, slice)?.iter().for_each(|trial| names.see(trial));
+    }
+    let ranked = gathered.models.iter().flat_map(|model| &model.rankings);
+    let ranked: Vec<String> = ranked.map(|(ranking, _)| ranking.metric.clone()).collect();
+    let differing = gathered.differing.iter().cloned().collect();
+    let mut table = AttemptTable::new(title, &names, &ranked, differing, tags, paged);
+    folder.append(CSV, names.csv_head().as_bytes())?;
+    let mut first = String::new();
+    let mut put = |table: &AttemptTable<'_>, page: AttemptPage, folder: &mut Folder| {
+        if page.number == 1 {
+            first = page.html;
+            return Ok(());
+        }
+        let (path, content) = table.file(&page);
+        folder.write(&path, &content)
+    };
+    for slice in ids.chunks(SLICE) {
+        let mut lines = String::new();
+        for trial in &records(store, slice)? {
+            lines.push_str(&names.csv_line(trial));
+            if let Some(page) = table.push(trial) {
+                put(&table, page, folder)?;
+            }
+        }
+        folder.append(CSV, lines.as_bytes())?;
+    }
+    if let Some(page) = table.finish() {
+        put(&table, page, folder)?;
+    }
+    Ok(first)
+}
+
+/// These attempts from the records, with metrics in one unit each.
+fn records(store: &Store, ids: &[AttemptId]) -> Result<Vec<Trial>, Failure> {
+    let mut trials = store.read(|reader| decoded(reader, ids, &reader.hidden()?))?;
+    unify_by_model(&mut trials);
+    Ok(trials)
+}
+
+/// Writes the pages of runs.
+fn run_pages(
+    rows: &[Meant],
+    paged: &BTreeSet<RunId>,
+    tags: &BTreeMap<Digest, Vec<String>>,
+    folder: &mut Folder,
+    store: &Store,
+) -> Result<(), Failure> {
+    let mut runs: BTreeMap<RunId, Vec<&Meant>> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupId, BTreeSet<RunId>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| paged.contains(&row.run)) {
+        runs.entry(row.run).or_default().push(row);
+        groups.entry(row.group).or_default().insert(row.run);
+    }
+    let groups: BTreeMap<GroupId, Vec<RunId>> =
+        groups.into_iter().map(|(group, runs)| (group, runs.into_iter().collect())).collect();
+    for (id, rows) in &runs {
+        let ids: Vec<AttemptId> = rows.iter().map(|row| row.id).collect();
+        let trials = records(store, &ids)?;
+        let (Some(first), Some(row)) = (trials.first(), rows.first()) else { continue };
         let page = store.read(|reader| {
             let mut attempts = Vec::new();
-            for trial in trials {
-                attempts.push(AttemptOf {
-                    id: trial.id,
-                    attempt: trial.attempt.clone(),
-                    figures: figures(reader, trial)?,
-                });
+            for trial in &trials {
+                let figures = figures(reader, trial)?;
+                attempts.push(AttemptOf { id: trial.id, attempt: trial.attempt.clone(), figures });
             }
             let digests: Vec<Digest> = trials.iter().map(|trial| trial.id.0).chain([id.0]).collect();
             let mut notes = Vec::new();
             for digest in &digests {
                 notes.extend(reader.notes(*digest)?);
             }
-            let tags = digests.iter().filter_map(|digest| of.tags.get(digest)).flatten().cloned().collect();
-            let same = repetitions.get(&first.run.parts.group_id()).map_or(&[] as &[RunId], Vec::as_slice);
-            let page = RunOf { run: &first.run, attempts, tags, notes, repetitions: same };
-            Ok(report::run_page(&page))
+            let tags = digests.iter().filter_map(|digest| tags.get(digest)).flatten().cloned().collect();
+            let repetitions = groups.get(&row.group).map_or(&[] as &[RunId], Vec::as_slice);
+            Ok(report::run_page(&RunOf { run: &first.run, attempts, tags, notes, repetitions }))
         })?;
         folder.write(&report::page_of(id), page.map_err(failed)?.as_bytes())?;
     }
-    Ok((of.trials.len(), runs.len()))
+    Ok(())
 }
 
 /// Curves and energy of an attempt, where it has any.
@@ -207,21 +403,16 @@ fn title(args: &Args, manifests: &[Manifest]) -> String {
 
 fn about(
     manifests: &[Manifest],
-    trials: &[Trial],
+    (attempts, runs, (oldest, newest)): (usize, usize, (String, String)),
     selection: Option<String>,
     planned: Option<&Planned>,
 ) -> Vec<String> {
     let mut about: Vec<String> = manifests.iter().filter_map(|manifest| manifest.description.clone()).collect();
-    let runs: BTreeSet<RunId> = trials.iter().map(|trial| trial.run.id).collect();
-    let moment =
-        |trial: Option<&Trial>| trial.map_or_else(String::new, |one| report::when(one.attempt.started_unix_ms));
     about.push(format!(
-        "{} of {}, from {} to {} UTC. Configurations stand by the mean over their repetitions, which differ in their seed alone; \
+        "{} of {}, from {oldest} to {newest} UTC. Configurations stand by the mean over their repetitions, which differ in their seed alone; \
          ± is half the width of the mean's 95% interval.",
-        count(trials.len(), "attempt"),
-        count(runs.len(), "run"),
-        moment(trials.last()),
-        moment(trials.first()),
+        count(attempts, "attempt"),
+        count(runs, "run"),
     ));
     about.extend(selection.map(|words| format!("Selected: attempts {words}.")));
     if let Some(Planned { all, held, shown }) = planned {

@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
 
 /// Train every combination that a manifest asks for and that the ledger does not hold yet
 ///
-/// A run that was sealed before is not executed again; one that failed or was interrupted is. Two `ledger run` may work on
-/// one ledger at once: they share the runs. The first Ctrl-C stops at the next step, the second at once; either way everything
+/// A run that was sealed before is not executed again; one that failed or was interrupted is, unless it ran out of GPU memory. Two `ledger run` may
+/// work on one ledger at once: they share the runs. The first Ctrl-C stops at the next step, the second at once; either way everything
 /// so far is kept.
 ///
 /// Example: ledger run manifests/quickstart.toml --only 'optimizer == adam'
@@ -56,6 +56,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
 
+    /// Execute runs again that ran out of GPU memory
+    #[arg(long)]
+    retry_oom: bool,
+
     /// Set no power limit and no clocks, whatever the manifest says; attempts at other settings are tainted
     #[arg(long)]
     observe_only: bool,
@@ -80,7 +84,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, text));
     }
     let store = if args.dry_run { context.store_as_it_is() } else { context.store() };
-    let planned = plan(store, bounds)?;
+    let mut planned = plan(store, bounds)?;
+    if args.retry_oom {
+        planned.iter_mut().for_each(Planned::try_again);
+    }
+    let planned = planned;
     let axes = axes(&planned);
     say_what_uses_the_cpu(&planned);
     say_what_may_be_stale(store, &planned)?;
@@ -113,7 +121,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         report
     };
     answer::answer(context, store, &planned, &axes, &report)?;
-    Ok(code(&report))
+    let is_short = planned.iter().any(|planned| planned.out_of_memory.is_some());
+    Ok(match code(&report) {
+        exit::YES if is_short => exit::FAILED,
+        code => code,
+    })
 }
 
 /// A default that falls back to the CPU must not do so unheard: what takes minutes on a GPU may take days.

@@ -1,9 +1,13 @@
 //! Which attempts a question is about: the arguments that several commands share, and the attempts that they mean.
 
+mod brief;
+
+pub(super) use brief::{Ask, BriefTrial, select as select_briefs};
+
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
-use crate::analysis::{Names, Trial, names, unify_by_model};
+use crate::analysis::{Asked, Names, Trial, is_varied, names, unify_by_model};
 use crate::manifest::nearest;
 use crate::record::{Attempt, AttemptId, Digest, Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
@@ -36,6 +40,12 @@ pub(super) struct Selected<T = Trial> {
     pub(super) names: Names,
     /// What is taken in though it would be left out otherwise.
     pub(super) admitted: BTreeSet<Why>,
+}
+
+/// Attempts as the indexes or as the records have them.
+pub(super) enum Found {
+    Briefs(Selected<BriefTrial>),
+    Records(Selected),
 }
 
 impl Selection {
@@ -81,6 +91,23 @@ impl Selection {
             arguments.extend(["--include".to_owned(), self.include.join(",")]);
         }
         arguments
+    }
+
+    /// The attempts of a model that match, from what the indexes have of each attempt or, where that does not do, from the records.
+    pub(super) fn find(
+        &self,
+        context: &Context,
+        model: &str,
+        ask: &dyn Fn(&Selected<()>) -> Result<Ask, Failure>,
+    ) -> Result<Found, Failure> {
+        let store = context.store();
+        let ask = |names: &Selected<()>| ask(names).ok();
+        match store.if_there(|reader| select_briefs(reader, store, self, model, &ask)) {
+            Ok(Some(Some(selected))) => Ok(Found::Briefs(selected)),
+            // What the indexes say no sense of is in the records all the same; `verify` names the fault.
+            Ok(_) | Err(StoreError::Wire(_)) => Ok(Found::Records(self.select_from(store, Some(model))?)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Reads the attempts of a model, or of all models, and keeps those that match.
@@ -151,6 +178,11 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
 }
 
 impl<T> Selected<T> {
+    /// The fields of the identity that a person varies.
+    pub(super) fn varied(&self) -> BTreeSet<String> {
+        self.names.identity.iter().filter(|name| is_varied(name)).cloned().collect()
+    }
+
     /// The full name that a person means.
     pub(super) fn full_name(&self, name: &str, argument: &str) -> Result<String, Failure> {
         full_name(name, &self.names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("{argument}: {error}")))
@@ -179,26 +211,35 @@ impl<T> Selected<T> {
     }
 }
 
-impl Selected {
+impl<T: Asked> Selected<T> {
     /// The unit of a metric, as the attempts have it.
     pub(super) fn unit(&self, metric: &str) -> String {
-        let recorded = || self.trials.iter().find_map(|trial| trial.attempt.metrics.get(metric));
+        let recorded = || self.trials.iter().find_map(|trial| trial.unit(metric));
         let known = known_metric(metric).map(|known| known.unit.to_owned());
-        known.or_else(|| recorded().map(|metric| metric.unit.clone())).unwrap_or_default()
+        known.or_else(recorded).unwrap_or_default()
     }
 }
 
 /// Every attempt of a model, or of all models, as they were at one moment. Writers that wait go first between two slices.
 pub(super) fn read_trials(store: &Store, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
+    read_trials_where(store, model, &|_| true)
+}
+
+/// As [`read_trials`], those alone that are meant.
+pub(super) fn read_trials_where(
+    store: &Store,
+    model: Option<&str>,
+    is_meant: &dyn Fn(&Trial) -> bool,
+) -> Result<Vec<Trial>, StoreError> {
     /// So many attempts are read before the next look at who waits.
     const SLICE: usize = 4096;
     let (ids, hidden) = store.read(|reader| Ok((reader.of_model(model)?, reader.hidden()?)))?;
-    let mut trials = Vec::with_capacity(ids.len());
+    let mut trials = Vec::new();
     let mut slices = ids.chunks(SLICE).peekable();
     while slices.peek().is_some() {
         store.read(|reader| {
             for slice in slices.by_ref() {
-                trials.extend(decoded(reader, slice, &hidden)?);
+                trials.extend(decoded(reader, slice, &hidden)?.into_iter().filter(is_meant));
                 if store.is_wanted() {
                     break;
                 }
@@ -215,26 +256,36 @@ pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<
 }
 
 /// These attempts, decoded by all processors.
-fn decoded(reader: &Reader<'_>, ids: &[AttemptId], hidden: &BTreeSet<Digest>) -> Result<Vec<Trial>, StoreError> {
+pub(super) fn decoded(
+    reader: &Reader<'_>,
+    ids: &[AttemptId],
+    hidden: &BTreeSet<Digest>,
+) -> Result<Vec<Trial>, StoreError> {
     let trial = |id: &AttemptId| -> Result<Option<Trial>, StoreError> {
         let Some(attempt) = reader.readable(*id)? else { return Ok(None) };
         let Some(run) = reader.run(attempt.run)? else { return Ok(None) };
         let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.id.0);
         Ok(Some(Trial { id: *id, run, attempt, is_hidden }))
     };
+    Ok(in_parallel(ids, &trial)?.into_iter().flatten().collect())
+}
+
+/// Asks the same of each by all processors; the answers are in the order of the items.
+pub(super) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    ask: &(dyn Fn(&T) -> Result<R, StoreError> + Sync),
+) -> Result<Vec<R>, StoreError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = ids.len().div_ceil(threads).max(1);
-    let work = |ids: &[AttemptId]| -> Result<Vec<Trial>, StoreError> {
-        ids.iter().filter_map(|id| trial(id).transpose()).collect()
-    };
+    let share = items.len().div_ceil(threads).max(1);
+    let work = |items: &[T]| items.iter().map(ask).collect::<Result<Vec<R>, StoreError>>();
     let work = &work;
     std::thread::scope(|scope| {
-        let workers: Vec<_> = ids.chunks(share).map(|ids| scope.spawn(move || work(ids))).collect();
-        let mut trials = Vec::with_capacity(ids.len());
+        let workers: Vec<_> = items.chunks(share).map(|items| scope.spawn(move || work(items))).collect();
+        let mut answers = Vec::with_capacity(items.len());
         for worker in workers {
-            trials.extend(worker.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+            answers.extend(worker.join().unwrap_or_else(|panic| resume_unwind(panic))?);
         }
-        Ok(trials)
+        Ok(answers)
     })
 }
 

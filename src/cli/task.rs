@@ -277,7 +277,8 @@ impl Run<'_> {
         let sweep =
             Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: &**self.stop, jobs: 1, canary: false };
         let cause = Cause::Repeat(left.attempts);
-        let report = sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause }]);
+        let report =
+            sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause, out_of_memory: None }]);
         watch.watcher.finish();
         let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();

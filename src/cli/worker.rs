@@ -76,6 +76,7 @@ mod trained {
     use super::super::failure::{Failure, exit};
     use super::super::watch::Interruption;
     use crate::engine::Stop;
+    use crate::gpu::{Shortage, is_out_of_memory, needed_bytes};
     use crate::host::death::{self, Words};
     use crate::host::process::{Signal, Target, signal};
     use crate::host::{clock, environment};
@@ -122,6 +123,8 @@ mod trained {
     struct Pipe {
         file: Option<File>,
         buffer: Mutex<Vec<u8>>,
+        /// What a run of one rank does, and its number.
+        doing: Mutex<Option<(&'static str, u64)>>,
     }
 
     impl Pipe {
@@ -134,11 +137,23 @@ mod trained {
             }
             buffer.clear();
         }
+
+        /// What a line of the device's runtime says of memory that ran out, as a person is told. None if it is about something else.
+        fn shortage(&self, line: &str) -> Option<String> {
+            let needed_bytes = needed_bytes(line)?;
+            let during = *self.doing.lock().unwrap_or_else(PoisonError::into_inner);
+            let (memory, before) = (train::memory(), train::memory_before_steps());
+            Some(Shortage { needed_bytes, during, memory, before }.to_string())
+        }
     }
 
     impl Sink for Pipe {
         fn now_ns(&self) -> u64 {
             clock::monotonic_ns()
+        }
+
+        fn doing(&self, what: &'static str, index: u64, _: Option<Duration>) {
+            *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, index));
         }
 
         fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind) {
@@ -174,7 +189,7 @@ mod trained {
                     .map_err(|error| failed(format!("cannot open `{}`: {error}", path.to_string_lossy())))?,
             ),
         };
-        Ok(Arc::new(Pipe { file, buffer: Mutex::default() }))
+        Ok(Arc::new(Pipe { file, buffer: Mutex::default(), doing: Mutex::default() }))
     }
 
     /// Puts a load on the GPU, and is ended from outside where it is to stop.
@@ -229,7 +244,17 @@ mod trained {
             Logged::Fault => {
                 // What it is may be told better soon, or never if the process dies of it.
                 told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() });
-                holding.keep(line);
+                let is_known = told.doing.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                match told.shortage(line) {
+                    // The run does not go on, and may wait for the device for ever.
+                    Some(message) if is_known => {
+                        told.emit(EventKind::Failure { message });
+                        end_soon();
+                    }
+                    // Of several ranks the run says which one it was.
+                    Some(message) => holding.keep(&message),
+                    None => holding.keep(line),
+                }
             }
             Logged::Remark => told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() }),
         })
@@ -239,6 +264,9 @@ mod trained {
             loop {
                 std::thread::sleep(FLUSH_EVERY);
                 if let Some(message) = waiting.after(CAUSE_GRACE) {
+                    if is_out_of_memory(&message) {
+                        end_soon();
+                    }
                     ticking.emit(EventKind::Failure { message });
                 }
                 ticking.flush();
@@ -271,13 +299,18 @@ mod trained {
             Err(error) => {
                 let cause = logged.map_or_else(String::new, |line| format!(" (the device's runtime said: {line})"));
                 pipe.emit(EventKind::Failure { message: format!("{error}{cause}") });
-                std::thread::spawn(|| {
-                    std::thread::sleep(END_GRACE);
-                    let _ = signal(Target::Process(std::process::id()), Signal::Kill);
-                });
+                end_soon();
                 Err(Failure::new(exit::FAILED, error))
             }
         }
+    }
+
+    /// Ends this process after [`END_GRACE`], unless it has ended by then.
+    fn end_soon() {
+        std::thread::spawn(|| {
+            std::thread::sleep(END_GRACE);
+            let _ = signal(Target::Process(std::process::id()), Signal::Kill);
+        });
     }
 
     fn read_cell(text: &str) -> Option<Cell> {

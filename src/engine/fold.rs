@@ -18,6 +18,7 @@ use super::kept::{
 use super::output::Output;
 use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass, share_for_percent};
+use crate::gpu::is_out_of_memory;
 use crate::host::secrets::{cleaned, redacted, without_known};
 use crate::journal::SidePart;
 use crate::record::{
@@ -161,6 +162,11 @@ impl Fold {
             (Some(outcome), _) => outcome,
             (None, _) => Outcome::Interrupted { reason: lost.to_owned() },
         };
+        if let Outcome::Failed { reason } = &outcome
+            && (is_out_of_memory(reason) || is_out_of_memory(&folding.stderr.text()))
+        {
+            facts.insert(Attempt::FAILURE.to_owned(), Attempt::OUT_OF_MEMORY.into());
+        }
         let tail = if outcome == Outcome::Finished {
             Tail::default()
         } else {

@@ -8,8 +8,8 @@ use super::worker::Shim;
 use super::{DataFiles, EngineError, HoldError, Recovered, Seen, Stop, Watch};
 use crate::gpu::{Change, Settings};
 use crate::host::clock;
-use crate::record::{Attempt, Outcome, RunId, Table};
-use crate::store::{Store, StoreError};
+use crate::record::{Attempt, AttemptId, Outcome, RunId, Table};
+use crate::store::{Reader, Store, StoreError};
 use std::collections::{HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +26,17 @@ pub struct Planned {
     pub missing: usize,
     /// Why they are.
     pub cause: Cause,
+    /// An attempt that failed for want of GPU memory, where none finished: another one would too, and is not missing.
+    pub out_of_memory: Option<AttemptId>,
+}
+
+impl Planned {
+    /// Plans a run again that failed for want of GPU memory.
+    pub fn try_again(&mut self) {
+        if let (Some(_), Cause::Complete(wanted)) = (self.out_of_memory.take(), self.cause) {
+            self.missing = wanted.saturating_sub(self.sealed);
+        }
+    }
 }
 
 /// How many attempts a run needs.
@@ -44,12 +55,16 @@ pub enum Cause {
 pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, StoreError> {
     let mut seen = HashSet::new();
     let bounds: Vec<(Bound, Cause)> = bounds.into_iter().filter(|(bound, _)| seen.insert(bound.run.id)).collect();
-    let counts: Option<Vec<usize>> =
-        store.if_there(|reader| bounds.iter().map(|(bound, _)| filled(reader, &bound.run)).collect())?;
-    let counts = counts.unwrap_or_else(|| vec![0; bounds.len()]);
-    let planned = bounds.into_iter().zip(counts).map(|((bound, cause), sealed)| {
+    type Held = (usize, Option<AttemptId>);
+    let held = |reader: &Reader<'_>, run| Ok((filled(reader, run)?, out_of_memory(reader, run.id)?));
+    let found: Option<Vec<Held>> =
+        store.if_there(|reader| bounds.iter().map(|(bound, _)| held(reader, &bound.run)).collect())?;
+    let found = found.unwrap_or_else(|| vec![(0, None); bounds.len()]);
+    let planned = bounds.into_iter().zip(found).map(|((bound, cause), (sealed, failed))| {
         let until = Until::of(&bound);
+        let out_of_memory = failed.filter(|_| sealed == 0 && matches!(cause, Cause::Complete(_)));
         let missing = match cause {
+            Cause::Complete(_) if out_of_memory.is_some() => 0,
             Cause::Complete(wanted) if sealed < wanted => match until {
                 Some(until) if until.is_met(store, &bound)? => 0,
                 _ => wanted - sealed,
@@ -57,9 +72,19 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
             Cause::Complete(_) => 0,
             Cause::Repeat(times) => times,
         };
-        Ok(Planned { bound, sealed, missing, cause })
+        Ok(Planned { bound, sealed, missing, cause, out_of_memory })
     });
     planned.collect()
+}
+
+/// An attempt of a run that failed for want of GPU memory.
+fn out_of_memory(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
+    for (id, is_finished) in reader.attempts_of(run)? {
+        if !is_finished && reader.readable(id)?.is_some_and(|attempt| attempt.is_out_of_memory()) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 /// How many attempts a sweep makes at most, those of its canary among them if it is to have one.
@@ -291,8 +316,12 @@ impl Sweep<'_> {
             match execute(self.store, &task.bound, task.wanted, self.facts, self.shim, self.watch, self.stop) {
                 Ok(Attempted::Executed(executed)) => {
                     self.watch.see(Seen::Ended(&task.bound, &executed));
+                    let is_out_of_memory = executed.sealed.attempt.is_out_of_memory();
                     locked().executed.push(*executed);
                     task.left -= 1;
+                    if is_out_of_memory && task.wanted.is_some() {
+                        task.left = 0;
+                    }
                     if task.left > 0 && task.wanted.is_some() && self.is_enough(&task.bound) {
                         task.left = 0;
                     }

@@ -16,7 +16,7 @@ mod tests;
 
 pub use origin::{RowOrigin, is_from};
 
-use super::rows::{Faults, ImportError, Source};
+use super::rows::{Faults, ImportError, RowFault, Source};
 use crate::manifest;
 use crate::record::Sealed;
 use cell::Template;
@@ -27,12 +27,12 @@ use sheet::Sheet;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A table as runs, ready to be taken into a ledger.
+/// Rows of a table as runs, ready to be taken into a ledger, and what is known of all its rows.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// The name of the experiment.
     pub name: String,
-    /// One for each row, or for each pair of rows that belong together.
+    /// One for each of some rows, or for each pair of rows that belong together.
     pub sealed: Vec<Sealed>,
     /// The table, and the one that was joined to it.
     pub sources: Vec<Source>,
@@ -48,11 +48,19 @@ pub struct Results {
     pub has_devices: bool,
 }
 
-/// Reads a table of results by a map. `device` names what the results were measured on, whatever the map says.
+/// Reads a table of results by a map, and gives its rows in their order, about `most` at a time, so that memory does not grow with the attempts.
+/// Those of one line stay together. `device` names what the results were measured on, whatever the map says. `take` is called at least once.
 ///
 /// # Errors
-/// A file that cannot be read, all faults of the map with line and column, those too that only the table shows, and rows that are not whole.
-pub fn read_results(path: &Path, map: &Path, device: Option<&str>) -> Result<Results, ImportError> {
+/// Before anything is given: a file that cannot be read, all faults of the map with line and column, those too that only the table shows, and rows
+/// that are not whole. And what `take` returns.
+pub fn read_results<E: From<ImportError>>(
+    path: &Path,
+    map: &Path,
+    device: Option<&str>,
+    most: usize,
+    take: &mut dyn FnMut(&mut Results) -> Result<(), E>,
+) -> Result<(), E> {
     let mut draft = Draft::read(map)?;
     if let Some(device) = device {
         draft.map.device = Some(Placed { value: Template::Constant(device.into()), at: 0 });
@@ -61,7 +69,7 @@ pub fn read_results(path: &Path, map: &Path, device: Option<&str>) -> Result<Res
     // A wrong map may be why the table cannot be read.
     let (mut sheet, mut joined) = match read {
         Ok(sheets) => sheets,
-        Err(error) => return Err(draft.check().err().unwrap_or(error)),
+        Err(error) => return Err(draft.check().err().unwrap_or(error).into()),
     };
     let mut faults = std::mem::take(&mut draft.faults);
     let before = faults.len();
@@ -79,34 +87,62 @@ pub fn read_results(path: &Path, map: &Path, device: Option<&str>) -> Result<Res
     let tables = Tables { sheet: &sheet, joined: joined.as_ref() };
     let maker = Maker::new(&draft.map, tables, check(&draft.map, tables, &mut faults));
     let (pairs, alone) = pairs(&draft.map, &sheet, joined.as_ref());
-    let mut named = Vec::with_capacity(pairs.len());
     if rows_are_known {
         let mut troubles = Troubles::default();
-        named.extend(pairs.iter().map(|(row, partner)| maker.named(*row, *partner, &mut troubles)));
+        pairs.iter().for_each(|(row, partner)| drop(maker.named(*row, *partner, &mut troubles)));
         troubles.tell(&sheet, &mut faults);
     }
     draft.refuse(faults)?;
-    let mut sealed = Vec::with_capacity(pairs.len());
+    // Every row is looked at before the first one is given.
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    let mut seen: BTreeMap<[u8; 32], u64> = BTreeMap::new();
     let mut faulty = Faults::default();
-    for (pair, named) in pairs.into_iter().zip(named) {
-        match maker.make(pair, named, &mut seen) {
-            Ok(one) => {
-                for taint in one.attempt.taints() {
-                    *taints.entry(taint.to_owned()).or_default() += 1;
-                }
-                sealed.push(one);
-            }
+    for pair in &pairs {
+        let named = maker.named(pair.0, pair.1, &mut Troubles::default());
+        match maker.looked(*pair, named) {
+            Ok(looked) => looked.taints.into_iter().for_each(|taint| *taints.entry(taint).or_default() += 1),
             Err(fault) => faulty.add(fault),
         }
     }
     faulty.check()?;
     let has_devices =
         device.is_some() || draft.map.device.as_ref().is_some_and(|device| !device.value.columns().is_empty());
-    let Draft { map: Map { name, notes, .. }, .. } = draft;
-    let sources = std::iter::once(sheet.source).chain(joined.map(|joined| joined.source)).collect();
-    Ok(Results { name, sealed, sources, left_out, alone, taints, notes, has_devices })
+    let Map { name, notes, .. } = &draft.map;
+    let sources = std::iter::once(&sheet).chain(&joined).map(|sheet| sheet.source.clone()).collect();
+    let (name, notes, sealed) = (name.clone(), notes.clone(), Vec::new());
+    let mut results = Results { name, sealed, sources, left_out, alone, taints, notes, has_devices };
+    let mut made = Rows::of(&maker);
+    for same in pairs.chunk_by(|(a, _), (b, _)| a == b) {
+        if results.sealed.len() >= most {
+            take(&mut results)?;
+            results.sealed.clear();
+        }
+        let mut faulty = Faults::default();
+        for pair in same {
+            match made.next(*pair) {
+                Ok(one) => results.sealed.push(one),
+                Err(fault) => faulty.add(fault),
+            }
+        }
+        faulty.check()?;
+    }
+    take(&mut results)
+}
+
+/// Makes attempts of rows in their order, of which those that say the same are counted.
+struct Rows<'a> {
+    maker: &'a Maker<'a>,
+    seen: BTreeMap<[u8; 32], u64>,
+}
+
+impl<'a> Rows<'a> {
+    fn of(maker: &'a Maker<'a>) -> Self {
+        Self { maker, seen: BTreeMap::new() }
+    }
+
+    fn next(&mut self, (row, partner): Pair) -> Result<Sealed, RowFault> {
+        let named = self.maker.named(row, partner, &mut Troubles::default());
+        self.maker.make((row, partner), named, &mut self.seen)
+    }
 }
 
 /// The table, and the one that the map joins to it.

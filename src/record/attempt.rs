@@ -148,6 +148,16 @@ impl Attempt {
     /// The fact that names the round of a sweep in which the attempt was executed: `SWEEP:ROUND`.
     pub const ROUND: &str = "sweep.round";
 
+    /// The fact that names the kind of a failure.
+    pub const FAILURE: &str = "failure";
+    /// The kind of a failure for want of GPU memory.
+    pub const OUT_OF_MEMORY: &str = "oom";
+
+    /// Whether it failed for want of GPU memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.facts.get(Self::FAILURE).and_then(Value::as_str) == Some(Self::OUT_OF_MEMORY)
+    }
+
     /// A number that attempts of one round of one sweep have in common; none where it was executed by itself.
     pub fn round(&self) -> Option<u64> {
         let round = Digest::of(self.facts.get(Self::ROUND)?.as_str()?.as_bytes());

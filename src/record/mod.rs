@@ -46,4 +46,4 @@ pub use series::{Axis, Phase, Series, SeriesDigest, SeriesSummary};
 pub use source::SourceText;
 pub use standing::{LeftOut, Why};
 pub use unit::{Unit, known_units};
-pub use value::{Table, Value};
+pub use value::{Table, Value, ValueKey};

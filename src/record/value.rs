@@ -25,6 +25,21 @@ pub enum Value {
     Table(Table),
 }
 
+/// What a value is compared by, without being hashed: see [`Value::into_key`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ValueKey {
+    /// True or false.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// The bits of a real number, of `0.0` for both zeros and of one NaN for all.
+    Float(u64),
+    /// Text.
+    Str(String),
+    /// The digest of a list or a table.
+    Other(Digest),
+}
+
 impl Value {
     /// Hashes the value itself, never a serialized form of it.
     ///
@@ -67,6 +82,17 @@ impl Value {
                     value.feed(hasher);
                 }
             }
+        }
+    }
+
+    /// What it is compared by: keys are equal exactly where the digests are.
+    pub fn into_key(self) -> ValueKey {
+        match self {
+            Self::Bool(value) => ValueKey::Bool(value),
+            Self::Int(value) => ValueKey::Int(value),
+            Self::Float(value) => ValueKey::Float(canonical_bits(value)),
+            Self::Str(text) => ValueKey::Str(text),
+            Self::List(_) | Self::Table(_) => ValueKey::Other(self.digest()),
         }
     }
 
@@ -244,6 +270,24 @@ mod tests {
         assert_eq!(Value::Float(0.0).digest(), Value::Float(-0.0).digest());
         assert_eq!(Value::Float(f64::NAN).digest(), Value::Float(-f64::NAN).digest());
         assert_ne!(Value::Float(1.0).digest(), Value::Int(1).digest());
+    }
+
+    #[test]
+    fn keys_are_equal_where_digests_are() {
+        let list = || Value::List(vec![Value::Int(1)]);
+        let values = [
+            0.0.into(),
+            (-0.0).into(),
+            f64::NAN.into(),
+            (-f64::NAN).into(),
+            Value::Int(0),
+            false.into(),
+            "0".into(),
+            list(),
+        ];
+        for (a, b) in values.iter().flat_map(|a| values.iter().map(move |b| (a, b))) {
+            assert_eq!(a.clone().into_key() == b.clone().into_key(), a.digest() == b.digest(), "{a} {b}");
+        }
     }
 
     #[test]

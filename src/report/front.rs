@@ -25,6 +25,8 @@ pub struct Coordinate {
 pub struct FrontPoint {
     /// The short id of one of its runs.
     pub id: String,
+    /// Its number among all configurations, in the order of the first metric, from 1.
+    pub number: usize,
     /// That run.
     pub run: Run,
     /// The values of the fields that tell configurations apart.
@@ -48,8 +50,12 @@ pub struct Front {
     pub coordinates: Vec<Coordinate>,
     /// The names of the fields that tell configurations apart.
     pub fields: Vec<String>,
-    /// The configurations.
+    /// The configurations that are listed: all on the front, and as many others as there is room for.
     pub points: Vec<FrontPoint>,
+    /// How many are on the front.
+    pub on_front: usize,
+    /// How many there are in all.
+    pub all: usize,
     /// How many attempts do not count in all of the metrics, and why.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
@@ -66,30 +72,35 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     heads.extend(is_sure.then_some(">P(FRONT)"));
     heads.extend(with_dominated.then_some("BEATEN BY"));
     heads.extend(names.iter().map(String::as_str));
-    let numbered = front.points.iter().enumerate().filter(|(_, point)| with_dominated || point.dominated_by.is_none());
-    let rows = numbered.map(|(at, point)| {
-        let mut row = vec![(at + 1).to_string(), point.id.clone()];
+    let listed = front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none());
+    let number = |at: usize| front.points.get(at).map_or(0, |point| point.number);
+    let rows = listed.map(|point| {
+        let mut row = vec![point.number.to_string(), point.id.clone()];
         let coordinates = point.places.iter().zip(&front.coordinates);
         row.extend(coordinates.map(|(place, coordinate)| estimate_text(place, &coordinate.unit)));
         row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
         row.extend(is_sure.then(|| point.probability.map_or_else(|| "-".to_owned(), |p| format!("{:.0}%", 100.0 * p))));
         row.extend(
-            with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", by + 1))),
+            with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", number(by)))),
         );
         row.extend(point.fields.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string)));
         row
     });
     let mut text = columns(&heads, rows);
-    let dominated = front.points.iter().filter(|point| point.dominated_by.is_some()).count();
+    let dominated = front.all - front.on_front;
     let ways: Vec<String> =
         front.coordinates.iter().map(|one| format!("{} {}", one.direction.name(), one.metric)).collect();
     text.push_str(&format!(
         "Pareto front: {} of {} ({}; by the means){}\n",
-        front.points.len() - dominated,
-        count(front.points.len(), "configuration"),
+        front.on_front,
+        count(front.all, "configuration"),
         ways.join(", "),
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
+    let unlisted = front.all - front.points.len();
+    if with_dominated && unlisted > 0 {
+        text.push_str(&format!("{} more are dominated and not listed (`ledger export --to csv` has all)\n", unlisted));
+    }
     for (at, one) in front.coordinates.iter().enumerate() {
         let samples: BTreeSet<String> =
             front.points.iter().filter_map(|point| point.places.get(at)).map(sample_text).collect();
@@ -133,7 +144,7 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
     table_of([
         ("model", front.model.as_str().into()),
         ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
-        ("configurations", front.points.len().into()),
+        ("configurations", front.all.into()),
         ("points", Value::List(points.collect())),
         ("left_out", left_out_value(&front.left_out)),
     ])

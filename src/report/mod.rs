@@ -65,7 +65,9 @@ pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};
 pub use repeats::{Repetition, repetitions_text, repetitions_value};
 pub use sample::{place_text, sample_text, sample_value};
-pub use site::{AttemptOf, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page};
+pub use site::{
+    AttemptNames, AttemptOf, AttemptPage, AttemptTable, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page,
+};
 pub use table::columns;
 pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
 pub use tuning::{

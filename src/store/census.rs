@@ -108,6 +108,19 @@ pub(super) fn of_model(txn: &ReadTransaction, model: &str) -> Result<Vec<Attempt
     range.map(|item| Ok(AttemptId(Digest(item?.0.value().2)))).collect()
 }
 
+/// Every model, in the order of their names.
+pub(super) fn models(txn: &ReadTransaction) -> Result<Vec<String>, StoreError> {
+    let table = txn.open_table(BY_MODEL)?;
+    let (mut models, mut from) = (Vec::new(), String::new());
+    while let Some(item) = table.range((from.as_str(), 0, [0; 32])..)?.next() {
+        let model = item?.0.value().0.to_owned();
+        // The next possible name.
+        from = format!("{model}\0");
+        models.push(model);
+    }
+    Ok(models)
+}
+
 /// The attempts of a model that do not count at all, each with its reason.
 pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;

@@ -12,7 +12,7 @@ use crate::wire::{
     visit_series,
 };
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
@@ -203,6 +203,22 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(rows)
+    }
+
+    /// Every model, in the order of their names.
+    pub fn models(&self) -> Result<Vec<String>, StoreError> {
+        if !self.current {
+            let rows = self.recent(usize::MAX, true)?;
+            return Ok(rows.into_iter().map(|row| row.model).collect::<BTreeSet<_>>().into_iter().collect());
+        }
+        census::models(self.txn)
+    }
+
+    /// When each attempt was started, in milliseconds since 1970.
+    pub fn started(&self) -> Result<HashMap<AttemptId, i64>, StoreError> {
+        let table = self.txn.open_table(RECENT)?;
+        let started = |key: (i64, Id)| (AttemptId(Digest(key.1)), key.0);
+        table.iter()?.map(|item| Ok(started(item?.0.value()))).collect()
     }
 
     /// Everything that is hidden.

@@ -25,7 +25,7 @@ use super::parameters::Layout;
 use super::precision::Scaler;
 use super::spec::Spec;
 use super::task::{Gradients, Inner, Step, Task};
-use super::{Finish, Sink, TrainError, idle};
+use super::{Finish, Sink, TrainError, idle, room};
 use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::{Tensor, TensorData};
 use plan::{Plan, warming};
@@ -170,6 +170,9 @@ impl<'a> Trainee<'a> {
             self.place.sync()?;
             if !self.rested(stop)? {
                 return Ok(Finish::Stopped);
+            }
+            if self.team.ranks() == 1 {
+                room::begin(self.place, self.spec.batch);
             }
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
             self.status(if tuned { "loading kernels" } else { cold }.to_owned());

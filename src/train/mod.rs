@@ -36,6 +36,7 @@ mod peak;
 mod precision;
 mod ranks;
 mod replay;
+mod room;
 mod schedule;
 mod smoke;
 mod spec;
@@ -54,6 +55,7 @@ pub use device::{BURN, DeviceError, REVISION, program};
 pub use idx::IdxError;
 pub use load::{Kernel, has_load, load};
 pub use parallel::{Fault, FaultError, last_words};
+pub use room::{memory, memory_before_steps};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 

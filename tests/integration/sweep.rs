@@ -43,6 +43,22 @@ fn what_the_worker_says_is_sealed() {
     assert_eq!(show["parts"]["cuda"]["value"], "none");
 }
 
+#[test]
+fn what_ran_out_of_gpu_memory_is_not_tried_again_unless_asked() {
+    let sandbox = Sandbox::new();
+    let script = r#"if [ $1 = 2 ]; then echo "torch.OutOfMemoryError: CUDA out of memory." >&2; exit 1; fi"#;
+    sandbox.sweep_manifest(script, "[2, 1]", "1");
+    let said = sandbox.json(&["run", "m.toml"], 4);
+    assert_eq!(said["executed"], 2, "the sweep goes on");
+    let note = sandbox.run(&["run", "m.toml"]).complaint(4);
+    assert!(note.contains("not executed again: 1 run without enough GPU memory (--retry-oom executes them)"), "{note}");
+    assert_eq!(sandbox.outcomes().len(), 2);
+    let known = sandbox.run(&["export", "--to", "csv", "--where", "failure == \"oom\""]).expect(0);
+    assert_eq!(known.lines().count(), 2, "{known}");
+    assert_eq!(sandbox.json(&["run", "m.toml", "--retry-oom"], 4)["executed"], 1);
+    assert_eq!(sandbox.json(&["run", "m.toml", "--repeat", "1", "--only", "x == 2"], 4)["executed"], 1);
+}
+
 /// As a program whose language keeps lines back until it ends, or until there are many.
 #[test]
 fn lines_that_are_told_at_once_have_no_times() {

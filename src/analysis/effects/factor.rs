@@ -1,8 +1,10 @@
 //! Axes of an experiment, and axes that cannot be told apart by the attempts that there are.
 
-use crate::record::{self, Value};
+use crate::record::{self, Value, ValueKey};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// An axis of the experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,21 +41,41 @@ impl Relation {
 
 impl Factor {
     /// A factor from the value of each observation; none where fewer than two differ.
-    pub fn new(name: &str, values: &[Value]) -> Option<Self> {
-        let mut levels: BTreeMap<_, Value> = BTreeMap::new();
-        values.iter().for_each(|value| {
-            levels.entry(value.digest()).or_insert_with(|| value.clone());
-        });
-        let mut levels: Vec<Value> = levels.into_values().collect();
-        levels.sort_by(|a, b| match (a.as_float(), b.as_float()) {
-            (Some(a), Some(b)) => a.total_cmp(&b),
+    pub fn new(name: &str, values: impl IntoIterator<Item = Value>) -> Option<Self> {
+        let mut known: HashMap<ValueKey, usize> = HashMap::new();
+        let mut found: Vec<Value> = Vec::new();
+        let number = |value: Value| match known.entry(value.clone().into_key()) {
+            Entry::Occupied(place) => *place.get(),
+            Entry::Vacant(place) => {
+                found.push(value);
+                *place.insert(found.len() - 1)
+            }
+        };
+        let numbers: Vec<usize> = values.into_iter().map(number).collect();
+        if found.len() < 2 {
+            return None;
+        }
+        let mut levels: Vec<(Option<f64>, String, usize)> = found
+            .iter()
+            .enumerate()
+            .map(|(at, value)| {
+                let number = value.as_float();
+                (number, if number.is_none() { value.to_string() } else { String::new() }, at)
+            })
+            .collect();
+        levels.sort_by(|(a, a_text, a_at), (b, b_text, b_at)| match (a, b) {
+            (Some(a), Some(b)) => a.total_cmp(b).then_with(|| found[*a_at].digest().cmp(&found[*b_at].digest())),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (None, None) => a.to_string().cmp(&b.to_string()),
+            (None, None) => a_text.cmp(b_text).then_with(|| found[*a_at].digest().cmp(&found[*b_at].digest())),
         });
-        let places: BTreeMap<_, usize> = levels.iter().enumerate().map(|(at, level)| (level.digest(), at)).collect();
-        let of = values.iter().filter_map(|value| places.get(&value.digest()).copied()).collect();
-        (levels.len() > 1).then(|| Self { name: name.to_owned(), levels, of })
+        let mut places = vec![0; found.len()];
+        levels.iter().enumerate().for_each(|(place, (.., at))| places[*at] = place);
+        Some(Self {
+            name: name.to_owned(),
+            of: numbers.into_iter().map(|number| places[number]).collect(),
+            levels: levels.into_iter().map(|(.., at)| found[at].clone()).collect(),
+        })
     }
 
     /// Whether its levels have an order.
@@ -77,9 +99,10 @@ impl Factor {
         self.of.iter().zip(&other.of).all(|(a, b)| *there.entry(*a).or_insert(*b) == *b)
     }
 
-    /// A column for each level but the first.
-    pub(super) fn columns(&self) -> Vec<Vec<f64>> {
-        let column = |level| self.of.iter().map(|at| if *at == level { 1.0 } else { 0.0 }).collect();
+    /// A column for each level but the first, of some of the observations.
+    pub(super) fn columns(&self, observations: Range<usize>) -> Vec<Vec<f64>> {
+        let of = self.of.get(observations).unwrap_or_default();
+        let column = |level| of.iter().map(|at| if *at == level { 1.0 } else { 0.0 }).collect();
         (1..self.levels.len()).map(column).collect()
     }
 
@@ -96,7 +119,7 @@ mod tests {
     use super::*;
 
     fn of(values: &[i64]) -> Factor {
-        Factor::new("f", &values.iter().map(|value| Value::Int(*value)).collect::<Vec<_>>()).unwrap()
+        Factor::new("f", values.iter().map(|value| Value::Int(*value))).unwrap()
     }
 
     #[test]
@@ -113,7 +136,7 @@ mod tests {
     fn numbers_and_texts_of_one_axis_have_an_order() {
         let mixed: Vec<Value> =
             (1..150i64).flat_map(|i| [Value::Int(2 * i), format!("{i}x").as_str().into()]).collect();
-        let factor = Factor::new("k", &mixed).unwrap();
+        let factor = Factor::new("k", mixed).unwrap();
         assert!(factor.levels.is_sorted_by_key(|level| level.as_float().is_none()));
         assert_eq!(factor.levels[..2], [Value::Int(2), Value::Int(4)]);
     }

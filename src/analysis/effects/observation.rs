@@ -1,28 +1,28 @@
 //! The observations of an analysis: what counts as one independent value of a metric.
 
-use crate::analysis::trials::Trial;
-use crate::record::{self, Digest, GroupId, MetricKind, Part, Replicate, Value, Why};
+use crate::analysis::trials::{Asked, Trial};
+use crate::record::{self, Digest, GroupId, MetricKind, Part, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One value of a metric, and the attempts that it comes from.
 #[derive(Clone, Debug)]
-pub struct Observation<'a> {
+pub struct Observation<'a, T = Trial> {
     /// The attempts, at least one.
-    pub trials: Vec<&'a Trial>,
+    pub trials: Vec<&'a T>,
     /// The metric, averaged over the attempts.
     pub value: f64,
 }
 
 /// Observations of one metric, and the kind that decided what counts as one.
 #[derive(Clone, Debug)]
-pub struct Observations<'a> {
+pub struct Observations<'a, T = Trial> {
     /// The metric's kind. Where attempts state different kinds it is `Outcome`, which gives fewer observations.
     pub kind: MetricKind,
     /// The observations, in the order of their first attempts.
-    pub observations: Vec<Observation<'a>>,
+    pub observations: Vec<Observation<'a, T>>,
 }
 
-impl Observations<'_> {
+impl<T> Observations<'_, T> {
     /// How many attempts are behind the observations.
     pub fn attempts(&self) -> usize {
         self.observations.iter().map(|one| one.trials.len()).sum()
@@ -37,39 +37,50 @@ impl Observations<'_> {
 /// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration, program and seed are averaged,
 /// also where the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
 /// are never averaged. A configuration of which any attempt has a value that is not finite has no observation.
-pub fn observations<'a>(
-    trials: &'a [Trial],
+pub fn observations<'a, T: Asked>(
+    trials: &'a [T],
     metric: &str,
     admitted: &BTreeSet<Why>,
     axes: &[String],
-) -> Observations<'a> {
-    let group = |trial: &Trial| trial.run.parts.group_id();
-    let is_finite =
-        |trial: &&Trial| trial.measured(metric, admitted).err().is_none_or(|left| left.why != Why::NotFinite);
+) -> Observations<'a, T> {
+    let group = |trial: &T| trial.group();
+    let is_finite = |trial: &&T| trial.measured(metric, admitted).err().is_none_or(|left| left.why != Why::NotFinite);
     let diverged: BTreeSet<GroupId> = trials.iter().filter(|trial| !is_finite(trial)).map(group).collect();
     let kept = trials.iter().filter(|trial| !diverged.contains(&group(trial)));
-    let counted: Vec<(&Trial, f64)> =
+    let counted: Vec<(&T, f64)> =
         kept.filter_map(|trial| Some((trial, trial.measured(metric, admitted).ok()?))).collect();
-    let is_outcome = |(trial, _): &(&Trial, f64)| trial.attempt.metric_kind(metric) == MetricKind::Outcome;
+    let is_outcome = |(trial, _): &(&T, f64)| trial.metric_kind(metric) == MetricKind::Outcome;
     if !counted.iter().any(is_outcome) {
         let single = |(trial, value)| Observation { trials: vec![trial], value };
         return Observations { kind: MetricKind::Measured, observations: counted.into_iter().map(single).collect() };
     }
+    let programs = programs(counted.iter().map(|(trial, _)| *trial));
     let mut places: BTreeMap<(_, u64, Vec<Option<Digest>>), usize> = BTreeMap::new();
-    let mut groups: Vec<(Vec<&Trial>, Vec<f64>)> = Vec::new();
+    let mut groups: Vec<(Vec<&T>, Vec<f64>)> = Vec::new();
     for (trial, value) in counted {
         let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
-        let seed = Replicate::of(&trial.run, &trial.attempt).seed;
-        let of = [Part::Config, Part::Program].map(|part| trial.run.parts.digest(part));
-        let at = *places.entry((of, seed, levels)).or_insert(groups.len());
+        let program = programs.get(&trial.group()).copied();
+        let key = ((trial.configuration(), program), trial.replicate().seed, levels);
+        let at = *places.entry(key).or_insert(groups.len());
         if at == groups.len() {
             groups.push((Vec::new(), Vec::new()));
         }
         groups[at].0.push(trial);
         groups[at].1.push(value);
     }
-    let averaged = |(trials, values): (Vec<&'a Trial>, Vec<f64>)| Observation { trials, value: record::mean(&values) };
+    let averaged = |(trials, values): (Vec<&'a T>, Vec<f64>)| Observation { trials, value: record::mean(&values) };
     Observations { kind: MetricKind::Outcome, observations: groups.into_iter().map(averaged).collect() }
+}
+
+/// The digests of the programs of configurations that were executed by several programs, or on several machines: only there a record has to be read.
+fn programs<'a, T: Asked + 'a>(trials: impl Iterator<Item = &'a T>) -> BTreeMap<GroupId, Digest> {
+    let mut groups: BTreeMap<Digest, BTreeMap<GroupId, &T>> = BTreeMap::new();
+    for trial in trials {
+        groups.entry(trial.configuration()).or_default().insert(trial.group(), trial);
+    }
+    let several = groups.into_values().filter(|groups| groups.len() > 1).flatten();
+    let program = |(group, trial): (GroupId, &T)| Some((group, trial.record()?.0.parts.digest(Part::Program)));
+    several.filter_map(program).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const ROWS: [Row; 14] = [
 
 fn factors(rows: &[Row]) -> (Vec<Factor>, Vec<f64>) {
     let of = |name: &str, value: &dyn Fn(&Row) -> Value| {
-        Factor::new(name, &rows.iter().map(value).collect::<Vec<_>>()).unwrap()
+        Factor::new(name, rows.iter().map(value).collect::<Vec<_>>()).unwrap()
     };
     let all = [of("p", &|row| row.0.into()), of("q", &|row| row.1.into()), of("r", &|row| row.2.into())];
     (all.into(), rows.iter().map(|row| row.3).collect())
@@ -92,7 +92,7 @@ fn an_unbalanced_design_is_judged_as_by_statsmodels() {
 #[test]
 fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
     let rows = [("a", 1, "x", 1.0), ("a", 2, "x", 2.0), ("b", 1, "x", 3.0), ("b", 2, "x", 4.5)];
-    let of = |value: &dyn Fn(usize) -> Value| Factor::new("f", &(0..4).map(value).collect::<Vec<_>>());
+    let of = |value: &dyn Fn(usize) -> Value| Factor::new("f", (0..4).map(value).collect::<Vec<_>>());
     let (p, q) = (of(&|at| rows[at].0.into()).unwrap(), of(&|at| Value::Int(rows[at].1)).unwrap());
     assert_eq!(of(&|at| rows[at].2.into()), None);
     let y: Vec<f64> = rows.iter().map(|row| row.3).collect();
@@ -101,7 +101,7 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
     // By hand: the means of p are 1.5 and 3.75, so that its sum of squares is 4 * 1.125^2.
     near(found.main[0].share.squares, 5.0625);
     // Two observations and one axis leave nothing for chance.
-    let two = Factor::new("p", &["a".into(), "b".into()]).unwrap();
+    let two = Factor::new("p", ["a".into(), "b".into()]).unwrap();
     let found = linear(&[two], &[1.0, 2.0]).unwrap();
     assert_eq!((found.main[0].share.p, apart(&found.main[0])), (None, (1.0, None)));
     assert_eq!(linear(&[p], &[1.0; 4]), None);
@@ -109,7 +109,7 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
 
 #[test]
 fn what_does_not_scatter_has_neither_test_nor_interval() {
-    let axis = Factor::new("p", &["a".into(), "a".into(), "b".into(), "b".into()]).unwrap();
+    let axis = Factor::new("p", ["a".into(), "a".into(), "b".into(), "b".into()]).unwrap();
     let found = linear(&[axis], &[0.912, 0.912, 0.911, 0.911]).unwrap();
     let main = &found.main[0];
     assert_eq!((found.residual_degrees, main.share.p, apart(main).1), (2, None, None));
@@ -128,7 +128,7 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
         .zip([0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.0, 0.3, -0.2, 0.1])
         .map(|((rate, size), noise)| if *rate < 0.01 { 10.0 } else { 20.0 } + if *size == 64 { 3.0 } else { 0.0 } + noise)
         .collect();
-    let factor = |name, values: Vec<Value>| Factor::new(name, &values).unwrap();
+    let factor = |name, values: Vec<Value>| Factor::new(name, values.clone()).unwrap();
     let factors = [
         factor("optimizer", rates.iter().map(optimizer).collect()),
         factor("rate", rates.iter().map(|rate| Value::Float(*rate)).collect()),
@@ -145,7 +145,7 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
 #[test]
 fn of_equal_values_nothing_is_explained_and_nothing_left() {
     let values: Vec<Value> = (0..11).map(|at| i64::from(at % 2).into()).collect();
-    let factor = Factor::new("x", &values).unwrap();
+    let factor = Factor::new("x", values.clone()).unwrap();
     assert_eq!(linear(&[factor], &[0.1; 11]), None);
 }
 
@@ -160,8 +160,8 @@ fn means_are_adjusted_for_the_spread_over_the_other_axes() {
         .collect();
     let of = |value: &dyn Fn(&(&str, i64)) -> Value| rows.iter().map(value).collect::<Vec<_>>();
     let factors = [
-        Factor::new("optimizer", &of(&|row| row.0.into())).unwrap(),
-        Factor::new("gpus", &of(&|row| row.1.into())).unwrap(),
+        Factor::new("optimizer", of(&|row| row.0.into())).unwrap(),
+        Factor::new("gpus", of(&|row| row.1.into())).unwrap(),
     ];
     let found = linear(&factors, &y).unwrap();
     let base = |at| (main_of(&found, at).adjusted.as_ref().unwrap()[0], apart(main_of(&found, at)).0);
@@ -235,8 +235,8 @@ const RATES: [(f64, &str, f64); 12] = [
 fn rates(scale: ModelScale, direction: Option<Direction>) -> Effects {
     let of = |value: &dyn Fn(&(f64, &str, f64)) -> Value| RATES.iter().map(value).collect::<Vec<_>>();
     let factors = [
-        Factor::new("rate", &of(&|row| Value::Float(row.0))).unwrap(),
-        Factor::new("optimizer", &of(&|row| row.1.into())).unwrap(),
+        Factor::new("rate", of(&|row| Value::Float(row.0))).unwrap(),
+        Factor::new("optimizer", of(&|row| row.1.into())).unwrap(),
     ];
     effects(&factors, &RATES.map(|row| row.2), scale, direction, None).unwrap()
 }
@@ -273,7 +273,7 @@ fn an_inner_optimum_is_compared_with_both_ends_as_by_statsmodels() {
 
 #[test]
 fn only_an_ordered_axis_has_an_inner_extreme() {
-    let words = Factor::new("w", &["a", "b", "c"].repeat(2).iter().map(|word| (*word).into()).collect::<Vec<_>>());
+    let words = Factor::new("w", ["a", "b", "c"].repeat(2).iter().map(|word| (*word).into()).collect::<Vec<_>>());
     let y = [1.0, 5.0, 2.0, 1.1, 5.1, 2.1];
     let found = effects(&[words.unwrap()], &y, ModelScale::Linear, Some(Direction::Maximize), None).unwrap();
     assert_eq!((found.main[0].best, &found.main[0].inner, found.main[0].between), (Some(1), &None, (0, 1)));
@@ -286,7 +286,7 @@ fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
     let found = rates(ModelScale::Linear, Some(Direction::Minimize));
     assert_eq!((main_of(&found, 0).best, &main_of(&found, 0).inner), (Some(0), &None));
     assert_eq!((main_of(&found, 1).best, &main_of(&found, 1).inner), (Some(1), &None));
-    let factor = Factor::new("x", &[1i64, 2, 3].repeat(2).into_iter().map(Value::Int).collect::<Vec<_>>()).unwrap();
+    let factor = Factor::new("x", [1i64, 2, 3].repeat(2).into_iter().map(Value::Int).collect::<Vec<_>>()).unwrap();
     let extreme = |direction| {
         let y = [5.0, 1.0, 5.2, 5.1, 1.1, 5.3];
         let found = effects(std::slice::from_ref(&factor), &y, ModelScale::Linear, direction, None).unwrap();
@@ -301,7 +301,7 @@ fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
 #[test]
 fn the_best_of_equal_levels_is_an_end() {
     let values: Vec<Value> = [1i64, 2, 3, 1, 2, 3].map(Value::Int).into();
-    let factor = Factor::new("x", &values).unwrap();
+    let factor = Factor::new("x", values.clone()).unwrap();
     let found =
         effects(&[factor], &[0.5, 0.9, 0.9, 0.6, 0.7, 0.7], ModelScale::Linear, Some(Direction::Maximize), None)
             .unwrap();
@@ -320,7 +320,7 @@ fn factors_that_multiply_have_no_interaction_on_the_log_scale() {
         .map(|((x, z), noise)| 8.0 / f64::from(u8::try_from(*x).unwrap()) * if *z == 1 { 3.0 } else { 1.0 } * noise)
         .collect();
     let of = |value: &dyn Fn(&(i64, i64)) -> i64| rows.iter().map(|row| value(row).into()).collect::<Vec<Value>>();
-    let factors = [Factor::new("x", &of(&|row| row.0)).unwrap(), Factor::new("z", &of(&|row| row.1)).unwrap()];
+    let factors = [Factor::new("x", of(&|row| row.0)).unwrap(), Factor::new("z", of(&|row| row.1)).unwrap()];
     let is_significant =
         |scale| effects(&factors, &y, scale, None, None).unwrap().interactions[0].share.is_significant();
     assert_eq!(is_significant(ModelScale::Linear), Some(true));
@@ -331,13 +331,13 @@ fn factors_that_multiply_have_no_interaction_on_the_log_scale() {
 #[test]
 fn an_axis_with_a_level_for_each_observation_is_judged_without_a_test() {
     let values: Vec<Value> = (0..40i64).map(Value::Int).collect();
-    let factor = Factor::new("x", &values).unwrap();
+    let factor = Factor::new("x", values.clone()).unwrap();
     assert!(is_feasible(std::slice::from_ref(&factor)));
     let y: Vec<f64> = (0..40u32).map(f64::from).collect();
     let found = linear(&[factor], &y).unwrap();
     assert_eq!((found.residual_degrees, found.main[0].share.p, found.main[0].share.degrees), (0, None, 39));
     let many: Vec<Value> = (0..4000i64).map(Value::Int).collect();
-    assert!(!is_feasible(&[Factor::new("x", &many).unwrap()]));
+    assert!(!is_feasible(&[Factor::new("x", many).unwrap()]));
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn seeds_that_all_combinations_share_are_blocks() {
     let depth: Vec<Value> = (0..16i64).map(|at| (at / 4 % 2).into()).collect();
     let seed: Vec<Value> = (0..16i64).map(|at| (at % 4).into()).collect();
     let y = [0.70, 0.80, 0.60, 0.90, 0.71, 0.82, 0.61, 0.90, 0.74, 0.85, 0.64, 0.93, 0.75, 0.85, 0.66, 0.96];
-    let factors = [Factor::new("lr", &lr).unwrap(), Factor::new("depth", &depth).unwrap()];
-    let blocks = Factor::new("seed", &seed).unwrap();
+    let factors = [Factor::new("lr", lr).unwrap(), Factor::new("depth", depth).unwrap()];
+    let blocks = Factor::new("seed", seed).unwrap();
     let found = effects(&factors, &y, ModelScale::Linear, None, Some(&blocks)).unwrap();
     let alone = effects(&factors, &y, ModelScale::Linear, None, None).unwrap();
     assert_eq!((found.residual_degrees, alone.residual_degrees), (9, 12));

@@ -1,24 +1,29 @@
 //! Axes that cannot be separated, and the commands that separate them.
 
-use crate::analysis::{Effects, Factor, Observations, Relation};
+use crate::analysis::{Asked, Effects, Factor, Names, Observations, Relation};
 use crate::cli::selection::Selection;
-use crate::record::{Direction, Value, known_metric};
+use crate::record::{Direction, Part, Value, known_metric};
 use crate::report::Confounded;
 
 /// Fields that are set on GPUs, which a search does only if it is allowed to.
 const SET_ON_GPUS: [&str; 3] = ["hardware.power_limit_w", "hardware.sm_clock_mhz", "hardware.memory_clock_mhz"];
 
+/// The field that imported runs have.
+pub(super) const IMPORT: &str = "program.import";
+
 /// What is asked of which attempts: commands repeat it.
-pub(super) struct Subject<'a> {
+pub(super) struct Subject<'a, T> {
     pub(super) model: &'a str,
     pub(super) metric: &'a str,
     pub(super) direction: Option<Direction>,
     /// How the attempts were selected, where a command did.
     pub(super) selection: Option<&'a Selection>,
-    pub(super) observed: &'a Observations<'a>,
+    pub(super) observed: &'a Observations<'a, T>,
+    /// The names that the attempts have.
+    pub(super) names: &'a Names,
 }
 
-impl Subject<'_> {
+impl<T: Asked> Subject<'_, T> {
     /// An axis whose levels go one to one with those of another axis.
     pub(super) fn equal(&self, axis: &Factor, other: &Factor) -> Confounded {
         let command = self.search(axis, other);
@@ -39,10 +44,11 @@ impl Subject<'_> {
     /// can: of imported attempts, of fields that a manifest cannot name, of a metric whose direction is unknown.
     fn search(&self, axis: &Factor, other: &Factor) -> Option<String> {
         let trials = || self.observed.observations.iter().flat_map(|one| &one.trials);
-        let is_imported = trials()
-            .any(|trial| trial.run.parts.program.as_table().is_some_and(|program| program.contains_key("import")));
+        let is_imported = trials().any(|trial| trial.field(IMPORT).is_some());
         let is_of_config = |name: &str| {
-            trials().all(|trial| trial.run.config().contains_key(name))
+            let is_part = name.split('.').next().is_some_and(|head| head.parse::<Part>().is_ok());
+            !is_part
+                && trials().all(|trial| trial.field(name).is_some())
                 && !SET_ON_GPUS.contains(&name)
                 && name != "data.digest"
         };
@@ -56,12 +62,12 @@ impl Subject<'_> {
         };
         let few: Vec<Value> = other.levels.iter().take(2).cloned().collect();
         let candidates = axis.levels.len() * few.len();
-        let newest = trials().max_by_key(|trial| trial.attempt.started_unix_ms)?;
+        let newest = trials().max_by_key(|trial| trial.started_unix_ms())?;
         Some(format!(
             "ledger tune --model {} --metric {}{way} --from {} --axis {} --axis {} --candidates {candidates}",
             word(self.model)?,
             word(self.metric)?,
-            newest.run.id.0.prefix(8),
+            newest.run_id().0.prefix(8),
             word(&format!("{}={}", axis.name, listed(&axis.levels)?))?,
             word(&format!("{}={}", other.name, listed(&few)?))?,
         ))

@@ -1,5 +1,6 @@
 //! Rows of tables that were imported earlier: those that an import replaces in answers, and those of other files that share its runs.
 
+use crate::cli::selection::in_parallel;
 use crate::interop::{Results, RowOrigin};
 use crate::record::{AttemptId, Change, LogEntry, RunId, Target, Value};
 use crate::store::{Added, Reader, StoreError, Writer};
@@ -57,16 +58,17 @@ impl Earlier {
             Ok(())
         })?;
         let hidden = reader.hidden()?;
-        let mut rows = Vec::new();
+        let row = |(id, run): &(AttemptId, RunId)| -> Result<Option<Row>, StoreError> {
+            let Some(origin) = reader.readable(*id)?.as_ref().and_then(RowOrigin::of) else { return Ok(None) };
+            let is_hidden = hidden.contains(&id.0);
+            let counts = !is_hidden && !hidden.contains(&run.0);
+            Ok(Some(Row { id: *id, run: *run, origin, is_hidden, counts }))
+        };
+        let mut attempts = Vec::new();
         for run in runs {
-            for (id, _) in reader.attempts_of(run)? {
-                let Some(origin) = reader.readable(id)?.as_ref().and_then(RowOrigin::of) else { continue };
-                let is_hidden = hidden.contains(&id.0);
-                let counts = !is_hidden && !hidden.contains(&run.0);
-                rows.push(Row { id, run, origin, is_hidden, counts });
-            }
+            attempts.extend(reader.attempts_of(run)?.into_iter().map(|(id, _)| (id, run)));
         }
-        Ok(Self { rows })
+        Ok(Self { rows: in_parallel(&attempts, &row)?.into_iter().flatten().collect() })
     }
 
     /// What an import of rows changes: of each row of a file the newest import counts.
@@ -104,6 +106,15 @@ impl Earlier {
 }
 
 impl Replaced {
+    /// Adds what another piece of the same import changes.
+    pub(super) fn add(&mut self, other: Self) {
+        self.hidden.extend(other.hidden);
+        self.shown.extend(other.shown);
+        self.rows += other.rows;
+        self.shared.0 += other.shared.0;
+        self.shared.1.extend(other.shared.1);
+    }
+
     /// The same, except that nothing is hidden.
     pub(super) fn beside(self) -> Self {
         Self { hidden: Vec::new(), rows: 0, ..self }

@@ -38,30 +38,36 @@ pub(super) struct Args {
     keep_earlier: bool,
 }
 
+/// So many rows are attempts in memory at a time.
+const AT_ONCE: usize = 5_000;
+
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let mut results = read_results(&args.file, &args.map, args.device.as_deref())?;
-    for note in &results.notes {
-        say(&format!("note: {}: {note}", args.map.display()));
-    }
-    redact(&mut results);
-    if results.left_out > 0 {
-        say(&format!("note: {} do not meet the map's condition", count(results.left_out, "row")));
-    }
-    if results.alone > 0 {
-        say(&format!(
-            "note: {} of `{}` have no partner in the joined table",
-            count(results.alone, "row"),
-            args.file.display()
-        ));
-    }
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
     let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
     let now = clock::unix_ms();
-    // An import that is cut off between the two is completed by the same command.
-    let added = store.import_in_batches(&results.sealed, now)?;
-    let found = earlier.replaced(&results, &added);
-    let replaced = if args.keep_earlier { found.beside() } else { found };
+    let (mut taken, mut of_all) = (Taken::default(), None);
+    let mut take = |results: &mut Results| -> Result<(), Failure> {
+        if of_all.is_none() {
+            tell(args, results);
+            let sealed = std::mem::take(&mut results.sealed);
+            of_all = Some(results.clone());
+            results.sealed = sealed;
+        }
+        taken.redact(results);
+        // An import that is cut off between the two is completed by the same command.
+        let added = store.import_in_batches(&results.sealed, now)?;
+        taken.replaced.add(earlier.replaced(results, &added));
+        taken.count(results, &added);
+        Ok(())
+    };
+    read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut take)?;
+    let Some(results) = of_all else { return Ok(exit::NO) };
+    taken.tell_secrets();
+    if args.keep_earlier {
+        taken.replaced = taken.replaced.beside();
+    }
+    let Taken { models, replaced, .. } = taken;
     store.write_many(|writer| replaced.write(writer, &source, now))?;
     let (shared, files) = &replaced.shared;
     if *shared > 0 {
@@ -73,33 +79,79 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             files.join(", ")
         ));
     }
-    let models = models(&results, &added);
     context.answer(|| text(args, &results, &models, &replaced), || value(&results, &models, &replaced))?;
-    Ok(if results.sealed.is_empty() { exit::NO } else { exit::YES })
+    Ok(if models.is_empty() { exit::NO } else { exit::YES })
+}
+
+/// Says what is known of the rows before the first one is taken in.
+fn tell(args: &Args, results: &Results) {
+    for note in &results.notes {
+        say(&format!("note: {}: {note}", args.map.display()));
+    }
+    if results.left_out > 0 {
+        say(&format!("note: {} do not meet the map's condition", count(results.left_out, "row")));
+    }
+    if results.alone > 0 {
+        say(&format!(
+            "note: {} of `{}` have no partner in the joined table",
+            count(results.alone, "row"),
+            args.file.display()
+        ));
+    }
+}
+
+/// What was taken in so far.
+#[derive(Default)]
+struct Taken {
+    models: BTreeMap<String, Model>,
+    replaced: Replaced,
+    /// Rows whose cells had secrets.
+    redacted: usize,
+    /// Fields of the identity that seem to hold one.
+    secret_fields: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Takes secrets out of the recorded cells.
+    fn redact(&mut self, results: &mut Results) {
+        for sealed in &mut results.sealed {
+            self.secret_fields.extend(secrets::places(sealed.run.config()));
+            if let Some(import) = sealed.attempt.facts.get_mut("import") {
+                let clean = secrets::cleaned(import, &secrets::redacted);
+                self.redacted += usize::from(clean != *import);
+                *import = clean;
+            }
+        }
+    }
+
+    /// Says that secrets were taken out, and warns of those that became a part of a run's identity.
+    fn tell_secrets(&self) {
+        if self.redacted > 0 {
+            let rows = count(self.redacted, "row");
+            say(&format!("note: secrets were taken out of the recorded cells of {rows}"));
+        }
+        for field in &self.secret_fields {
+            say(&format!(
+                "warning: `{field}` seems to hold a secret and is recorded as it is (leave it out of the map)"
+            ));
+        }
+    }
+
+    fn count(&mut self, results: &Results, added: &[Added]) {
+        for (sealed, added) in results.sealed.iter().zip(added) {
+            let model = self.models.entry(sealed.run.model().to_owned()).or_default();
+            match added {
+                Added::New(_) => model.new += 1,
+                Added::Known(_) => model.known += 1,
+            }
+            model.tainted += usize::from(!sealed.attempt.taints().is_empty());
+        }
+    }
 }
 
 /// A file without its folder.
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-/// Takes secrets out of the recorded cells, and warns of those that became a part of a run's identity.
-fn redact(results: &mut Results) {
-    let (mut rows, mut fields) = (0, BTreeSet::new());
-    for sealed in &mut results.sealed {
-        fields.extend(secrets::places(sealed.run.config()));
-        if let Some(import) = sealed.attempt.facts.get_mut("import") {
-            let clean = secrets::cleaned(import, &secrets::redacted);
-            rows += usize::from(clean != *import);
-            *import = clean;
-        }
-    }
-    if rows > 0 {
-        say(&format!("note: secrets were taken out of the recorded cells of {}", count(rows, "row")));
-    }
-    for field in fields {
-        say(&format!("warning: `{field}` seems to hold a secret and is recorded as it is (leave it out of the map)"));
-    }
 }
 
 /// What became of a model's rows.
@@ -108,19 +160,6 @@ struct Model {
     new: usize,
     known: usize,
     tainted: usize,
-}
-
-fn models(results: &Results, added: &[Added]) -> BTreeMap<String, Model> {
-    let mut models: BTreeMap<String, Model> = BTreeMap::new();
-    for (sealed, added) in results.sealed.iter().zip(added) {
-        let model = models.entry(sealed.run.model().to_owned()).or_default();
-        match added {
-            Added::New(_) => model.new += 1,
-            Added::Known(_) => model.known += 1,
-        }
-        model.tainted += usize::from(!sealed.attempt.taints().is_empty());
-    }
-    models
 }
 
 fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replaced: &Replaced) -> String {

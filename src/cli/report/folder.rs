@@ -3,7 +3,7 @@
 use crate::cli::draft::{Draft, beside, in_real_folder, sweep, used_up};
 use crate::cli::failure::{Failure, exit};
 use crate::host::files;
-use crate::record::Digest;
+use crate::record::{Digest, DigestWriter};
 use crate::report::MARKER;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +21,8 @@ const OLD: &str = "old";
 pub(super) struct Folder {
     draft: Draft,
     written: BTreeMap<String, Digest>,
+    /// Files that are written in pieces.
+    growing: BTreeMap<String, DigestWriter>,
 }
 
 fn refused(path: &Path, error: &Error) -> Failure {
@@ -59,7 +61,7 @@ impl Folder {
         let make = || {
             let draft = Draft::folder(&place)?;
             ["runs", "figures", "data"].iter().try_for_each(|name| draft.make_folder(Path::new(name)))?;
-            Ok(Self { draft, written: BTreeMap::new() })
+            Ok(Self { draft, written: BTreeMap::new(), growing: BTreeMap::new() })
         };
         make().map_err(|error| refused(&place, &error))
     }
@@ -72,8 +74,17 @@ impl Folder {
         Ok(())
     }
 
+    /// Adds to a file of it, which is begun with the first piece.
+    pub(super) fn append(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
+        let hasher = self.growing.entry(path.to_owned()).or_default();
+        hasher.write(content);
+        let added = self.draft.append(Path::new(path), content);
+        added.map_err(|error| refused(&self.draft.place().join(path), &error))
+    }
+
     /// Moves it to its place; what is there goes only when the new one is there.
-    pub(super) fn finish(self) -> Result<(), Failure> {
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        self.written.extend(self.growing.into_iter().map(|(path, hasher)| (path, hasher.finish())));
         let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
         let marker = format!("{HEAD}\n{}", lines.collect::<String>());
         let place = self.draft.place().to_owned();

@@ -1,6 +1,6 @@
 //! What a report says of each model: rankings and figures.
 
-use crate::analysis::{self, Ordering, Trial, configurations, count_left_out, place, portions};
+use crate::analysis::{self, Asked, Ordering, configurations, count_left_out, place, portions};
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
@@ -10,7 +10,8 @@ use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
 use crate::report::{self, Coordinate, EnergyOf, Figure, Heat, ModelOf, Over, Ranking, Subject};
 use crate::store::Store;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// What a model is judged by where nobody says: the first of each kind that it has.
 const KINDS: [&[&str]; 3] = [
@@ -30,32 +31,34 @@ struct Metric {
     direction: Direction,
 }
 
-pub(super) fn models(
+/// All metrics that a model may be judged by: those that are stated, that manifests want to have best, and the usual ones.
+pub(super) fn asked_metrics(stated: &[String], manifests: &[Manifest]) -> Result<BTreeSet<String>, Failure> {
+    let mut names: BTreeSet<String> = KINDS.iter().flat_map(|kind| kind.iter().copied()).map(str::to_owned).collect();
+    for text in stated {
+        names.insert(metric_of(text, "--metrics")?.0);
+    }
+    names.extend(manifests.iter().filter_map(|manifest| Some(manifest.objective.as_ref()?.metric.clone())));
+    Ok(names)
+}
+
+/// What a report says of a model, which is one of several, from 0.
+pub(super) fn model<T: Asked>(
+    (at, model): (usize, &str),
     stated: &[String],
     manifests: &[Manifest],
-    selected: &Selected,
+    selected: &Selected<T>,
     store: &Store,
-) -> Result<Vec<ModelOf>, Failure> {
-    let mut by_model: BTreeMap<&str, Vec<Trial>> = BTreeMap::new();
-    for trial in &selected.trials {
-        by_model.entry(trial.run.model()).or_default().push(trial.clone());
-    }
-    let mut models = Vec::new();
-    for (at, (model, trials)) in by_model.into_iter().enumerate() {
-        let selected =
-            Selected { trials, others: Vec::new(), names: selected.names.clone(), admitted: selected.admitted.clone() };
-        let metrics = metrics(stated, manifests, &selected)?;
-        let mut rankings: Vec<(Ranking, usize)> =
-            metrics.iter().map(|metric| ranking(model, metric, &selected)).collect();
-        // One without places says why nothing counts.
-        rankings.retain(|(one, _)| !one.places.is_empty() || !one.left_out.is_empty());
-        let figures = figures(model, &metrics, &rankings, &selected, store)?;
-        let named = figures.into_iter().enumerate().map(|(number, (kind, figure))| {
-            (format!("{:02}-{:02}-{}-{kind}", at + 1, number + 1, slug(model)), figure)
-        });
-        models.push(ModelOf { model: model.to_owned(), figures: named.collect(), rankings });
-    }
-    Ok(models)
+) -> Result<ModelOf, Failure> {
+    let metrics = metrics(stated, manifests, selected)?;
+    let mut rankings: Vec<(Ranking, usize)> = metrics.iter().map(|metric| ranking(model, metric, selected)).collect();
+    // One without places says why nothing counts.
+    rankings.retain(|(one, _)| !one.places.is_empty() || !one.left_out.is_empty());
+    let figures = figures(model, &metrics, &rankings, selected, store)?;
+    let named = figures
+        .into_iter()
+        .enumerate()
+        .map(|(number, (kind, figure))| (format!("{:02}-{:02}-{}-{kind}", at + 1, number + 1, slug(model)), figure));
+    Ok(ModelOf { model: model.to_owned(), figures: named.collect(), rankings })
 }
 
 /// A name that every file system takes.
@@ -65,7 +68,11 @@ fn slug(text: &str) -> String {
 }
 
 /// What was asked for, else what the manifests want to have best and the first metric of each kind that there is.
-fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Result<Vec<Metric>, Failure> {
+fn metrics<T: Asked>(
+    stated: &[String],
+    manifests: &[Manifest],
+    selected: &Selected<T>,
+) -> Result<Vec<Metric>, Failure> {
     let mut found: Vec<Metric> = Vec::new();
     let mut add = |name: &str, direction: Direction| {
         if !found.iter().any(|one| one.name == name) {
@@ -79,7 +86,7 @@ fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Re
     if stated.is_empty() {
         let measured =
             |name: &str| selected.trials.iter().any(|trial| trial.measured(name, &selected.admitted).is_ok());
-        let recorded = |name: &str| selected.trials.iter().any(|trial| trial.attempt.metrics.contains_key(name));
+        let recorded = |name: &str| selected.trials.iter().any(|trial| trial.has(name));
         for objective in manifests.iter().filter_map(|manifest| manifest.objective.as_ref()) {
             add(&objective.metric, objective.direction);
         }
@@ -94,10 +101,20 @@ fn metrics(stated: &[String], manifests: &[Manifest], selected: &Selected) -> Re
 }
 
 /// The best configurations by a metric, and how many there are in all.
-fn ranking(model: &str, metric: &Metric, selected: &Selected) -> (Ranking, usize) {
+fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (Ranking, usize) {
     let found = configurations(&selected.trials, &[]);
-    let contenders: Vec<_> = found.iter().filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
-    let all = contenders.len();
+    let mut ranked: Vec<_> = found
+        .iter()
+        .filter_map(|one| Some((one.mean(&metric.name, &selected.admitted)?, one.first()?.group(), one)))
+        .collect();
+    ranked.sort_by(|a, b| {
+        let order = a.0.total_cmp(&b.0);
+        let order = if metric.direction == Direction::Maximize { order.reverse() } else { order };
+        order.then_with(|| a.1.cmp(&b.1))
+    });
+    let all = ranked.len();
+    let shown = ranked.iter().take(PLACES);
+    let contenders: Vec<_> = shown.filter_map(|(.., one)| one.contender(&metric.name, &selected.admitted)).collect();
     let unit = selected.unit(&metric.name);
     let ordering = Ordering { limit: PLACES, ..Ordering::of(&metric.name, &unit, metric.direction) };
     let places = place(contenders, ordering);
@@ -120,11 +137,11 @@ fn ranking(model: &str, metric: &Metric, selected: &Selected) -> (Ranking, usize
 }
 
 /// Every figure that there is something to draw for.
-fn figures(
+fn figures<T: Asked>(
     model: &str,
     metrics: &[Metric],
     rankings: &[(Ranking, usize)],
-    selected: &Selected,
+    selected: &Selected<T>,
     store: &Store,
 ) -> Result<Vec<(&'static str, Figure)>, Failure> {
     let mut figures = Vec::new();
@@ -138,6 +155,7 @@ fn figures(
             unit: &ranking.unit,
             direction: Some(ranking.direction),
             trials: &selected.trials,
+            names: &selected.names,
             admitted: &selected.admitted,
         };
         if selected.trials.len() > 1 {
@@ -160,7 +178,7 @@ fn figures(
     Ok(figures)
 }
 
-fn front(model: &str, metrics: &[Metric], selected: &Selected) -> Option<Figure> {
+fn front<T: Asked>(model: &str, metrics: &[Metric], selected: &Selected<T>) -> Option<Figure> {
     if metrics.len() < 2 {
         return None;
     }
@@ -175,9 +193,9 @@ fn front(model: &str, metrics: &[Metric], selected: &Selected) -> Option<Figure>
 }
 
 /// Curves of the best, and their energy by phase.
-fn of_single_attempts(
+fn of_single_attempts<T: Asked>(
     rankings: &[(Ranking, usize)],
-    selected: &Selected,
+    selected: &Selected<T>,
     store: &Store,
 ) -> Result<Vec<(&'static str, Figure)>, Failure> {
     let best: Vec<AttemptId> = match rankings.iter().find(|(ranking, _)| !ranking.places.is_empty()) {
@@ -186,11 +204,11 @@ fn of_single_attempts(
             ranking.places.iter().filter_map(first).take(STACKED).collect()
         }
         // None counts: the newest, each of which says in its label what is wrong with it.
-        None => selected.trials.iter().map(|trial| trial.id).take(STACKED).collect(),
+        None => newest(selected, STACKED),
     };
     let has = |id: &AttemptId| {
-        let trial = selected.trials.iter().find(|trial| trial.id == *id);
-        trial.is_some_and(|trial| !trial.attempt.series.is_empty())
+        let trial = selected.trials.iter().find(|trial| trial.id() == *id);
+        trial.and_then(Asked::record).is_some_and(|(_, attempt)| !attempt.series.is_empty())
     };
     let mut figures = Vec::new();
     let (mut lines, mut stacks) = (Vec::new(), Vec::new());
@@ -211,4 +229,11 @@ fn of_single_attempts(
     figures.extend(report::curves(&lines, Over::Own).ok().map(|one| ("curves", one)));
     figures.extend(report::energy_figure(&stacks).ok().map(|one| ("energy", one)));
     Ok(figures)
+}
+
+/// The attempts that were started last, the newest first.
+fn newest<T: Asked>(selected: &Selected<T>, most: usize) -> Vec<AttemptId> {
+    let mut all: Vec<_> = selected.trials.iter().map(|trial| (Reverse(trial.started_unix_ms()), trial.id())).collect();
+    all.sort_unstable();
+    all.into_iter().map(|(_, id)| id).take(most).collect()
 }

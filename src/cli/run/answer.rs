@@ -77,7 +77,12 @@ pub(super) fn answer(
         ])
     };
     context.answer(text, members)?;
-    let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count();
+    let out_of_memory = planned.iter().filter(|planned| planned.out_of_memory.is_some()).count();
+    if out_of_memory > 0 {
+        let runs = report::count(out_of_memory, "run");
+        say(&format!("not executed again: {runs} without enough GPU memory (--retry-oom executes them)"));
+    }
+    let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count() - out_of_memory;
     if sealed_before > 0 {
         say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
     }

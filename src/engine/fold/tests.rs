@@ -112,6 +112,22 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
 }
 
 #[test]
+fn a_failure_for_want_of_gpu_memory_has_a_kind() {
+    let of = |stderr: &str, outcome: Outcome| {
+        let mut fold = Fold::open(&opened()).unwrap();
+        fold.take(&Entry::Stderr(stderr.to_owned()));
+        fold.take(&Entry::Ended { outcome, exit: Some(Exit::Code(1)), ended_ns: 9, cpu_ns: None });
+        fold.seal("", 0).sealed.attempt.is_out_of_memory()
+    };
+    let failed = |reason: &str| Outcome::Failed { reason: reason.to_owned() };
+    let torch = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 48.00 GiB.\n";
+    assert!(of("", failed("out of GPU memory in forward of step 1: 48 GiB more were needed")));
+    assert!(of(torch, failed("the worker exited with code 1: torch.OutOfMemoryError")));
+    assert!(!of(torch, Outcome::Finished), "it went on with less");
+    assert!(!of("", failed("the worker exited with code 1")));
+}
+
+#[test]
 fn impossible_values_of_a_worker_make_the_attempt_invalid() {
     let stated = |name: &str, value: f64, unit: &str| {
         let metric = EventKind::Metric { name: name.to_owned(), value, unit: unit.to_owned() };

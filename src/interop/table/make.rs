@@ -24,6 +24,16 @@ pub(super) struct Named {
     seed: u64,
 }
 
+/// What a row says.
+pub(super) struct Looked {
+    config: Table,
+    seed: u64,
+    metrics: BTreeMap<String, Metric>,
+    /// Why it cannot be right.
+    pub(super) taints: Vec<String>,
+    started_unix_ms: i64,
+}
+
 impl<'a> Maker<'a> {
     pub(super) fn new(map: &'a Map, tables: Tables<'a>, checked: Checked<'a>) -> Self {
         Self { map, tables, checked }
@@ -60,13 +70,8 @@ impl<'a> Maker<'a> {
         Named { config, seed }
     }
 
-    /// Makes an attempt of a row and its partner. `seen` counts rows that say the same.
-    pub(super) fn make(
-        &self,
-        (row, partner): (usize, Option<usize>),
-        named: Named,
-        seen: &mut BTreeMap<[u8; 32], u64>,
-    ) -> Result<Sealed, RowFault> {
+    /// Looks at the metrics of a row and its partner, and whether they can be right.
+    pub(super) fn looked(&self, (row, partner): (usize, Option<usize>), named: Named) -> Result<Looked, RowFault> {
         let of = self.cells(row, partner);
         let Named { config, seed } = named;
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
@@ -92,6 +97,19 @@ impl<'a> Maker<'a> {
         // An energy of 0 is judged by the whole row.
         let others = implausible(&metrics).into_iter().filter(|fault| metrics[&fault.metric].value != Some(0.0));
         taints.extend(others.map(|fault| fault.reason));
+        let started_unix_ms = self.started_ms(&of)?;
+        Ok(Looked { config, seed, metrics, taints, started_unix_ms })
+    }
+
+    /// Makes an attempt of a row and its partner. `seen` counts rows that say the same.
+    pub(super) fn make(
+        &self,
+        (row, partner): (usize, Option<usize>),
+        named: Named,
+        seen: &mut BTreeMap<[u8; 32], u64>,
+    ) -> Result<Sealed, RowFault> {
+        let of = self.cells(row, partner);
+        let Looked { config, seed, metrics, taints, started_unix_ms } = self.looked((row, partner), named)?;
         let run = Run::new(Parts {
             program: Table::from([
                 ("import".to_owned(), "table".into()),
@@ -126,7 +144,7 @@ impl<'a> Maker<'a> {
         let attempt = Attempt {
             run: run.id,
             nonce: of.nonce(&run, &self.made_bytes(&metrics, &taints), seen),
-            started_unix_ms: self.started_ms(&of)?,
+            started_unix_ms,
             wall_ns: std::time::Duration::try_from_secs_f64(wall_s)
                 .map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(0)),
             outcome: Outcome::Finished,

@@ -45,13 +45,37 @@ impl Files {
     }
 
     fn read_on(&self, device: Option<&str>) -> Result<Results, String> {
-        read_results(&self.path("t.csv"), &self.path("m.toml"), device).map_err(|error| error.to_string())
+        let mut all = None;
+        let mut take = |results: &mut Results| {
+            all = Some(results.clone());
+            Ok(())
+        };
+        read_results::<ImportError>(&self.path("t.csv"), &self.path("m.toml"), device, usize::MAX, &mut take)
+            .map_err(|error| error.to_string())?;
+        Ok(all.unwrap())
     }
 
     fn read(&self) -> Result<Results, String> {
         let folder = format!("{}/", self.dir.path().display());
         self.read_on(None).map_err(|error| error.replace(&folder, ""))
     }
+}
+
+#[test]
+fn rows_in_pieces_are_the_rows_of_the_whole_and_those_of_a_line_stay_together() {
+    let table = format!("{TABLE}c,1,1000,1,1,\n");
+    let files = Files::new(&table, MAP);
+    let whole = files.read().unwrap();
+    let (mut pieces, mut sealed) = (Vec::new(), Vec::new());
+    let mut take = |results: &mut Results| {
+        assert_eq!(results.taints, whole.taints);
+        pieces.push(results.sealed.len());
+        sealed.append(&mut results.sealed);
+        Ok(())
+    };
+    read_results::<ImportError>(&files.path("t.csv"), &files.path("m.toml"), None, 4, &mut take).unwrap();
+    assert_eq!(sealed, whole.sealed, "rows that say the same are counted on");
+    assert_eq!(pieces, [4, 2]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::super::figure::{
     Figure, FigureError, Mark, Point, Quartiles, Scale, Shape, Sheet, Style, axis, padded, panel,
 };
-use super::{Mean, Subject, agreed_label, full, intervals, labels, largest, optional, said, scaled};
-use crate::analysis::{Configuration, configurations, quartiles};
+use super::{Mean, Subject, agreed_label, full, intervals, labels_among, largest, optional, said, scaled};
+use crate::analysis::{Asked, Configuration, configurations, quartiles};
 use crate::record::{Direction, count};
 
 /// Rows beyond are left out, and that is said.
@@ -18,21 +18,22 @@ const JITTER: [f64; 5] = [0.0, -0.12, 0.12, -0.22, 0.22];
 ///
 /// # Errors
 /// If nothing counts.
-pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, FigureError> {
+pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result<Figure, FigureError> {
     let found = configurations(subject.trials, by);
-    let mut groups: Vec<(&Configuration<'_>, Mean)> =
-        found.iter().filter_map(|one| Some((one, subject.mean(one)?))).collect();
+    let mut ranked: Vec<(&Configuration<'_, T>, f64)> =
+        found.iter().filter_map(|one| Some((one, subject.plain_mean(one)?))).collect();
+    ranked.sort_by(|(_, a), (_, b)| match subject.direction {
+        Some(Direction::Maximize) => b.total_cmp(a),
+        _ => a.total_cmp(b),
+    });
+    let more = ranked.len().saturating_sub(ROWS);
+    let groups: Vec<(&Configuration<'_, T>, Mean)> =
+        ranked.into_iter().take(ROWS).filter_map(|(one, _)| Some((one, subject.mean(one)?))).collect();
     if groups.is_empty() {
         return Err(subject.empty());
     }
-    groups.sort_by(|(_, a), (_, b)| match subject.direction {
-        Some(Direction::Maximize) => b.mean.total_cmp(&a.mean),
-        _ => a.mean.total_cmp(&b.mean),
-    });
-    let more = groups.len().saturating_sub(ROWS);
-    groups.truncate(ROWS);
-    let runs: Vec<_> = groups.iter().filter_map(|(one, _)| one.run()).collect();
-    let told = labels(&runs, &[]);
+    let firsts: Vec<&T> = groups.iter().filter_map(|(one, _)| one.first()).collect();
+    let told = labels_among(&firsts, subject.names, &[]);
     let label = |at: usize| agreed_label(groups[at].0).unwrap_or_else(|| told.get(at).cloned().unwrap_or_default());
     let (unit, factor) = scaled(subject.unit, largest(groups.iter().map(|(_, mean)| mean.mean)));
     let mut sheet =
@@ -51,14 +52,19 @@ pub fn distribution(subject: &Subject<'_>, by: &[String]) -> Result<Figure, Figu
                 name: format!(
                     "{label}: {} {unit}, run {}",
                     super::significant(value * factor),
-                    trial.run.id.0.prefix(8)
+                    trial.run_id().0.prefix(8)
                 ),
-                run: Some(trial.run.id),
+                run: Some(trial.run_id()),
                 ..Point::default()
             });
             own.push(value * factor);
-            let cells =
-                [label.clone(), trial.run.id.to_string(), trial.id.to_string(), full(value), subject.unit.to_owned()];
+            let cells = [
+                label.clone(),
+                trial.run_id().to_string(),
+                trial.id().to_string(),
+                full(value),
+                subject.unit.to_owned(),
+            ];
             let of_group = [full(mean.mean), optional(mean.half), mean.n.to_string()];
             sheet.rows.push(cells.into_iter().chain(of_group).collect());
         }

@@ -22,24 +22,24 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         .collect();
     let panels = pairs.iter().map(|(x, y)| {
         let mut one = panel("", axis_of(front, &scales, *x, ("←", "→")), axis_of(front, &scales, *y, ("↓", "↑")));
-        let point = |at: usize, of: &FrontPoint| {
+        let point = |of: &FrontPoint| {
             let metric = |m: usize| (of.means[m].0 * scales[m].1, of.means[m].1.map(|half| half * scales[m].1));
             let (across, up) = (metric(*x), metric(*y));
             Point {
                 at: (across.0, up.0),
                 half: (across.1, up.1),
-                name: name(front, at, of),
+                name: name(front, of),
                 run: Some(of.run.id),
                 ..Point::default()
             }
         };
         let (mut best, mut numbers, mut beaten) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, of) in front.points.iter().enumerate() {
+        for of in &front.points {
             if of.dominated_by.is_none() {
-                best.push(point(at, of));
-                numbers.push(at + 1);
+                best.push(point(of));
+                numbers.push(of.number);
             } else {
-                beaten.push(point(at, of));
+                beaten.push(point(of));
             }
         }
         let span = (extent(best.iter().chain(&beaten), |at| at.0), extent(best.iter().chain(&beaten), |at| at.1));
@@ -57,12 +57,12 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         one
     });
     let panels: Vec<_> = panels.collect();
-    let on_front = front.points.iter().filter(|point| point.dominated_by.is_none()).count();
+    let on_front = front.on_front;
     let metrics: Vec<String> = front.coordinates.iter().map(|one| one.metric.clone()).collect();
     let has_intervals = front.points.iter().any(|point| point.means.iter().any(|(_, half, _)| half.is_some()));
     let mut notes = vec![format!(
         "Numbered: the front, by the means alone ({on_front} of {}). {}",
-        count(front.points.len(), "configuration"),
+        count(front.all, "configuration"),
         if has_intervals {
             "Bars are 95% intervals of the means, where they are known."
         } else {
@@ -70,6 +70,11 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         }
     )];
     notes.extend(thinned("dominated configurations", front.points.len() - on_front));
+    let unlisted = front.all - front.points.len();
+    notes.extend(
+        (unlisted > 0)
+            .then(|| format!("Left out: {unlisted} more that are dominated (`ledger export --to csv` has all).")),
+    );
     let left_out = left_out_text(&front.left_out, "metric");
     notes.extend((!left_out.is_empty()).then(|| left_out.trim_end().to_owned()));
     Ok(Figure {
@@ -77,7 +82,7 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
         summary: format!(
             "{} of {} are beaten by none in {} at once. Which ones is in the table behind the picture.",
             on_front,
-            count(front.points.len(), "configuration"),
+            count(front.all, "configuration"),
             metrics.join(", ")
         ),
         notes,
@@ -172,11 +177,11 @@ fn fields(front: &Front, point: &FrontPoint) -> String {
     pairs.join(", ")
 }
 
-fn name(front: &Front, at: usize, point: &FrontPoint) -> String {
+fn name(front: &Front, point: &FrontPoint) -> String {
     let means = point.means.iter().zip(&front.coordinates);
     let means: Vec<String> =
         means.map(|((mean, ..), one)| format!("{} {} {}", one.metric, significant(*mean), one.unit)).collect();
-    format!("#{} {}: {}", at + 1, fields(front, point), means.join(", "))
+    format!("#{} {}: {}", point.number, fields(front, point), means.join(", "))
 }
 
 fn sheet(front: &Front) -> Sheet {
@@ -190,8 +195,9 @@ fn sheet(front: &Front) -> Sheet {
         ]);
     }
     heads.extend(front.fields.iter().cloned());
-    let rows = front.points.iter().enumerate().map(|(at, point)| {
-        let mut row = vec![(at + 1).to_string(), point.run.id.to_string(), point.dominated_by.is_none().to_string()];
+    let rows = front.points.iter().map(|point| {
+        let mut row =
+            vec![point.number.to_string(), point.run.id.to_string(), point.dominated_by.is_none().to_string()];
         row.extend(point.means.iter().flat_map(|(mean, half, n)| [full(*mean), optional(*half), n.to_string()]));
         row.extend(point.fields.iter().map(|value| value.as_ref().map_or_else(String::new, Value::to_string)));
         row

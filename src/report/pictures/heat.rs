@@ -3,7 +3,7 @@
 use super::super::figure::{Cell, Figure, FigureError, Key, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::scaling::short;
 use super::{Mean, Subject, full, largest, optional, said, scaled};
-use crate::analysis::{Configuration, Summary, configurations};
+use crate::analysis::{Asked, Configuration, Summary, configurations};
 use crate::record::{Digest, Direction, Value, count};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,8 +12,11 @@ use std::collections::btree_map::Entry;
 /// Rows and columns beyond make no picture.
 const MOST: usize = 40;
 
+/// The values of both fields, the configuration that stands there, its mean or that of several, and how many there are.
+type Shown<'a, T> = (&'a (Value, Value), &'a Configuration<'a, T>, Mean, usize);
+
 /// The values of both fields, and the configurations that have them.
-type Field<'a> = ((Value, Value), Vec<(&'a Configuration<'a>, Mean)>);
+type Field<'a, T> = ((Value, Value), Vec<(&'a Configuration<'a, T>, f64)>);
 
 /// The two fields, and what a field of the grid shows where several configurations are in it.
 #[derive(Clone, Copy, Debug)]
@@ -30,17 +33,17 @@ pub struct Heat<'a> {
 ///
 /// # Errors
 /// If nothing counts, or there are too many values.
-pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureError> {
+pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figure, FigureError> {
     let found = parts(subject, asked);
     if asked.best && subject.direction.is_none() {
         let text =
             format!("which `{}` is the best one is not known (add --direction minimize or maximize)", subject.metric);
         return Err(FigureError::Asked(text));
     }
-    let mut fields: Vec<Field<'_>> = Vec::new();
+    let mut fields: Vec<Field<'_, T>> = Vec::new();
     let mut places: BTreeMap<(Digest, Digest), usize> = BTreeMap::new();
     for (at, one) in &found {
-        let Some(mean) = subject.mean(one) else { continue };
+        let Some(mean) = subject.plain_mean(one) else { continue };
         match places.entry((at.0.digest(), at.1.digest())) {
             Entry::Occupied(place) => fields[*place.get()].1.push((one, mean)),
             Entry::Vacant(place) => {
@@ -60,16 +63,16 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
             down.len()
         )));
     }
-    let better = |a: &Mean, b: &Mean| match subject.direction {
-        Some(Direction::Maximize) => b.mean.total_cmp(&a.mean),
-        _ => a.mean.total_cmp(&b.mean),
+    let better = |a: f64, b: f64| match subject.direction {
+        Some(Direction::Maximize) => b.total_cmp(&a),
+        _ => a.total_cmp(&b),
     };
     let several = fields.iter().filter(|(_, there)| there.len() > 1).count();
-    let shown: Vec<(&(Value, Value), &Configuration<'_>, Mean, usize)> = fields
+    let shown: Vec<Shown<'_, T>> = fields
         .iter()
         .filter_map(|(at, there)| {
-            let (one, mean) = there.iter().min_by(|a, b| better(&a.1, &b.1))?;
-            let mean = if asked.best || there.len() == 1 { mean.clone() } else { pooled(subject, there)? };
+            let (one, _) = there.iter().min_by(|a, b| better(a.1, b.1))?;
+            let mean = if asked.best || there.len() == 1 { subject.mean(one)? } else { pooled(subject, there)? };
             Some((at, *one, mean, there.len()))
         })
         .collect();
@@ -161,8 +164,8 @@ pub fn heat(subject: &Subject<'_>, asked: &Heat<'_>) -> Result<Figure, FigureErr
 }
 
 /// Configurations, those whose attempts differ in one of the fields (the seed, or a fact) in parts that agree.
-fn parts<'a>(subject: &Subject<'a>, asked: &Heat<'_>) -> Vec<((Value, Value), Configuration<'a>)> {
-    let mut found: Vec<((Value, Value), Configuration<'a>)> = Vec::new();
+fn parts<'a, T: Asked>(subject: &Subject<'a, T>, asked: &Heat<'_>) -> Vec<((Value, Value), Configuration<'a, T>)> {
+    let mut found: Vec<((Value, Value), Configuration<'a, T>)> = Vec::new();
     for one in configurations(subject.trials, &[]) {
         let mut places: BTreeMap<(Digest, Digest), usize> = BTreeMap::new();
         for trial in one.trials {
@@ -180,7 +183,7 @@ fn parts<'a>(subject: &Subject<'a>, asked: &Heat<'_>) -> Vec<((Value, Value), Co
 }
 
 /// The mean over all attempts of several configurations.
-fn pooled(subject: &Subject<'_>, there: &[(&Configuration<'_>, Mean)]) -> Option<Mean> {
+fn pooled<T: Asked>(subject: &Subject<'_, T>, there: &[(&Configuration<'_, T>, f64)]) -> Option<Mean> {
     let values = there.iter().flat_map(|(one, _)| one.values(subject.metric, subject.admitted));
     let summary = Summary::of(&values.map(|(_, value)| value).collect::<Vec<f64>>())?;
     // What differs between configurations is no chance: no interval is told.

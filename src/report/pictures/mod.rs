@@ -22,13 +22,12 @@ pub use scaling::scaling;
 
 use super::number::significant;
 use super::ranking::{left_out_text, short_names};
-use crate::analysis::{self, Configuration, Ordering, Trial, count_left_out};
+use crate::analysis::{self, Asked, Configuration, Names, Ordering, Trial, count_left_out};
 use crate::record::{Direction, Run, RunId, Value, Why};
 use std::collections::BTreeSet;
 
 /// What a figure of many attempts is of.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct Subject<'a, T = Trial> {
     /// The model.
     pub model: &'a str,
     /// The metric.
@@ -38,7 +37,9 @@ pub struct Subject<'a> {
     /// Which way it is better; none where nobody said.
     pub direction: Option<Direction>,
     /// The attempts.
-    pub trials: &'a [Trial],
+    pub trials: &'a [T],
+    /// The names that they have.
+    pub names: &'a Names,
     /// What counts though it would be left out otherwise.
     pub admitted: &'a BTreeSet<Why>,
 }
@@ -51,8 +52,13 @@ struct Mean {
     n: usize,
 }
 
-impl Subject<'_> {
-    fn mean(&self, one: &Configuration<'_>) -> Option<Mean> {
+impl<T: Asked> Subject<'_, T> {
+    /// The mean alone, for which no record is read.
+    fn plain_mean(&self, one: &Configuration<'_, T>) -> Option<f64> {
+        one.mean(self.metric, self.admitted)
+    }
+
+    fn mean(&self, one: &Configuration<'_, T>) -> Option<Mean> {
         let contender = one.contender(self.metric, self.admitted)?;
         let ordering = Ordering::of(self.metric, self.unit, self.direction.unwrap_or(Direction::Minimize));
         let placed = analysis::place(vec![contender], ordering).pop()?;
@@ -60,7 +66,7 @@ impl Subject<'_> {
     }
 
     /// The run by which a configuration is named.
-    fn run_of(&self, one: &Configuration<'_>) -> Option<RunId> {
+    fn run_of(&self, one: &Configuration<'_, T>) -> Option<RunId> {
         one.contender(self.metric, self.admitted).map(|contender| contender.run.id)
     }
 
@@ -117,18 +123,35 @@ fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
 
 /// Labels that tell runs apart: the values of the fields in which they differ; words stand by themselves, numbers behind their name.
 fn labels(runs: &[&Run], without: &[&str]) -> Vec<String> {
-    let fields: Vec<String> =
-        analysis::differing(runs).into_iter().filter(|field| !without.contains(&field.as_str())).collect();
+    labels_by(analysis::differing(runs), without, runs, &|run, name| analysis::field(run, None, name))
+}
+
+/// The same of attempts whose runs have fields of these names and maybe others.
+fn labels_among<T: Asked>(trials: &[&T], names: &Names, without: &[&str]) -> Vec<String> {
+    labels_by(analysis::differing_among(trials, names), without, trials, &|trial, name| trial.field(name))
+}
+
+fn labels_by<T>(
+    differing: Vec<String>,
+    without: &[&str],
+    of: &[&T],
+    value: &dyn Fn(&T, &str) -> Option<Value>,
+) -> Vec<String> {
+    let fields: Vec<String> = differing.into_iter().filter(|field| !without.contains(&field.as_str())).collect();
     let names = short_names(&fields);
-    let of = |run: &&Run| {
+    let label = |one: &&T| {
         let pairs = fields.iter().zip(&names);
         let mut pairs: Vec<(String, bool)> =
-            pairs.filter_map(|(field, name)| Some(word(name, &analysis::field(run, None, field)?))).collect();
+            pairs.filter_map(|(field, name)| Some(word(name, &value(one, field)?))).collect();
         pairs.sort_by_key(|(_, is_word)| !is_word);
         let pairs: Vec<String> = pairs.into_iter().map(|(text, _)| text).collect();
-        if pairs.is_empty() { run.model().to_owned() } else { pairs.join(", ") }
+        if pairs.is_empty() {
+            let model = value(one, "model.name");
+            return model.as_ref().and_then(Value::as_str).unwrap_or("program").to_owned();
+        }
+        pairs.join(", ")
     };
-    runs.iter().map(of).collect()
+    of.iter().map(label).collect()
 }
 
 /// `adam`, `lr 0.1`, `batch 64`; and whether it is a word alone.
@@ -159,7 +182,7 @@ fn natural(text: &str) -> Vec<(String, u64)> {
 }
 
 /// What a row or group is of: its agreed fields, else what tells its run from the others.
-fn agreed_label(one: &Configuration<'_>) -> Option<String> {
+fn agreed_label<T>(one: &Configuration<'_, T>) -> Option<String> {
     if one.agreed.is_empty() {
         return None;
     }

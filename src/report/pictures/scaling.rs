@@ -1,10 +1,10 @@
 //! A metric over the number of GPUs, or another field that counts.
 
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
-use super::{Mean, Subject, counts, full, intervals, labels, largest, optional, said, scaled};
-use crate::analysis::{self, Configuration, configurations};
+use super::{Mean, Subject, counts, full, intervals, labels_by, largest, optional, said, scaled};
+use crate::analysis::{self, Asked, Configuration, Names, configurations};
 use crate::record::{Value, count};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Lines beyond are left out, and that is said.
 const LINES: usize = 8;
@@ -22,13 +22,13 @@ const OF_SEVERAL: [&str; 3] = ["hardware.parallelism", "training.learning_rate_s
 ///
 /// # Errors
 /// If there is nothing to draw, or the field has no numbers.
-pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError> {
+pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure, FigureError> {
     let found = configurations(subject.trials, &[]);
-    let mut points: Vec<(f64, &Configuration<'_>, Mean)> = Vec::new();
+    let mut points: Vec<At<'_, T>> = Vec::new();
     for one in &found {
-        let at = one.run().and_then(|run| analysis::field(run, None, field)).and_then(|value| value.as_float());
+        let at = value(one, field).and_then(|value| value.as_float());
         let Some(at) = at.filter(|at| at.is_finite()) else { continue };
-        points.extend(subject.mean(one).map(|mean| (at, one, mean)));
+        points.extend(subject.plain_mean(one).map(|mean| (at, one, mean)));
     }
     if points.is_empty() {
         return Err(subject.empty());
@@ -39,8 +39,8 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     if levels.len() < 2 {
         return Err(FigureError::Empty(format!("`{field}` is {} in all attempts that count", levels[0])));
     }
-    let Lines { lines, confounded } = lines(&points, field);
-    let (unit, factor) = scaled(subject.unit, largest(points.iter().map(|(_, _, mean)| mean.mean)));
+    let Lines { lines, confounded } = lines(&points, subject.names, field);
+    let (unit, factor) = scaled(subject.unit, largest(points.iter().map(|(_, _, mean)| *mean)));
     let left_out = lines.len().saturating_sub(LINES);
     let is_linear = DOUBLED.contains(&subject.metric);
     let has_ideal = field == GPUS && (is_linear || HALVED.contains(&subject.metric)) && confounded.is_empty();
@@ -50,7 +50,9 @@ pub fn scaling(subject: &Subject<'_>, field: &str) -> Result<Figure, FigureError
     let mut highs = Vec::new();
     let mut shown_means = Vec::new();
     for (series, (label, of_line)) in lines.iter().take(LINES).enumerate() {
-        let of_line: Vec<&(f64, &Configuration<'_>, Mean)> = of_line.iter().map(|at| &points[*at]).collect();
+        let of_line = of_line.iter().map(|at| &points[*at]);
+        let of_line = of_line.filter_map(|(at, one, _)| Some((*at, *one, subject.mean(one)?)));
+        let of_line: Vec<(f64, &Configuration<'_, T>, Mean)> = of_line.collect();
         let style = Style::Series(series);
         let is_same_work = subject.metric != TRAINING || is_same_work(&of_line);
         is_without |= has_ideal && !is_same_work;
@@ -141,45 +143,51 @@ struct Lines {
 }
 
 /// Which points belong together: those that agree in all fields but the one of the axis and those that go with it. The longest lines first.
-fn lines(points: &[(f64, &Configuration<'_>, Mean)], field: &str) -> Lines {
-    let runs: Vec<_> = points.iter().filter_map(|(_, one, _)| one.run()).collect();
+fn lines<T: Asked>(points: &[At<'_, T>], names: &Names, field: &str) -> Lines {
+    let firsts: Vec<&T> = points.iter().filter_map(|(_, one, _)| one.first()).collect();
     let mut without: Vec<String> = vec![field.to_owned()];
     let mut confounded = Vec::new();
-    for name in analysis::differing(&runs).into_iter().filter(|name| name != field) {
+    let differing = analysis::differing_among(&firsts, names);
+    for name in differing.iter().filter(|name| *name != field) {
         // A field that has one value for each value of the axis tells no lines apart.
-        let mut of_level: BTreeMap<u64, BTreeSet<Option<String>>> = BTreeMap::new();
-        let mut in_order: Vec<(f64, String)> = Vec::new();
-        for (at, one, _) in points {
-            let value = value(one, &name).map(|value| value.to_string());
-            in_order.push((*at, value.clone().unwrap_or_else(|| "none".to_owned())));
-            of_level.entry(at.to_bits()).or_default().insert(value);
-        }
-        if of_level.values().any(|values| values.len() > 1) {
+        let mut of_level: BTreeMap<u64, Option<String>> = BTreeMap::new();
+        let text = |one: &Configuration<'_, T>| value(one, name).map(|value| value.to_string());
+        let is_of_level = |(at, one, _): &At<'_, T>| {
+            let value = text(one);
+            *of_level.entry(at.to_bits()).or_insert_with(|| value.clone()) == value
+        };
+        if !points.iter().all(is_of_level) {
             continue;
         }
-        if !(field == GPUS && is_of_the_axis(points, &name)) {
+        let of_point = |(at, one, _): &At<'_, T>| (*at, text(one).unwrap_or_else(|| "none".to_owned()));
+        let mut in_order: Vec<(f64, String)> = points.iter().map(of_point).collect();
+        if !(field == GPUS && is_of_the_axis(points, name)) {
             in_order.dedup();
             let values: Vec<String> = in_order.iter().map(|(at, value)| format!("{at}: {value}")).collect();
             confounded.push(format!("{name} ({})", values.join(", ")));
         }
-        without.push(name);
+        without.push(name.clone());
     }
     let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, label) in labels(&runs, &without).into_iter().enumerate() {
+    let labels = labels_by(differing, &without, &firsts, &|trial, name| trial.field(name));
+    for (at, label) in labels.into_iter().enumerate() {
         found.entry(label).or_default().push(at);
     }
     let mut lines: Vec<(String, Vec<usize>)> = found.into_iter().collect();
-    lines.sort_by_key(|(label, points)| (std::cmp::Reverse(points.len()), super::natural(label)));
+    lines.sort_by_cached_key(|(label, points)| (std::cmp::Reverse(points.len()), super::natural(label)));
     Lines { lines, confounded }
 }
 
-fn value(one: &Configuration<'_>, name: &str) -> Option<Value> {
-    analysis::field(one.run()?, None, name)
+/// The value of the axis, a configuration, and its mean.
+type At<'a, T> = (f64, &'a Configuration<'a, T>, f64);
+
+fn value<T: Asked>(one: &Configuration<'_, T>, name: &str) -> Option<Value> {
+    one.first()?.field(name)
 }
 
 /// The samples of a step on all GPUs together.
-fn batch(one: &Configuration<'_>) -> Option<String> {
+fn batch<T: Asked>(one: &Configuration<'_, T>) -> Option<String> {
     value(one, ALL).or_else(|| value(one, EACH)).map(|value| value.to_string())
 }
 
@@ -190,7 +198,7 @@ fn agree<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
 
 /// Whether a field that changes with the number of GPUs is a part of having more of them: the batch of each or of all, one of which stays the same,
 /// and what one GPU alone has not.
-fn is_of_the_axis(points: &[(f64, &Configuration<'_>, Mean)], name: &str) -> bool {
+fn is_of_the_axis<T: Asked>(points: &[At<'_, T>], name: &str) -> bool {
     if name == EACH || name == ALL {
         return agree(points.iter().map(|(_, one, _)| batch(one)))
             || agree(points.iter().map(|(_, one, _)| value(one, EACH).map(|value| value.to_string())));
@@ -200,7 +208,7 @@ fn is_of_the_axis(points: &[(f64, &Configuration<'_>, Mean)], name: &str) -> boo
 }
 
 /// Whether all points of a line train as much: as many epochs, or as many steps of as many samples.
-fn is_same_work(of_line: &[&(f64, &Configuration<'_>, Mean)]) -> bool {
+fn is_same_work<T: Asked>(of_line: &[(f64, &Configuration<'_, T>, Mean)]) -> bool {
     let is_fixed = |name: &str| {
         let values = || of_line.iter().map(|(_, one, _)| value(one, name).map(|value| value.to_string()));
         values().all(|value| value.is_some()) && agree(values())
@@ -213,6 +221,7 @@ mod tests {
     use super::*;
     use crate::analysis::Trial;
     use crate::record::{Attempt, AttemptId, Digest, Direction, Metric, Nonce, Outcome, Parts, Run, Tail};
+    use std::collections::BTreeSet;
 
     fn trial(gpus: i64, fields: &[(&str, Value)], metrics: &[(&str, f64)]) -> Trial {
         let fields = fields.iter().cloned().chain([(GPUS, Value::Int(gpus)), ("training.steps", Value::Int(100))]);
@@ -248,8 +257,19 @@ mod tests {
     fn drawn(metric: &str, trials: &[Trial]) -> (bool, String) {
         let admitted = BTreeSet::new();
         let direction = Some(Direction::Minimize);
-        let figure =
-            scaling(&Subject { model: "m", metric, unit: "", direction, trials, admitted: &admitted }, GPUS).unwrap();
+        let figure = scaling(
+            &Subject {
+                model: "m",
+                metric,
+                unit: "",
+                direction,
+                trials,
+                names: &analysis::names(trials),
+                admitted: &admitted,
+            },
+            GPUS,
+        )
+        .unwrap();
         let is_ideal = figure.panels[0].marks.iter().any(|mark| mark.style == Style::Ideal);
         (is_ideal, figure.notes.join(" "))
     }

@@ -1,40 +1,20 @@
 //! The first page: rankings and figures of each model, and every attempt.
 
 use super::super::figure::FigureError;
-use super::super::number::{count, duration, significant, wall_seconds, when};
+use super::super::number::count;
 use super::super::ranking::{Ranking, best_lines, head_of, probability, short_names, shown_fields};
 use super::super::sample::{compared_text, estimate_text, sample_text};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, page_of};
-use crate::analysis::{self, Trial};
-use crate::record::{AttemptId, Run, RunId, known_metric};
+use crate::analysis;
+use crate::record::{AttemptId, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Columns of the table of attempts, at most.
-const METRICS: usize = 8;
-/// The metrics that are shown of attempts, where they have them, in this order.
-const SHOWN: [&str; 12] = [
-    "accuracy",
-    "eval_loss",
-    "loss",
-    "perplexity",
-    "mean_return",
-    "train_time",
-    "epoch_time",
-    "throughput",
-    "energy",
-    "energy_total",
-    "power_mean",
-    "wall_time",
-];
-/// Rows of the table of attempts, at most: browsers become slow with more.
-const ROWS: usize = 5000;
 /// Runs of a configuration that have a link each.
 const LINKS: usize = 8;
 
 pub(super) fn page(report: &ReportOf) -> Result<String, FigureError> {
-    let known: BTreeMap<AttemptId, RunId> = report.trials.iter().map(|trial| (trial.id, trial.run.id)).collect();
-    let pages: BTreeSet<RunId> = known.values().copied().collect();
+    let (known, pages) = (&report.pages, &report.runs);
     let mut content = String::new();
     for sentence in &report.about {
         content.push_str(&format!("<p>{}</p>\n", super::html::escaped(sentence)));
@@ -42,13 +22,20 @@ pub(super) fn page(report: &ReportOf) -> Result<String, FigureError> {
     let mut links = Vec::new();
     for (at, model) in report.models.iter().enumerate() {
         links.push((format!("#m{at}"), model.model.clone()));
-        content.push_str(&section(at, model, &known, &pages)?);
+        content.push_str(&section(at, model, known, pages)?);
     }
     links.push(("#attempts".to_owned(), "all attempts".to_owned()));
     links.push(("report.md".to_owned(), "Markdown".to_owned()));
     links.push(("data/attempts.csv".to_owned(), "CSV of all attempts".to_owned()));
     content.push_str("<section aria-labelledby=\"h-attempts\">\n<h2 id=\"h-attempts\">All attempts</h2>\n");
-    content.push_str(&attempts(report));
+    if report.runs.len() < report.all_runs {
+        content.push_str(&format!(
+            "<p>{} of {} have a page: the newest and those of rankings. <code>ledger show</code> shows the others.</p>\n",
+            report.runs.len(),
+            count(report.all_runs, "run")
+        ));
+    }
+    content.push_str(&report.table);
     content.push_str("</section>\n");
     let frame = Frame {
         title: &report.title,
@@ -122,17 +109,18 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
             let comparison = place.against.and_then(|against| against.comparison);
             let p = place.against.and_then(|against| against.corrected);
             let blank = || Field::text("–");
+            let linked = |field: Field| field.to("", &run);
             let mut row = vec![
                 Field::number(rank.to_string(), f64::from(rank)),
-                Field::text(short.clone()).to("", &run),
-                Field::number(estimate_text(place, &ranking.unit), mean).to("", &run),
-                Field::text(sample_text(place)).to("", &run),
+                linked(Field::text(short.clone())),
+                linked(Field::number(estimate_text(place, &ranking.unit), mean)),
+                linked(Field::text(sample_text(place))),
                 behind(place, known),
                 comparison.map_or_else(blank, |comparison| {
-                    Field::number(compared_text(&comparison, &ranking.unit), comparison.estimate).to("", &run)
+                    linked(Field::number(compared_text(&comparison, &ranking.unit), comparison.estimate))
                 }),
-                p.map_or_else(blank, |p| Field::number(probability(p), p).to("", &run)),
-                place.probability.map_or_else(blank, |p| Field::number(format!("{:.0}%", 100.0 * p), p).to("", &run)),
+                p.map_or_else(blank, |p| linked(Field::number(probability(p), p))),
+                place.probability.map_or_else(blank, |p| linked(Field::number(format!("{:.0}%", 100.0 * p), p))),
             ];
             row.extend(fields.iter().map(|name| {
                 let value = super::super::ranking::field_of(place, name);
@@ -156,70 +144,4 @@ fn behind(place: &analysis::Place, known: &BTreeMap<AttemptId, RunId>) -> Field 
     let more = place.contender.measured.len().saturating_sub(LINKS);
     let text = if more > 0 { format!("{more} more and") } else { String::new() };
     Field { text, list, ..Field::default() }
-}
-
-fn attempts(report: &ReportOf) -> String {
-    let has = |name: &&str| report.trials.iter().any(|trial| trial.attempt.metric(name).is_some());
-    let mut metrics: Vec<&str> = SHOWN.into_iter().filter(|name| has(name)).collect();
-    let ranked = report.models.iter().flat_map(|model| &model.rankings).map(|(ranking, _)| ranking.metric.as_str());
-    for name in ranked.filter(|name| !SHOWN.contains(name)) {
-        if !metrics.contains(&name) {
-            metrics.insert(0, name);
-        }
-    }
-    metrics.truncate(METRICS);
-    let runs: Vec<&Run> = report.trials.iter().map(|trial| &trial.run).collect();
-    let fields = analysis::differing(&runs);
-    let names = short_names(&fields);
-    let mut heads: Vec<String> = ["run", "started (UTC)", "outcome", ">took"].map(str::to_owned).to_vec();
-    heads.extend(metrics.iter().map(|name| {
-        let unit =
-            report.trials.iter().find_map(|trial| trial.attempt.metrics.get(*name)).map(|metric| metric.unit.as_str());
-        let unit = unit.or(known_metric(name).map(|known| known.unit)).unwrap_or_default();
-        if unit.is_empty() { format!(">{name}") } else { format!(">{name} [{unit}]") }
-    }));
-    heads.push(">seed".to_owned());
-    heads.extend(names);
-    heads.push("tags".to_owned());
-    let rows: Vec<Vec<Field>> =
-        report.trials.iter().take(ROWS).map(|trial| row(report, trial, &metrics, &fields)).collect();
-    let all = count(report.trials.len(), "attempt");
-    let caption = if report.trials.len() > ROWS {
-        format!("The newest {ROWS} of {all}, all of which are in data/attempts.csv")
-    } else {
-        format!("{all}, newest first")
-    };
-    format!("<div id=\"attempts\">{}</div>\n", table("t-attempts", &caption, &heads, &rows, true))
-}
-
-fn row(report: &ReportOf, trial: &Trial, metrics: &[&str], fields: &[String]) -> Vec<Field> {
-    let run = trial.run.id;
-    let outcome = match (trial.attempt.counts(), trial.is_hidden) {
-        (_, true) => "hidden".to_owned(),
-        (Ok(()), _) => trial.attempt.standing(),
-        (Err(left), _) => left.why.name().to_owned(),
-    };
-    let wall = wall_seconds(trial.attempt.wall_ns);
-    let page = format!("{}#a-{}", page_of(&run), trial.id.0.prefix(8));
-    let mut row = vec![
-        Field { target: Some(page.clone()), ..Field::text(run.0.prefix(8)) },
-        Field::text(when(trial.attempt.started_unix_ms)),
-        Field::text(outcome),
-        wall.map_or_else(|| Field::text("–"), |wall| Field::number(duration(wall), wall)),
-    ];
-    row.extend(metrics.iter().map(|name| match trial.attempt.metrics.get(*name).and_then(|metric| metric.value) {
-        Some(value) => Field { target: Some(page.clone()), ..Field::number(significant(value), value) },
-        None => Field::text("–"),
-    }));
-    let seed = trial.run.parts.seed;
-    row.push(Field::number(seed.to_string(), seed.to_string().parse().unwrap_or(f64::MAX)));
-    row.extend(fields.iter().map(|name| {
-        let value = trial.field(name);
-        let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);
-        Field { value: value.and_then(|value| value.as_float()), ..Field::text(text) }
-    }));
-    let tags: Vec<&str> =
-        [run.0, trial.id.0].iter().filter_map(|digest| report.tags.get(digest)).flatten().map(String::as_str).collect();
-    row.push(Field::text(tags.join(" ")));
-    row
 }

@@ -31,7 +31,7 @@ pub(super) fn text(report: &ReportOf) -> String {
     }
     text.push_str(&format!(
         "{}, with all metrics in [`data/attempts.csv`](data/attempts.csv). Log of the ledger: `{}`.\n",
-        count(report.trials.len(), "attempt"),
+        count(report.all, "attempt"),
         report.head
     ));
     text

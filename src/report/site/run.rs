@@ -28,7 +28,7 @@ pub struct RunOf<'a> {
     pub tags: Vec<String>,
     /// What people noted, oldest first.
     pub notes: Vec<String>,
-    /// Runs that differ in their seed alone, itself among them.
+    /// Runs with a page that differ in their seed alone, itself among them.
     pub repetitions: &'a [RunId],
 }
 

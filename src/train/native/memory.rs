@@ -30,17 +30,35 @@ pub fn shrink(card: usize, limit_bytes: u64) -> Result<Room, Fault> {
     shrunk.join().map_err(|_| Fault::Absent)?
 }
 
-fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, Fault> {
+/// Free and total bytes of a card.
+///
+/// # Errors
+/// If the driver is not there or a call of it fails.
+pub fn left(card: usize) -> Result<(u64, u64), Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    // As above.
+    let left = std::thread::spawn(move || left_here(driver, card));
+    let (free, total) = left.join().map_err(|_| Fault::Absent)??;
+    Ok((wide(free), wide(total)))
+}
+
+fn left_here(driver: &Driver, card: usize) -> Result<(usize, usize), Fault> {
     enter(driver, card)?;
-    let (mut free, mut total, mut taken) = (0_usize, 0_usize, 0_u64);
+    let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: both can be written to, and the card's context is that of this thread.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     told("cuMemGetInfo", unsafe { (driver.memory)(&raw mut free, &raw mut total) })?;
+    Ok((free, total))
+}
+
+fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, Fault> {
+    let (free, total) = left_here(driver, card)?;
+    let mut taken = 0_u64;
     let total_bytes = wide(total);
     let beyond = total_bytes.checked_sub(limit_bytes).and_then(|beyond| usize::try_from(beyond).ok());
     let Some(beyond) = beyond.filter(|beyond| *beyond <= free) else { return Ok(Room::Smaller(total_bytes)) };
     if beyond > 0 {
-        // SAFETY: as above; what is taken is never given back.
+        // SAFETY: it can be written to, and the card's context is that of this thread; what is taken is never given back.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
         told("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
     }

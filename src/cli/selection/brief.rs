@@ -1,0 +1,273 @@
+//! Attempts of a model as the indexes have them: records are read of those alone that are shown.
+
+use super::{Condition, Selected, Selection};
+use crate::analysis::Asked;
+use crate::record::{
+    Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Part, Replicate, Run, RunId, Value, ValueKey, Why,
+    field, known_metric,
+};
+use crate::store::{Brief, Reader, Store, StoreError};
+use crate::wire::Known;
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+/// What a question asks of each attempt.
+pub(in crate::cli) struct Ask {
+    /// The full names of fields; those of conditions are added.
+    pub(in crate::cli) fields: BTreeSet<String>,
+    /// The metrics.
+    pub(in crate::cli) metrics: BTreeSet<String>,
+    /// Whether metrics are asked of attempts as well that do not match.
+    pub(in crate::cli) of_others: bool,
+}
+
+/// The attempts that match, and the others; none where only the records can tell: if what does not count is asked for, a fact, metrics in several
+/// units, or if nothing matches. `ask` gives none if something is wrong with the question.
+pub(in crate::cli) fn select(
+    reader: &Reader<'_>,
+    store: &Store,
+    selection: &Selection,
+    model: &str,
+    ask: &dyn Fn(&Selected<()>) -> Option<Ask>,
+) -> Result<Option<Selected<BriefTrial>>, StoreError> {
+    if selection.takes_in_more() || !reader.has_one_unit_each(model)? {
+        return Ok(None);
+    }
+    let Some(briefs) = reader.briefs(model)? else { return Ok(None) };
+    let mut names = Names::known();
+    names.add(&briefs.names());
+    let asking = Selected { trials: Vec::new(), others: Vec::new(), names, admitted: BTreeSet::new() };
+    let (Some(ask), Ok(condition)) = (ask(&asking), selection.condition(&asking.names)) else { return Ok(None) };
+    let names = asking.names;
+    // A stated kind is in the record alone.
+    let is_stated = |metric: &String| {
+        let fact = format!("{}{metric}", Attempt::METRIC_KIND);
+        names.facts.contains(&format!("worker.{fact}")) || names.facts.contains(&fact)
+    };
+    if ask.metrics.iter().any(is_stated) {
+        return Ok(None);
+    }
+    let fields: Vec<String> =
+        ask.fields.into_iter().chain(condition.fields()).collect::<BTreeSet<_>>().into_iter().collect();
+    let mut rows = briefs.ask(&fields)?;
+    if !complete(reader, &mut rows, &fields, &names)? {
+        return Ok(None);
+    }
+    let columns = Columns::read(reader, store, model, &fields, ask.metrics.into_iter().collect(), &names)?;
+    let kinds = kinds(reader, &columns, &rows)?;
+    let columns = Rc::new(Columns { kinds, ..columns });
+    let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns), record: OnceCell::new() };
+    let is_met = |trial: &BriefTrial| matches(&condition, trial);
+    let (mut trials, mut others): (Vec<_>, Vec<_>) = rows.into_iter().map(of_row).partition(is_met);
+    briefs.ask_more(trials.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
+    if ask.of_others {
+        briefs.ask_more(others.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
+    }
+    Ok((!trials.is_empty()).then_some(Selected { trials, others, names, admitted: BTreeSet::new() }))
+}
+
+fn matches(condition: &Condition, trial: &BriefTrial) -> bool {
+    condition.matches(&|name| trial.field(name))
+}
+
+/// Takes values of runs from their records that are too long for the indexes, or lists. False if a value of an attempt is wanted that only its record has.
+fn complete(reader: &Reader<'_>, rows: &mut [Brief], fields: &[String], names: &Names) -> Result<bool, StoreError> {
+    let is_table = |part: &str| part.parse::<Part>().is_ok() && names.identity.iter().any(|name| is_within(name, part));
+    let is_table: Vec<bool> = fields.iter().map(|name| is_table(name)).collect();
+    for row in rows {
+        let mut run: Option<Run> = None;
+        for (at, name) in fields.iter().enumerate() {
+            if !matches!(row.values.get(at), Some(Known::Unsaid)) {
+                continue;
+            }
+            if !names.identity.contains(name) {
+                return Ok(false);
+            }
+            // A table has no value of its own: its fields have.
+            let mut known = Known::Nothing;
+            if !is_table[at] {
+                if run.is_none() {
+                    run = reader.run(row.run)?;
+                }
+                let Some(run) = &run else { return Ok(false) };
+                known = field(run, None, name).map_or(Known::Nothing, Known::Is);
+            }
+            row.values[at] = known;
+        }
+    }
+    Ok(true)
+}
+
+fn is_within(name: &str, part: &str) -> bool {
+    name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// What is asked of each attempt.
+struct Columns {
+    /// The place of each field among the values of an attempt; metrics follow.
+    fields: HashMap<String, usize>,
+    /// Those of the fields that are of the configuration.
+    of_config: Vec<usize>,
+    metrics: Vec<String>,
+    /// What decides each of the metrics.
+    kinds: Vec<MetricKind>,
+    /// For each of the metrics the attempts that count, but not in it.
+    unmeasured: Vec<HashMap<AttemptId, LeftOut>>,
+    store: Store,
+    started: OnceCell<HashMap<AttemptId, i64>>,
+}
+
+impl Columns {
+    fn read(
+        reader: &Reader<'_>,
+        store: &Store,
+        model: &str,
+        fields: &[String],
+        metrics: Vec<String>,
+        names: &Names,
+    ) -> Result<Self, StoreError> {
+        let of_metric = |metric: &String| Ok(reader.unmeasured(model, metric)?.into_iter().collect());
+        let unmeasured = metrics.iter().map(of_metric).collect::<Result<_, StoreError>>()?;
+        let is_part = |name: &str| name.split('.').next().is_some_and(|head| head.parse::<Part>().is_ok());
+        let is_of_config = |name: &String| names.identity.contains(name) && !is_part(name);
+        Ok(Self {
+            fields: fields.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect(),
+            of_config: (0..fields.len()).filter(|at| is_of_config(&fields[*at])).collect(),
+            metrics,
+            kinds: Vec::new(),
+            unmeasured,
+            store: store.clone(),
+            started: OnceCell::new(),
+        })
+    }
+}
+
+/// An attempt without its record.
+pub(in crate::cli) struct BriefTrial {
+    row: Brief,
+    columns: Rc<Columns>,
+    /// Its run and its record, once they were read.
+    record: OnceCell<Option<Box<(Run, Attempt)>>>,
+}
+
+impl BriefTrial {
+    fn value(&self, at: usize) -> Option<Value> {
+        match self.row.values.get(at)? {
+            Known::Is(value) => Some(value.clone()),
+            Known::Nothing | Known::Unsaid => None,
+        }
+    }
+
+    /// Where a metric is among the columns.
+    fn column(&self, metric: &str) -> Option<usize> {
+        self.columns.metrics.iter().position(|column| column == metric)
+    }
+}
+
+impl Asked for BriefTrial {
+    fn id(&self) -> AttemptId {
+        self.row.id
+    }
+
+    fn run_id(&self) -> RunId {
+        self.row.run
+    }
+
+    fn group(&self) -> GroupId {
+        self.row.group
+    }
+
+    fn configuration(&self) -> Digest {
+        let mut bytes = Vec::with_capacity(512);
+        for at in &self.columns.of_config {
+            let Some(Known::Is(value)) = self.row.values.get(*at) else { continue };
+            let (kind, payload): (u8, Vec<u8>) = match value.clone().into_key() {
+                ValueKey::Bool(value) => (0, vec![u8::from(value)]),
+                ValueKey::Int(value) => (1, value.to_le_bytes().to_vec()),
+                ValueKey::Float(bits) => (2, bits.to_le_bytes().to_vec()),
+                ValueKey::Str(text) => (3, text.into_bytes()),
+                ValueKey::Other(digest) => (4, digest.0.to_vec()),
+            };
+            bytes.extend(at.to_le_bytes());
+            bytes.extend(payload.len().to_le_bytes());
+            bytes.push(kind);
+            bytes.extend(payload);
+        }
+        Digest::of(&bytes)
+    }
+
+    fn started_unix_ms(&self) -> i64 {
+        let read = || self.columns.store.read(|reader| reader.started()).unwrap_or_default();
+        self.columns.started.get_or_init(read).get(&self.row.id).copied().unwrap_or_default()
+    }
+
+    fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)> {
+        let question = |reader: &Reader<'_>| Ok((reader.run(self.row.run)?, reader.readable(self.row.id)?));
+        let read = || {
+            let (run, attempt) = self.columns.store.read(question).ok()?;
+            Some(Box::new((run?, attempt?)))
+        };
+        let (run, attempt) = &**self.record.get_or_init(read).as_ref()?;
+        Some((Cow::Borrowed(run), Cow::Borrowed(attempt)))
+    }
+
+    fn unit(&self, metric: &str) -> Option<String> {
+        let has = self.has(metric);
+        has.then(|| Some(self.record()?.1.metrics.get(metric)?.unit.clone())).flatten()
+    }
+
+    fn has(&self, metric: &str) -> bool {
+        let Some(at) = self.column(metric) else { return false };
+        let is_unmeasured = self.columns.unmeasured.get(at).is_some_and(|of| of.contains_key(&self.row.id));
+        is_unmeasured || self.value(self.columns.fields.len() + at).is_some()
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.row.left_out.as_ref().is_some_and(|left| left.why == Why::Hidden)
+    }
+
+    fn field(&self, name: &str) -> Option<Value> {
+        self.value(*self.columns.fields.get(name)?)
+    }
+
+    fn replicate(&self) -> Replicate {
+        self.row.replicate
+    }
+
+    fn metric_kind(&self, metric: &str) -> MetricKind {
+        self.column(metric).and_then(|at| self.columns.kinds.get(at).copied()).unwrap_or(MetricKind::Outcome)
+    }
+
+    /// Nothing is admitted here that does not count.
+    fn measured(&self, metric: &str, _admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
+        let absent = || LeftOut { why: Why::Absent, reason: String::new() };
+        if let Some(left) = &self.row.left_out {
+            return Err(left.clone());
+        }
+        let at = self.column(metric).ok_or_else(absent)?;
+        if let Some(left) = self.columns.unmeasured.get(at).and_then(|of| of.get(&self.row.id)) {
+            return Err(left.clone());
+        }
+        self.value(self.columns.fields.len() + at).and_then(|value| value.as_float()).ok_or_else(absent)
+    }
+}
+
+/// What decides each metric: as the table of metrics has it, else as an attempt that counts says.
+fn kinds(reader: &Reader<'_>, columns: &Columns, rows: &[Brief]) -> Result<Vec<MetricKind>, StoreError> {
+    let known = |metric: &String| known_metric(metric).map(|known| known.kind());
+    let mut found: Vec<Option<MetricKind>> = columns.metrics.iter().map(known).collect();
+    for row in rows.iter().filter(|row| row.left_out.is_none()) {
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+        let Some(attempt) = reader.readable(row.id)? else { continue };
+        for (kind, metric) in found.iter_mut().zip(&columns.metrics) {
+            if kind.is_none() && attempt.metrics.contains_key(metric) {
+                *kind = Some(attempt.metric_kind(metric));
+            }
+        }
+    }
+    Ok(found.into_iter().map(|kind| kind.unwrap_or(MetricKind::Outcome)).collect())
+}

@@ -1,0 +1,127 @@
+//! GPU memory that ran out: what texts of device runtimes say of it, and what a person is told.
+
+use std::fmt;
+
+/// How every message of ours about it begins.
+const OURS: &str = "out of GPU memory";
+/// What other programs print: PyTorch, CUDA's runtime and driver, XLA.
+const OTHERS: [&str; 4] =
+    ["CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED: Out of memory"];
+/// What stands before the size of an allocation in CubeCL's messages.
+const BEFORE_SIZE: [&str; 3] =
+    ["failed to reserve ", "out of device memory allocating ", "can't allocate buffer of size: "];
+
+/// The phases of a step.
+const OF_STEPS: [&str; 5] = ["data", "forward", "backward", "all_reduce", "optimizer"];
+
+/// Whether a text says that GPU memory ran out.
+pub fn is_out_of_memory(text: &str) -> bool {
+    text.contains(OURS) || OTHERS.iter().any(|known| text.contains(known)) || needed_bytes(text).is_some()
+}
+
+/// The size of the allocation that failed, in bytes, as a message of CubeCL states it. None if the message is about something else.
+pub fn needed_bytes(text: &str) -> Option<u64> {
+    BEFORE_SIZE.iter().find_map(|before| {
+        let (_, rest) = text.split_once(before)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    })
+}
+
+/// Memory that ran out in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage<'a> {
+    /// The size of the allocation that failed.
+    pub needed_bytes: u64,
+    /// The phase that the run was in, and its number. None if it is not known.
+    pub during: Option<(&'a str, u64)>,
+    /// Free and total bytes of the GPU. None if the driver does not say.
+    pub memory: Option<(u64, u64)>,
+    /// Bytes of the GPU in use before the first step, and the samples of a step. None if no step was begun.
+    pub before: Option<(u64, u64)>,
+}
+
+impl Shortage<'_> {
+    /// The largest batch that may fit: what the steps had taken and what was missing then, in proportion to the batch. The step was not over, so that it needs at
+    /// least so much. None without figures, or if the answer is no smaller batch.
+    pub fn largest_batch(&self) -> Option<u64> {
+        let ((free, total), (before, batch)) = (self.memory?, self.before?);
+        let used = total.checked_sub(free)?;
+        let of_step = used.checked_add(self.needed_bytes)?.checked_sub(before)?;
+        let room = u128::from(total.checked_sub(before)?);
+        let largest = (room * u128::from(batch)).checked_div(u128::from(of_step))?;
+        u64::try_from(largest).ok().filter(|largest| (1..batch).contains(largest))
+    }
+}
+
+impl fmt::Display for Shortage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(OURS)?;
+        match self.during {
+            Some((phase, step)) if OF_STEPS.contains(&phase) => write!(f, " in {phase} of step {step}")?,
+            Some((phase, _)) => write!(f, " in {phase}")?,
+            None => {}
+        }
+        write!(f, ": {} GiB more were needed", gib(self.needed_bytes))?;
+        if let Some((free, total)) = self.memory {
+            write!(f, ", {} of {} GiB free", gib(free), gib(total))?;
+        }
+        match self.largest_batch() {
+            Some(largest) => write!(f, " (largest batch that may fit, by estimate: {largest})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whole GiB, or hundredths of one if there are fewer than 10.
+fn gib(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    if bytes >= 10 * GIB {
+        return ((bytes + GIB / 2) / GIB).to_string();
+    }
+    let hundredths = (u128::from(bytes) * 100 + u128::from(GIB / 2)) / u128::from(GIB);
+    let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    /// As CubeCL 0.11.0-pre.3 logs it.
+    const PANIC: &str = "cubecl_common::device::handle::channel::task: CallError(task panicked on device runner thread: failed to reserve \
+                         51539607552 bytes of device memory: out of device memory allocating 51539607552 bytes\n)";
+
+    #[test]
+    fn a_panic_of_the_runtime_says_how_much_was_needed() {
+        assert_eq!(needed_bytes(PANIC), Some(48 * GIB));
+        assert_eq!(needed_bytes("can't allocate buffer of size: 7\n"), Some(7));
+        assert_eq!(needed_bytes("failed to reserve the device"), None);
+        assert!(is_out_of_memory(PANIC) && !is_out_of_memory("CallError(task panicked: a kernel was not found)"));
+        assert!(is_out_of_memory("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 48.00 GiB."));
+    }
+
+    #[test]
+    fn the_message_names_phase_step_memory_and_the_largest_batch() {
+        let all = Shortage {
+            needed_bytes: 48 * GIB,
+            during: Some(("forward", 1)),
+            memory: Some((12 * GIB, 140 * GIB)),
+            before: Some((2 * GIB, 4096)),
+        };
+        // 138 GiB for steps of which 4096 samples need 174 GiB or more.
+        assert_eq!(
+            all.to_string(),
+            "out of GPU memory in forward of step 1: 48 GiB more were needed, 12 of 140 GiB free (largest batch that may fit, by estimate: 3248)"
+        );
+        let text = |one: Shortage<'_>| one.to_string();
+        let unknown = Shortage { memory: None, ..all };
+        assert_eq!(text(unknown), "out of GPU memory in forward of step 1: 48 GiB more were needed");
+        let elsewhere = Shortage { during: Some(("eval", 3)), before: None, needed_bytes: GIB / 4, ..all };
+        assert_eq!(text(elsewhere), "out of GPU memory in eval: 0.25 GiB more were needed, 12 of 140 GiB free");
+        let shared = Shortage { before: Some((141 * GIB, 4096)), during: None, ..all };
+        assert_eq!(shared.largest_batch(), None, "the figures contradict each other");
+        assert!(is_out_of_memory(&text(all)));
+    }
+}
