@@ -49,6 +49,11 @@ pub trait Dataset: Send + Sync {
         1
     }
 
+    /// Positions of a sample, at most, that have a right class: all of them, but where tokens are masked.
+    fn asked(&self) -> usize {
+        self.width()
+    }
+
     /// Training samples. Whatever is random in them (crops, masks) depends on seed, epoch (from 1) and index.
     fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError>;
 

@@ -25,6 +25,8 @@ pub struct Pass<'a> {
     taped: bool,
     /// The parameters that were handed out in a shape of their own, from which only Burn's tape leads back.
     reshaped: RefCell<BTreeSet<usize>>,
+    /// The positions whose answers are wanted; none for all.
+    asked: Option<Tensor<1, Int>>,
     device: Device,
 }
 
@@ -80,8 +82,20 @@ impl<'a> Pass<'a> {
             training,
             taped,
             reshaped: RefCell::default(),
+            asked: None,
             device,
         }
+    }
+
+    /// Asks for the answers at these positions, in this order, and no others: only of a model that [can
+    /// tell](super::models::Model::answers_asked).
+    pub fn ask(&mut self, positions: Tensor<1, Int>) {
+        self.asked = Some(positions);
+    }
+
+    /// The positions whose answers are wanted, off the tape; none for all.
+    pub fn asked(&self) -> Option<Tensor<1, Int>> {
+        self.asked.clone()
     }
 
     /// Whether this is a training step.

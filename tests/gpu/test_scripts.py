@@ -17,6 +17,7 @@ import peer_models
 import peer_worker
 import peers
 import plan
+import versions
 
 HERE = Path(__file__).resolve().parent
 # FAKE says of an experiment how its attempts end: their parts, or null where it is refused from its second attempt on.
@@ -102,6 +103,26 @@ class Cards(Sandbox):
         self.assertEqual([row[:2] for row in self.rows("grid.txt")], [[cell, gpus] for cell in ("bert:8:bf16", "gpt2:4:bf16") for gpus in "124"])
         self.assertEqual([row[4] for row in self.rows("grid.txt")], ["100", "50", "25"] * 2)
         self.assertEqual(len(self.rows("grid-runs.txt")), 6)
+
+
+class Versions(Sandbox):
+    def test_builds_take_turns_and_are_compared(self):
+        env = {**os.environ, "KEEP": str(self.folder / "work"), "FAKE": "{}", "PYTHONDONTWRITEBYTECODE": "1"}
+        builds = [f"{name}={self.folder / 'fake'}" for name in ("old", "new")]
+        command = [sys.executable, HERE / "versions.py", self.out, 2, "bert:8:bf16:20", *builds]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=env)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        order = [line.split("\t")[1] for line in (self.out / "attempts.tsv").read_text().splitlines()]
+        self.assertEqual(order, ["old", "new", "new", "old"])
+        lines = (self.out / "versions.md").read_text().splitlines()
+        self.assertIn("| 100 (100 to 100) |", lines[2])
+        self.assertIn("same, 2 times", lines[3])
+        self.assertTrue(lines[4].startswith("| bert:8:bf16 | new / old | – | 1.000 |"), lines[4])
+
+    def test_other_weights_are_not_hidden(self):
+        one = [None] * len(versions.COLUMNS)
+        text = versions.table(["a"], ["old"], {("a", "old"): [(one, "1", 2.0), (one, "2", 2.0)]})
+        self.assertIn("**2 digests**", text)
 
 
 class Decisions(unittest.TestCase):

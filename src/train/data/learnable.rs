@@ -62,6 +62,10 @@ impl Dataset for Text {
         Self::width(self)
     }
 
+    fn asked(&self) -> usize {
+        Self::asked(self)
+    }
+
     fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError> {
         Ok(tokens(self.train_batch(seed, epoch, indices)))
     }

@@ -284,6 +284,14 @@ impl Text {
         self.floor
     }
 
+    /// Tokens of a window, at most, that have a target.
+    pub fn asked(&self) -> usize {
+        match self.windows.objective {
+            Objective::NextToken => self.windows.width,
+            Objective::MaskedToken => chosen(self.windows.stride()),
+        }
+    }
+
     /// Tokens a window.
     pub fn width(&self) -> usize {
         self.windows.width
@@ -335,6 +343,11 @@ impl Text {
     }
 }
 
+/// How many of so many tokens are chosen.
+fn chosen(open: usize) -> usize {
+    ((15 * open + 50) / 100).max(1).min(open)
+}
+
 /// Adds a window whose tokens are masked as Devlin et al. 2018 do (section 3.1): 15% of the positions are chosen, at least one;
 /// of these, 80% get `[MASK]`, 10% any token, 10% stay as they are. Special tokens are never chosen.
 fn mask(window: &[u16], marks: &Marks, vocabulary: usize, draw: &mut Draw, batch: &mut TokenBatch) {
@@ -345,7 +358,7 @@ fn mask(window: &[u16], marks: &Marks, vocabulary: usize, draw: &mut Draw, batch
     batch.targets.resize(batch.ids.len(), NO_TARGET);
 
     let mut open: Vec<usize> = (0..window.len()).filter(|place| !marks.has(window[*place])).collect();
-    let chosen = ((15 * open.len() + 50) / 100).max(1).min(open.len());
+    let chosen = chosen(open.len());
     for next in 0..chosen {
         let other = next + draw.below(open.len() - next);
         open.swap(next, other);

@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 use crate::train::native::dnn;
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{add_bias, add_bias_back};
+use crate::train::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
 use crate::train::number::{real_len, wide};
 use crate::train::parameters::{Layout, Start};
 use crate::train::pass::Pass;
@@ -60,6 +60,10 @@ fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified
     let named = format!("{name}.bias");
     let bias = pass.has(&named).then(|| pass.exact::<1>(&named));
     #[cfg(feature = "cuda")]
+    if let Some(y) = bias.as_ref().and_then(|bias| in_nhwc(pass, &x, &weight, bias, window, rectified)) {
+        return y;
+    }
+    #[cfg(feature = "cuda")]
     if let Some(y) = by_cudnn(pass, &x, &weight, window) {
         return match bias {
             Some(bias) => biased(pass, y, (&named, &bias), rectified),
@@ -105,14 +109,68 @@ fn by_kernel(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -
     ))
 }
 
+/// Images in the number format of the pass and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not overlap
+/// keep this storage. On a device without cuDNN the images as they are.
+pub fn stored_nhwc(pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+    #[cfg(feature = "cuda")]
+    {
+        let (given, format) = (pass.round(pass.off_tape(x.clone())), x.dtype());
+        if given.dtype() == format && dnn::Storage::of(&given) == dnn::Storage::Nhwc {
+            return x;
+        }
+        if let Some(laid) = dnn::Storage::Nhwc.laid(given).filter(|_| dnn::available()) {
+            let back = move |gradient: Tensor<4>, _| [Some(gradient.cast(format).into())];
+            return pass.recorded(|| [x.into()], laid, back);
+        }
+    }
+    x
+}
+
+#[cfg(feature = "cuda")]
+fn asked(pass: &Pass<'_>, window: Window, storage: dnn::Storage) -> dnn::Convolution {
+    let Window { stride, padding } = window;
+    dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32: pass.precision == Precision::Fp32, storage }
+}
+
+/// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None where images lie
+/// otherwise or cuDNN cannot do it.
+#[cfg(feature = "cuda")]
+fn in_nhwc(
+    pass: &Pass<'_>,
+    x: &Tensor<4>,
+    weight: &str,
+    bias: &Tensor<1>,
+    window: Window,
+    rectified: bool,
+) -> Option<Tensor<4>> {
+    let how = asked(pass, window, dnn::Storage::Nhwc);
+    let (weight, shape) = pass.flat(weight);
+    let shape = <[usize; 4]>::try_from(shape).ok()?;
+    let images = pass.round(pass.off_tape(x.clone()));
+    let input = images.dims();
+    if dnn::Storage::of(&images) != how.storage || !dnn::possible(&images, shape, how) {
+        return None;
+    }
+    let filters = how.storage.laid(pass.round(pass.off_tape(weight.clone())).reshape(shape))?;
+    let rounded = pass.round(pass.off_tape(bias.clone()));
+    let y = dnn::convolve_biased(&images, &filters, &rounded, rectified, how)?;
+    let (formats, precision, kept) = ([x.dtype(), weight.dtype()], pass.precision, rectified.then(|| y.clone()));
+    let on_tape = || [x.clone().into(), weight.into(), bias.clone().into()];
+    Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
+        let (gradient, of_bias) = computed(add_bias_back_nhwc(precision.round(gradient), kept.as_ref()));
+        drop(kept);
+        let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
+        let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
+        let flat = |weight: Tensor<4>| weight.cast(formats[1]).reshape([shape.iter().product::<usize>()]);
+        let of_weight = of_weight.map(|weight| flat(weight).into());
+        [of_x.map(|x| x.cast(formats[0]).into()), of_weight, Some(of_bias.into())]
+    }))
+}
+
 /// None where cuDNN cannot do it.
 #[cfg(feature = "cuda")]
 fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &str, window: Window) -> Option<Tensor<4>> {
-    let how = dnn::Convolution {
-        stride: [window.stride; 2],
-        padding: [window.padding; 2],
-        tf32: pass.precision == Precision::Fp32,
-    };
+    let how = asked(pass, window, dnn::Storage::Nchw);
     let (weight, shape) = pass.flat(weight);
     let shape = <[usize; 4]>::try_from(shape).ok()?;
     let images = pass.round(pass.off_tape(x.clone()));

@@ -4,6 +4,7 @@ use super::linear::Maps;
 #[cfg(feature = "cuda")]
 use crate::train::native;
 use crate::train::pass::Pass;
+use crate::train::precision::exact;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
 
 /// Columns of a table's product are filled up to a multiple of this: vocabularies are odd numbers, and tiles of a matrix product are not.
@@ -40,6 +41,22 @@ fn gathered(tokens: Tensor<2, Int>, gradient: Tensor<2>, words: usize) -> Tensor
     let [rows, features] = gradient.dims();
     let none = Tensor::zeros([words, features], &gradient.device());
     none.select_assign(0, tokens.reshape([rows]), gradient, IndexingUpdateOp::Add)
+}
+
+/// Of x [positions, features] the rows that the pass asks for, in their order: [asked, features]. All of them where it asks for none in
+/// particular.
+pub fn asked_rows(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    let Some(positions) = pass.asked() else { return x };
+    let ([rows, _], [asked], format) = (x.dims(), positions.dims(), x.dtype());
+    let answer = pass.off_tape(x.clone()).select(0, positions.clone());
+    pass.recorded(
+        || [x.into()],
+        answer,
+        move |gradient, _| {
+            let gathered = gathered(positions.reshape([1, asked]), exact(gradient), rows);
+            [Some(gathered.cast(format).into())]
+        },
+    )
 }
 
 /// Adds to x [rows·width, features] at each position the vector of that position, a row of `name.weight` [at least width, features].

@@ -21,9 +21,9 @@ mod upsample;
 
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
-pub use convolution::{Window, convolution_flops, convolution_layout, convolve, convolve_relu};
+pub use convolution::{Window, convolution_flops, convolution_layout, convolve, convolve_relu, stored_nhwc};
 pub use dropout::dropout;
-pub use embedding::{add_positions, embed, unembed};
+pub use embedding::{add_positions, asked_rows, embed, unembed};
 pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};
 pub use linear::{Maps, linear};
 pub use loss::{cross_entropy, judge};

@@ -4,6 +4,8 @@ use super::Window;
 use super::product::{Product, product};
 #[cfg(feature = "cuda")]
 use crate::train::native::dnn;
+#[cfg(feature = "cuda")]
+use crate::train::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
 use crate::train::number::{real_len, single};
 use crate::train::pass::Pass;
 use crate::train::precision::{Precision, exact};
@@ -15,10 +17,26 @@ use burn::tensor::{Tensor, TensorData};
 /// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
 pub fn max_pool(pass: &Pass<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     #[cfg(feature = "cuda")]
+    if let Some(y) = in_nhwc(pass, &x, side, window) {
+        return y;
+    }
+    #[cfg(feature = "cuda")]
     if let Some(y) = by_cudnn(pass, &x, side, window) {
         return y;
     }
     max_pool2d(x, [side; 2], [window.stride; 2], [window.padding; 2], [1, 1], false)
+}
+
+/// Of images that lie NHWC, as the result does. None where images lie otherwise or windows overlap.
+#[cfg(feature = "cuda")]
+fn in_nhwc(pass: &Pass<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
+    let (given, stride) = (pass.off_tape(x.clone()), window.stride);
+    if window.padding > 0 || dnn::Storage::of(&given) != dnn::Storage::Nhwc {
+        return None;
+    }
+    let y = pool_max_nhwc(&given, side, stride)?;
+    let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(given, gradient, side, stride)).into())];
+    Some(pass.recorded(|| [x.clone().into()], y, backward))
 }
 
 #[cfg(feature = "cuda")]

@@ -6,8 +6,8 @@
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{
-    Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
-    norm_layouts, unembed,
+    Attention, Residual, Stream, add_positions, asked_rows, attend, attention_flops, dropout, embed, gelu, layer_norm,
+    linear, norm_layouts, unembed,
 };
 use crate::train::number::wide;
 use crate::train::parameters::{Layout, Start};
@@ -87,6 +87,11 @@ impl Bert {
         Carried::Stream(Stream::new(pass, x), shape)
     }
 
+    /// Floating-point operations of the head at so many positions.
+    fn head_flops(&self, positions: usize) -> u64 {
+        2 * wide(positions) * wide(self.hidden) * wide(self.hidden + self.vocabulary)
+    }
+
     fn residual<'a>(&self, norm: &'a str) -> Residual<'a> {
         Residual { norm, epsilon: EPSILON, post: true, dropout: self.dropout }
     }
@@ -142,15 +147,24 @@ impl Model for Bert {
         self.vocabulary
     }
 
+    fn answers_asked(&self) -> bool {
+        true
+    }
+
     fn forward_flops(&self, width: usize) -> u64 {
         Units::units(self, width).iter().map(|unit| unit.flops).sum()
+    }
+
+    fn asked_flops(&self, width: usize, asked: usize) -> u64 {
+        self.forward_flops(width) - self.head_flops(width - asked.min(width))
     }
 }
 
 impl Units for Bert {
     /// The embeddings, each layer, and the head, which uses the embedding's weights too.
     fn units(&self, width: usize) -> Vec<Unit> {
-        let [width, hidden, inner, vocabulary] = [width, self.hidden, self.inner, self.vocabulary].map(wide);
+        let positions = width;
+        let [width, hidden, inner] = [width, self.hidden, self.inner].map(wide);
         let layer = |number: usize| {
             let flops = attention_flops(width, hidden) + 4 * width * hidden * inner;
             Unit::new([format!("bert.encoder.layer.{number}")], flops)
@@ -158,7 +172,7 @@ impl Units for Bert {
         let head = ["cls.predictions".to_owned(), format!("{WORDS}.weight")];
         let mut units = vec![Unit::new(["bert.embeddings".to_owned()], 0)];
         units.extend((0..self.layers).map(layer));
-        units.push(Unit::new(head, 2 * width * hidden * (hidden + vocabulary)));
+        units.push(Unit::new(head, self.head_flops(positions)));
         units
     }
 
@@ -171,7 +185,8 @@ impl Units for Bert {
             let name = format!("bert.encoder.layer.{}", number - 1);
             return Carried::Stream(self.layer(pass, &name, stream, shape), shape);
         }
-        let x = linear(pass, "cls.predictions.transform.dense", stream.normed);
+        let x = asked_rows(pass, stream.normed);
+        let x = linear(pass, "cls.predictions.transform.dense", x);
         let x = gelu(pass, x);
         let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
         Carried::Rows(unembed(pass, WORDS, Some("cls.predictions.bias"), x))

@@ -2,7 +2,7 @@
 
 use super::bert::Bert;
 use super::gpt2::Gpt2;
-use super::parity::{agree, below, computed, tokens};
+use super::parity::{agree, below, computed, tokens, traced};
 use super::recurrent::Recurrent;
 use super::{Input, Model};
 use crate::train::layers::{Cell, cross_entropy};
@@ -135,6 +135,49 @@ fn models_have_the_parameters_of_the_published_ones() {
     assert_eq!(count(&Gpt2::small(50_257, 1024).layouts()), 124_439_808);
     assert_eq!(count(&Recurrent::lstm(10_000).layouts()), 11_368_208);
     assert_eq!(count(&Recurrent::gru(10_000).layouts()), 10_448_656);
+}
+
+#[test]
+fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
+    let model = bert();
+    let ([rows, width], classes) = (SHAPE, model.classes());
+    let asked = [1, 4, 7, 7 + 5, 14 + 2, 14];
+    let right = [3, 60, 0, 17, 5, -1];
+    let mut all = vec![-1; rows * width];
+    asked.iter().zip(right).for_each(|(position, class)| all[*position] = class);
+    let step = |some: bool| {
+        let step = |pass: &mut Pass<'_>| {
+            let targets: &[i32] = if some { &right } else { &all };
+            if some {
+                pass.ask(whole(&asked.map(|position| i32::try_from(position).expect("small")), [6], pass.device()));
+            }
+            let input = tokens(SHAPE, i32::try_from(classes).expect("few"));
+            let Input::Tokens(ids) = input else { panic!("tokens") };
+            let answers = model.answer(pass, Input::Tokens(pass.indices(ids)));
+            assert_eq!(answers.dims()[0], targets.len());
+            let targets = pass.indices(whole(targets, [targets.len()], pass.device()));
+            let loss = cross_entropy(pass, answers, targets, [classes, 5]);
+            [loss.clone(), loss]
+        };
+        traced([&model.layouts(), &model.statistics()], step, true, Precision::Fp32)
+    };
+    let (some, every) = (step(true), step(false));
+    let largest = every.values().map(|values| values[0].abs()).fold(0.0, f64::max);
+    for (name, values) in &every {
+        for (value, other) in values.iter().zip(&some[name]) {
+            let near = 1e-5 * values[0].abs().max(1e-3 * largest);
+            assert!((value - other).abs() <= near, "{name}: {value} of all and {other} of some");
+        }
+    }
+}
+
+#[test]
+fn a_head_at_some_positions_has_fewer_operations() {
+    // 12 layers as below; then 2·19·768·(768 + 30522).
+    assert_eq!(Bert::base(30_522, 512).asked_flops(128, 19), 23_260_419_072);
+    let (all, gpt2) = (Bert::tiny(61, 9).forward_flops(7), Gpt2::tiny(61, 9));
+    assert_eq!(Bert::tiny(61, 9).asked_flops(7, 7), all);
+    assert_eq!(gpt2.asked_flops(7, 3), gpt2.forward_flops(7));
 }
 
 #[test]

@@ -55,12 +55,18 @@ pub trait Model: Send + Sync {
         Vec::new()
     }
 
-    /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order. In float32 or the number format of the pass; not yet a
-    /// softmax. The first [`classes`](Self::classes) columns count.
+    /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order, or those positions that
+    /// the pass asks for. In float32 or the number format of the pass; not yet a softmax. The first [`classes`](Self::classes) columns
+    /// count.
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2>;
 
     /// Whether a position is a token of a text.
     fn answers_tokens(&self) -> bool {
+        false
+    }
+
+    /// Whether it answers at the positions that a pass [asks for](Pass::ask) alone.
+    fn answers_asked(&self) -> bool {
         false
     }
 
@@ -75,4 +81,9 @@ pub trait Model: Send + Sync {
     /// Floating-point operations of the forward pass over one row: two for each multiplication with its addition in products of matrices and convolutions; the rest is
     /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.
     fn forward_flops(&self, width: usize) -> u64;
+
+    /// [`forward_flops`](Self::forward_flops) of a pass that asks for the answers at `asked` of the row's positions.
+    fn asked_flops(&self, width: usize, _asked: usize) -> u64 {
+        self.forward_flops(width)
+    }
 }

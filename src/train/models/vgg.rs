@@ -7,7 +7,7 @@
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::train::layers::{
-    Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to,
+    Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
 };
 use crate::train::number::wide;
 use crate::train::parameters::{Layout, Start};
@@ -140,7 +140,8 @@ impl Units for Vgg {
         let mut left = number;
         for stage in self.stages() {
             if let Some((name, _)) = stage.get(left) {
-                let x = convolve_relu(pass, name, carried.images(), KEEP);
+                let images = stored_nhwc(pass, carried.images());
+                let x = convolve_relu(pass, name, images, KEEP);
                 return Carried::Images(if left + 1 == stage.len() { max_pool(pass, x, 2, HALVE) } else { x });
             }
             left -= stage.len();

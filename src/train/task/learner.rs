@@ -1,6 +1,7 @@
 //! A model that learns the right class of every position: of an image, or of each token of a text.
 
 use super::ahead::Ahead;
+use super::asked::Asked;
 use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::record::{Digest, Value};
@@ -69,8 +70,12 @@ impl Learner {
 /// Samples on a device: what the model sees, the classes that are right, and how many of these count.
 pub(super) fn questioned(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
     let Samples { inputs, targets } = samples;
-    let counted = targets.iter().filter(|target| **target >= 0).count();
-    (standard_input(inputs, device), whole(&targets, [targets.len()], device), counted)
+    (standard_input(inputs, device), whole(&targets, [targets.len()], device), counted(&targets))
+}
+
+/// How many targets count.
+pub(super) fn counted(targets: &[i32]) -> usize {
+    targets.iter().filter(|target| **target >= 0).count()
 }
 
 /// What a model sees, on a device.
@@ -99,14 +104,18 @@ impl Task for Learner {
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         let inner = step.inner;
-        let (input, targets, counted) =
-            inner.phase("data", || Ok(questioned(self.samples(step)?, &self.network.place.device())))?;
+        let (input, asked, counted) = inner.phase("data", || {
+            let (samples, device) = (self.samples(step)?, self.network.place.device());
+            let Samples { inputs, targets } = samples;
+            let asked = Asked::of(&targets, &*self.network.model, &*self.data, &device);
+            Ok((standard_input(inputs, &device), asked, counted(&targets)))
+        })?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
         let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
         let loss = inner.phase("forward", || {
+            let targets = asked.ask(&mut pass);
             let answers = answer_taped(model, &mut pass, input);
-            let targets = pass.indices(targets);
             Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
         })?;
         inner.phase("backward", || Ok(backward(pass, loss, step, counted)))
@@ -159,7 +168,7 @@ impl Task for Learner {
     }
 
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        stated(&*self.network.model, self.data.width())
+        stated(&*self.network.model, &*self.data)
     }
 }
 
@@ -173,10 +182,11 @@ pub(super) fn scored(model: &dyn Model, [loss, right]: [f64; 2], all: usize) -> 
     score
 }
 
-/// What is known of a model's work on rows of so many tokens before it begins.
-pub(super) fn stated(model: &dyn Model, width: usize) -> Vec<(&'static str, f64, &'static str)> {
+/// What is known of a model's training on this data before it begins.
+pub(super) fn stated(model: &dyn Model, data: &dyn Dataset) -> Vec<(&'static str, f64, &'static str)> {
+    let width = data.width();
     // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
-    let mut stated = vec![("flops_per_sample", 3.0 * real(model.forward_flops(width)), "FLOP")];
+    let mut stated = vec![("flops_per_sample", 3.0 * real(model.asked_flops(width, data.asked())), "FLOP")];
     if model.answers_tokens() {
         stated.push(("tokens_per_sample", real_len(width), ""));
     }

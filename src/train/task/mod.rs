@@ -3,6 +3,7 @@
 //! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
 
 mod ahead;
+mod asked;
 mod finder;
 mod learner;
 mod network;

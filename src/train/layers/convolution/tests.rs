@@ -13,6 +13,8 @@ struct Case {
     images: [usize; 4],
     channels: usize,
     rectified: bool,
+    /// They are stored so where the device can.
+    nhwc: bool,
 }
 
 const KEEP: Window = Window { stride: 1, padding: 1 };
@@ -45,10 +47,12 @@ impl Case {
             device: device.clone(),
         };
         let layer = if self.rectified { convolve_relu } else { convolve };
-        let answer = layer(&Pass::to_answer(material(&parameters)), "conv", images(), KEEP);
+        let stored = |pass: &Pass<'_>, images| if self.nhwc { stored_nhwc(pass, images) } else { images };
+        let pass = Pass::to_answer(material(&parameters));
+        let answer = layer(&pass, "conv", stored(&pass, images()), KEEP);
         let pass = Pass::on_tape(material(&leaves));
         let x = Tensor::from_inner(images()).require_grad();
-        let y = layer(&pass, "conv", x.clone(), KEEP);
+        let y = layer(&pass, "conv", stored(&pass, x.clone()), KEEP);
         let all = self.answered().iter().product();
         let slopes = Tensor::from_inner(precision.round(flat(uniform(2, all)))).reshape(self.answered());
         let mut tape = exact(y.clone() * slopes).reshape([1, all]).sum_dim(1).backward();
@@ -109,8 +113,9 @@ fn compare(case: &Case, precision: Precision, device: &Device, close: f64) {
 
 fn cases() -> Vec<Case> {
     let shapes = [([2, 3, 5, 6], 4), ([1, 4, 1, 1], 8), ([3, 8, 7, 7], 16)];
-    let both = |(images, channels)| [true, false].map(|rectified| Case { images, channels, rectified });
-    shapes.into_iter().flat_map(both).collect()
+    let all = [(true, false), (false, false), (true, true), (false, true)];
+    let each = |(images, channels)| all.map(|(rectified, nhwc)| Case { images, channels, rectified, nhwc });
+    shapes.into_iter().flat_map(each).collect()
 }
 
 #[test]
@@ -126,8 +131,9 @@ fn biases_and_rectifiers_follow_a_convolution() {
 #[ignore = "needs a GPU"]
 fn biases_and_rectifiers_follow_a_convolution_on_gpu() {
     let large = [([4, 16, 56, 56], 32), ([64, 8, 14, 14], 24)];
-    let large = large.map(|(images, channels)| Case { images, channels, rectified: true });
-    for case in cases().iter().chain(&large) {
+    let large =
+        large.map(|(images, channels)| [false, true].map(|nhwc| Case { images, channels, rectified: true, nhwc }));
+    for case in cases().iter().chain(large.iter().flatten()) {
         // With TF32, whose rounding is 2⁻¹¹.
         for (precision, close) in [(Precision::Fp32, 2e-3), (Precision::Fp16, 2e-3), (Precision::Bf16, 2e-2)] {
             compare(case, precision, &Device::cuda(0), close);

@@ -1,22 +1,28 @@
 //! Convolutions of images and their gradients.
 
+mod biased;
+
+pub use biased::convolve_biased;
+
 use super::super::library::Opaque;
 use super::super::operation::{Cube, custom};
 use super::super::plan::Format;
 use super::super::{Fault, format};
 use super::descriptors::{self, Plans, ask, code};
-use super::execution::{self, Demand, Target, note, tensor};
+use super::execution::{self, Demand, Operand, Target, note};
 use super::graph::{CONVOLUTION, CONVOLVE, Graph, OF_INPUT, OF_WEIGHT, Object, Value, graph, longs};
 use super::job::{Places, queue};
 use super::library::Dnn;
+use super::storage::Storage;
 use super::{card, countable, fitting, primitive};
 use burn::backend::{Cuda, DType};
 use burn::tensor::Tensor;
+use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
 
 /// Bytes beside the operands that a plan may take.
 ///
-/// In half formats images are brought into another order on the way, which takes as much memory as they have.
+/// In half formats images that lie NCHW are brought into NHWC on the way, which takes as much memory as they have.
 const WORKSPACE: usize = 4 << 30;
 
 /// What a convolution is besides its operands. Its windows are not spread out, and each sees all channels.
@@ -28,6 +34,8 @@ pub struct Convolution {
     pub padding: [usize; 2],
     /// Values in float32 may be rounded to TF32.
     pub tf32: bool,
+    /// How images, weights and results lie.
+    pub storage: Storage,
 }
 
 /// What of a convolution is computed.
@@ -141,16 +149,18 @@ fn compute(
     }
     let kind = Kind { card, part, format, input, weight, output, how };
     let Some(plan) = descriptors::plan(&PLANS, &kind, |dnn| make(dnn, kind)) else { return Err((first, second)) };
-    let (Some(one), Some(other)) = (primitive(&first), primitive(&second)) else { return Err((first, second)) };
+    let lying = |operand: &Tensor<4>| primitive(&how.storage.lying(operand.clone()));
+    let (Some(one), Some(other)) = (lying(&first), lying(&second)) else { return Err((first, second)) };
     drop((first, second));
     let (shape, name) = match part {
         Part::Result => (output, "convolve_dnn"),
         Part::OfInput => (input, "convolve_of_input_dnn"),
         Part::OfWeight => (weight, "convolve_of_weight_dnn"),
     };
+    let shape = how.storage.shape(shape);
     let [made] =
         custom(name, [one, other], [(shape.into(), dtype)], move |operands| launch(operands, plan, shape, dtype));
-    Ok(Tensor::from_primitive::<Cuda>(made))
+    Ok(how.storage.named(Tensor::from_primitive::<Cuda>(made)))
 }
 
 fn launch(operands: [Cube; 2], plan: &'static Plan, shape: [usize; 4], dtype: DType) -> [Cube; 1] {
@@ -166,17 +176,27 @@ fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
 fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>, passed_over: usize) -> Result<Plan, Fault> {
     let mut parts = Vec::with_capacity(7);
     for (place, shape) in [kind.input, kind.weight, kind.output].into_iter().enumerate() {
-        parts.push(tensor(graph, place, code(kind.format), shape)?);
+        parts.push(kind.operand(shape).given(graph, place)?);
     }
     parts.push(windows(graph, kind.how)?);
-    let operation = operation(graph, kind.part, &parts)?;
-    // What is to be exact must not become less so, and nothing may differ from one run to the next.
-    let mut forbidden = vec![note::NONDETERMINISTIC, note::DOWN_CONVERT_INPUTS, note::REDUCED_PRECISION_REDUCTION];
-    if kind.format == Format::F32 && !kind.how.tf32 {
-        forbidden.push(note::TENSOR_CORE);
+    let [input, weight, output, windows] = parts.as_slice() else { unreachable!("three tensors and how windows move") };
+    let operation = operation(graph, kind.part, [input, weight, output, windows])?;
+    let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE, passed_over };
+    Ok(Plan { part: kind.part, plan: execution::plan(graph, vec![operation], parts, target, &demand)? })
+}
+
+impl Kind {
+    fn operand(&self, shape: [usize; 4]) -> Operand {
+        Operand { format: self.format, shape, storage: self.how.storage }
     }
-    let demand = Demand { forbidden: &forbidden, workspace: WORKSPACE, passed_over };
-    Ok(Plan { part: kind.part, plan: execution::plan(graph, operation, parts, target, &demand)? })
+
+    /// What is to be exact must not become less so, and nothing may differ from one run to the next.
+    fn forbidden(&self) -> &'static [c_int] {
+        const ALWAYS: [c_int; 3] =
+            [note::NONDETERMINISTIC, note::DOWN_CONVERT_INPUTS, note::REDUCED_PRECISION_REDUCTION];
+        const STRICT: [c_int; 4] = [ALWAYS[0], ALWAYS[1], ALWAYS[2], note::TENSOR_CORE];
+        if self.format == Format::F32 && !self.how.tf32 { &STRICT } else { &ALWAYS }
+    }
 }
 
 /// A convolution whose sums are in float32.
@@ -195,8 +215,11 @@ fn windows(graph: &'static Graph, how: Convolution) -> Result<Object, Fault> {
 }
 
 /// What is computed of images, weights, result and windows.
-fn operation(graph: &'static Graph, part: Part, parts: &[Object]) -> Result<Object, Fault> {
-    let [input, weight, output, windows] = parts else { unreachable!("three tensors and how windows move") };
+fn operation(
+    graph: &'static Graph,
+    part: Part,
+    [input, weight, output, windows]: [&Object; 4],
+) -> Result<Object, Fault> {
     // CUDNN_ATTR_OPERATION_CONVOLUTION_… _X, _W, _Y, _CONV_DESC, _ALPHA and _BETA of FORWARD; _DX, _W, _DY, … of BWD_DATA; _X, _DW, _DY, … of BWD_FILTER.
     let (sort, [x, w, y, by, alpha, beta]) = match part {
         Part::Result => (CONVOLVE, [704, 703, 705, 702, 700, 701]),

@@ -3,9 +3,12 @@
 
 use super::super::Fault;
 use super::super::library::Opaque;
+use super::super::plan::Format;
+use super::descriptors::code;
 use super::graph::{
     CONFIGURATION, ENGINE, Graph, HEURISTICS, OPERANDS, OPERATIONS, Object, PLAN, TENSOR, Value, long, longs,
 };
+use super::storage::Storage;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
@@ -86,28 +89,52 @@ fn id(place: usize) -> Result<i64, Fault> {
     long(place).map(|place| place + 1)
 }
 
-/// How a tensor lies whose values are together, the last axis innermost. The place is that among the operands.
-pub fn tensor(graph: &'static Graph, place: usize, format: c_int, shape: [usize; 4]) -> Result<Object, Fault> {
-    let [count, channels, height, width] = longs(shape)?;
-    let attributes = [
-        (901, Value::Format(format)),                              // CUDNN_ATTR_TENSOR_DATA_TYPE
-        (902, Value::Integers(&[count, channels, height, width])), // CUDNN_ATTR_TENSOR_DIMENSIONS
-        (903, Value::Integers(&[channels * height * width, height * width, width, 1])), // CUDNN_ATTR_TENSOR_STRIDES
-        (906, Value::Integers(&[id(place)?])),                     // CUDNN_ATTR_TENSOR_UNIQUE_ID
-        (900, Value::Integers(&[ALIGNMENT])),                      // CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT
-    ];
-    Object::new(graph, TENSOR, &attributes)
+/// A tensor of a graph: its format, shape [count, channels, height, width] and storage.
+#[derive(Clone, Copy)]
+pub struct Operand {
+    /// The number format.
+    pub format: Format,
+    /// The axes in the order in which cuDNN counts them.
+    pub shape: [usize; 4],
+    /// How they lie.
+    pub storage: Storage,
 }
 
-/// The first plan that the library proposes for an operation and that will do. `parts` are the objects that the operation refers to.
+impl Operand {
+    /// The descriptor of the operand with this place among those of [`Plan::run`].
+    pub fn given(self, graph: &'static Graph, place: usize) -> Result<Object, Fault> {
+        self.described(graph, place, false)
+    }
+
+    /// The descriptor of an intermediate tensor, which is never written to memory. No operand has its place.
+    pub fn between(self, graph: &'static Graph, place: usize) -> Result<Object, Fault> {
+        self.described(graph, place, true)
+    }
+
+    fn described(self, graph: &'static Graph, place: usize, intermediate: bool) -> Result<Object, Fault> {
+        let shape = longs(self.shape)?;
+        let attributes = [
+            (901, Value::Format(code(self.format))), // CUDNN_ATTR_TENSOR_DATA_TYPE
+            (902, Value::Integers(&shape)),          // CUDNN_ATTR_TENSOR_DIMENSIONS
+            (903, Value::Integers(&self.storage.strides(shape))), // CUDNN_ATTR_TENSOR_STRIDES
+            (906, Value::Integers(&[id(place)?])),   // CUDNN_ATTR_TENSOR_UNIQUE_ID
+            (900, Value::Integers(&[ALIGNMENT])),    // CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT
+            (907, Value::Flag(intermediate)),        // CUDNN_ATTR_TENSOR_IS_VIRTUAL
+        ];
+        Object::new(graph, TENSOR, &attributes)
+    }
+}
+
+/// The first plan that the library proposes for operations and that will do. `parts` are the objects that the operations refer to.
 pub fn plan<const N: usize>(
     graph: &'static Graph,
-    operation: Object,
+    operations: Vec<Object>,
     mut parts: Vec<Object>,
     target: &Target<'_>,
     demand: &Demand<'_>,
 ) -> Result<Plan<N>, Fault> {
-    let mut attributes = vec![(801, Value::Object(&operation))]; // CUDNN_ATTR_OPERATIONGRAPH_OPS
+    let places: Vec<Opaque> = operations.iter().map(Object::place).collect();
+    let mut attributes = vec![(801, Value::Objects(&places))]; // CUDNN_ATTR_OPERATIONGRAPH_OPS
     attributes.extend(target.graph);
     let whole = Object::new(graph, OPERATIONS, &attributes)?;
     let mut failed = Fault::Runtime("no engine that is exact and deterministic and takes little memory".to_owned());
@@ -121,7 +148,8 @@ pub fn plan<const N: usize>(
             match ready(graph, &configuration, target, demand) {
                 Ok(Some(_)) if passed_over < demand.passed_over => passed_over += 1,
                 Ok(Some((plan, workspace))) => {
-                    parts.extend([operation, whole, configuration]);
+                    parts.extend(operations);
+                    parts.extend([whole, configuration]);
                     return Ok(Plan { graph, held: Mutex::new((plan, parts)), workspace });
                 }
                 Ok(None) => {}

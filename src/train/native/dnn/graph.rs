@@ -60,6 +60,8 @@ macro_rules! sorts {
 }
 
 sorts! {
+    /// A function of each value.
+    POINTWISE = 0 "a pointwise function";
     /// How windows move.
     CONVOLUTION = 1 "a convolution";
     /// A way to compute a graph.
@@ -76,6 +78,8 @@ sorts! {
     OF_WEIGHT = 11 "an operation";
     /// The gradient of the images of a convolution.
     OF_INPUT = 12 "an operation";
+    /// A function of each value of a tensor, or of two.
+    APPLY = 13 "an operation";
     /// Operations that are computed together.
     OPERATIONS = 15 "a graph";
     /// Where the operands of a plan are.
@@ -94,6 +98,8 @@ pub enum Value<'a> {
     Handle(Opaque),
     /// `cudnnDataType_t`.
     Format(c_int),
+    /// Whether it is so.
+    Flag(bool),
     /// Whole numbers.
     Integers(&'a [i64]),
     /// A number in float32.
@@ -104,6 +110,12 @@ pub enum Value<'a> {
     Convolution(c_int),
     /// `cudnnBackendHeurMode_t`.
     Heuristics(c_int),
+    /// `cudnnNanPropagation_t`.
+    Nan(c_int),
+    /// `cudnnPointwiseMode_t`.
+    Pointwise(c_int),
+    /// [Places](Object::place) of other objects, which have to be kept for as long as this one is used.
+    Objects(&'a [Opaque]),
     /// Another object, which has to be kept for as long as this one is used.
     Object(&'a Object),
     /// Text.
@@ -121,11 +133,15 @@ impl Value<'_> {
         match self {
             Self::Handle(handle) => (0, 1, from_ref(handle).cast()),
             Self::Format(code) => (1, 1, from_ref(code).cast()),
+            Self::Flag(flag) => (2, 1, from_ref(flag).cast()),
             Self::Integers(values) => (INTEGERS, values.len(), values.as_ptr().cast()),
             Self::Real(value) => (4, 1, from_ref(value).cast()),
             Self::Addresses(places) => (6, places.len(), places.as_ptr().cast()),
             Self::Convolution(mode) => (7, 1, from_ref(mode).cast()),
             Self::Heuristics(mode) => (8, 1, from_ref(mode).cast()),
+            Self::Nan(rule) => (10, 1, from_ref(rule).cast()),
+            Self::Pointwise(mode) => (14, 1, from_ref(mode).cast()),
+            Self::Objects(places) => (OBJECTS, places.len(), places.as_ptr().cast()),
             Self::Object(object) => (OBJECTS, 1, from_ref(&object.place).cast()),
             #[cfg(test)]
             Self::Text(text) => (24, text.len(), text.as_ptr().cast()),
@@ -160,6 +176,11 @@ impl Object {
         let status = unsafe { (graph.finish)(object.place) };
         told(sort.finishing, status)?;
         Ok(object)
+    }
+
+    /// Where the library has it.
+    pub fn place(&self) -> Opaque {
+        self.place
     }
 
     /// An object for the library to fill.

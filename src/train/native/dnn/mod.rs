@@ -1,8 +1,8 @@
 //! Convolutions, max pooling and recurrent layers by cuDNN, on the very buffers of Burn's tensors.
 //!
 //! All is decided from shapes and formats before anything is asked of the card: what cuDNN has no kernel for comes back as it was given, and the caller
-//! has it computed otherwise. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and results lie like that in memory.
-//! What lies otherwise, or begins at an odd address, is copied first.
+//! has it computed otherwise. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and lie in memory
+//! as their [`Storage`] says. What lies otherwise, or begins at an odd address, is copied first.
 
 mod convolution;
 mod descriptors;
@@ -12,18 +12,25 @@ mod job;
 mod library;
 mod pool;
 mod recurrent;
+mod storage;
 #[cfg(test)]
 mod tests;
 
-pub use convolution::{Convolution, convolve, of_input, of_weight, possible};
+pub use convolution::{Convolution, convolve, convolve_biased, of_input, of_weight, possible};
 pub use pool::{Pool, pool_max, pool_max_back};
 #[cfg(test)]
 pub use recurrent::places;
 pub use recurrent::{Recurrent, Stack};
+pub use storage::Storage;
 
 use super::operation::Primitive;
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::Tensor;
+
+/// Whether cuDNN can be loaded.
+pub fn available() -> bool {
+    library::dnn().is_some()
+}
 
 /// The ordinal of the card that a tensor lies on; none for another device, and where there is a tape.
 fn card<const D: usize>(tensor: &Tensor<D>) -> Option<usize> {

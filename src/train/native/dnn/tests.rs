@@ -71,7 +71,7 @@ pub(super) fn tolerance(format: FloatDType, exact: f32) -> f32 {
 }
 
 fn how(stride: [usize; 2], padding: [usize; 2]) -> Convolution {
-    Convolution { stride, padding, tf32: false }
+    Convolution { stride, padding, tf32: false, storage: Storage::Nchw }
 }
 
 /// Result and gradients by cuDNN and by Burn on the host. Whether cuDNN did it.
@@ -132,6 +132,7 @@ fn tensors_that_lie_otherwise_on_gpu() {
         let w: Tensor<4> = given(spread([8, 8, 3, 3], 2), format);
         // An addition makes new buffers, so that the axes do lie in another order.
         let last = (given::<4>(spread([3, 9, 7, 8], 1), format) + 1.0).permute([0, 3, 1, 2]);
+        assert_eq!(Storage::of(&last), Storage::Nhwc);
         assert!(convolutions(last.clone(), w.clone(), how([2, 2], [1, 1]), close), "channels last");
         assert!(pools(last, Pool { size: [2, 2], stride: [2, 2], padding: [0, 0] }, close));
         let part = (given::<4>(spread([3, 8, 9, 7], 1), format) + 1.0).slice([1..3, 0..8, 0..9, 0..7]);
@@ -199,7 +200,7 @@ fn all_is_the_same_twice_on_gpu() {
     for format in FORMATS {
         let (x, w) = (given::<4>(spread([16, 32, 28, 28], 1), format), given::<4>(spread([64, 32, 3, 3], 2), format));
         let dy = given::<4>(spread([16, 64, 14, 14], 3), format);
-        let how = Convolution { stride: [2, 2], padding: [1, 1], tf32: true };
+        let how = Convolution { stride: [2, 2], padding: [1, 1], tf32: true, storage: Storage::Nchw };
         let once = || {
             let y = convolve(x.clone(), w.clone(), how).unwrap();
             let dx = of_input(dy.clone(), w.clone(), x.dims(), how).unwrap();

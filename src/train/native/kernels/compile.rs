@@ -99,6 +99,8 @@ pub enum Program {
     RoiAlign(Format),
     /// Images twice as large.
     Upsample,
+    /// Images whose channels lie innermost.
+    Nhwc,
     /// Nothing but work.
     Load,
 }
@@ -106,7 +108,7 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
@@ -126,6 +128,7 @@ impl Program {
         Self::RoiAlign(Format::F16),
         Self::RoiAlign(Format::Bf16),
         Self::Upsample,
+        Self::Nhwc,
         Self::Load,
     ];
 
@@ -153,6 +156,7 @@ impl Program {
             Self::Transpose => include_str!("transpose.cu"),
             Self::RoiAlign(_) => concat!(include_str!("roi_align.cu"), include_str!("roi_align_back.cu")),
             Self::Upsample => include_str!("upsample.cu"),
+            Self::Nhwc => include_str!("nhwc.cu"),
             Self::Load => include_str!("load.cu"),
         };
         // For one format at a time: all three take three times as long to compile.

@@ -2,6 +2,7 @@ mod batch_norm;
 mod bias;
 mod buckets;
 mod gradients;
+mod nhwc;
 mod roi_align;
 
 use super::super::fault;

@@ -5,10 +5,9 @@ use crate::train::TrainError;
 use crate::train::dataset::{Inputs, Samples};
 use crate::train::models::Input;
 use crate::train::parallel::shard;
-use crate::train::pass::whole;
 use crate::train::task::Step;
-use crate::train::task::learner::standard_input;
-use burn::tensor::{Int, Tensor};
+use crate::train::task::asked::Asked;
+use crate::train::task::learner::{counted, standard_input};
 use std::sync::Arc;
 
 /// A micro-batch on a stage.
@@ -16,7 +15,7 @@ pub(super) struct Micro {
     /// On the first stage.
     pub(super) input: Option<Input>,
     /// On the last one.
-    pub(super) targets: Option<Tensor<1, Int>>,
+    pub(super) asked: Option<Asked>,
 }
 
 impl Staged {
@@ -26,17 +25,17 @@ impl Staged {
         let count = self.micro_batches;
         let parts = (0..count).map(|micro| shard(&rows, micro, count)).filter(|rows| !rows.is_empty());
         if !self.first() && !self.last() {
-            return Ok((parts.map(|_| Micro { input: None, targets: None }).collect(), 0));
+            return Ok((parts.map(|_| Micro { input: None, asked: None }).collect(), 0));
         }
         let (data, seed) = (Arc::clone(&self.data), self.seed);
         let samples = self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))?;
-        let counted = samples.targets.iter().filter(|target| **target >= 0).count();
+        let counted = counted(&samples.targets);
         let device = self.network.place.device();
         let of = |rows: &[usize]| {
             let Samples { inputs, targets } = part(&samples, rows);
             Micro {
                 input: self.first().then(|| standard_input(inputs, &device)),
-                targets: self.last().then(|| whole(&targets, [targets.len()], &device)),
+                asked: self.last().then(|| Asked::of(&targets, &*self.network.model, &*self.data, &device)),
             }
         };
         Ok((parts.map(of).collect(), counted))

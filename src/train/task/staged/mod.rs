@@ -135,12 +135,10 @@ impl Staged {
             (None, Some(taken)) => taken.carried(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
+        let targets = micro.asked.map(|asked| asked.ask(&mut pass));
         let given = run(model, &mut pass, units, carried, number);
-        let given = match micro.targets {
-            Some(targets) => {
-                let targets = pass.indices(targets);
-                Given::Loss(cross_entropy(&pass, given.rows(), targets, [classes, counted]))
-            }
+        let given = match targets {
+            Some(targets) => Given::Loss(cross_entropy(&pass, given.rows(), targets, [classes, counted])),
             None => {
                 let boundary = Boundary::of(given);
                 self.send(step, "forward", self.number + 1, boundary.clone().off_tape())?;
@@ -474,7 +472,7 @@ impl Task for Staged {
     }
 
     fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        stated(&*self.network.model, self.data.width())
+        stated(&*self.network.model, &*self.data)
     }
 }
 

@@ -3,7 +3,9 @@ use super::super::graph::PROPERTIES;
 use super::super::library;
 use super::super::tests::{FORMATS, alone, convolutions, given, read, spread, tolerance};
 use super::*;
-use burn::tensor::{Device, FloatDType};
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, FloatDType, TensorData};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +32,7 @@ const H200: &[u8] = br#"{"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0
     "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560}"#;
 
 fn square(stride: usize, padding: usize, tf32: bool) -> Convolution {
-    Convolution { stride: [stride; 2], padding: [padding; 2], tf32 }
+    Convolution { stride: [stride; 2], padding: [padding; 2], tf32, storage: Storage::Nchw }
 }
 
 /// Windows of one, three and seven, one and two apart, with zeros around and without, over images of odd sides with few channels and many.
@@ -75,6 +77,13 @@ fn plans_are_made_without_a_card() {
                 Ok(plan) => plan.plan,
                 Err(fault) => panic!("{kind:?}: {fault}"),
             };
+            for rectified in [true, false] {
+                let kind = Kind { how: Convolution { storage: Storage::Nhwc, ..kind.how }, ..kind };
+                // Float32 without tensor cores has kernels for small windows alone.
+                let needed = kind.part == Part::Result && (kind.format != Format::F32 || kind.how.tf32);
+                let made = biased::planned(graph, kind, rectified, &Target::properties(&card));
+                assert!(made.is_ok() || !needed, "{kind:?} with a bias: {:?}", made.err());
+            }
             let (notes, strict) = (plan.notes(), kind.format == Format::F32 && !kind.how.tf32);
             assert!(!notes.iter().any(|note| [1, 2, 4].contains(note)), "{kind:?}: {notes:?}");
             assert!(!strict || !notes.contains(&0), "{kind:?}: {notes:?}");
@@ -109,11 +118,12 @@ fn what_cannot_be_planned_is_told() {
     assert!(Object::new(graph, CONVOLUTION, &[(100, Value::Real(1.0))]).is_err());
     let nothing = Demand { forbidden: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], workspace: 0, passed_over: 0 };
     // In bfloat16 the gradient of images has no kernel that is deterministic and has no note.
-    let (tensors, format) = ([input, weight, input].into_iter().enumerate(), code(Format::Bf16));
-    let mut parts: Vec<_> = tensors.map(|(place, shape)| tensor(graph, place, format, shape).unwrap()).collect();
+    let tensors = [input, weight, input].into_iter().enumerate();
+    let operand = |shape| Operand { format: Format::Bf16, shape, storage: Storage::Nchw };
+    let mut parts: Vec<_> = tensors.map(|(place, shape)| operand(shape).given(graph, place).unwrap()).collect();
     parts.push(windows(graph, how).unwrap());
-    let operation = operation(graph, Part::OfInput, &parts).unwrap();
-    let plan = execution::plan::<3>(graph, operation, parts, &Target::properties(&card), &nothing);
+    let operation = operation(graph, Part::OfInput, [0, 1, 2, 3].map(|part| &parts[part])).unwrap();
+    let plan = execution::plan::<3>(graph, vec![operation], parts, &Target::properties(&card), &nothing);
     assert!(plan.is_err_and(|fault| fault.to_string().contains("no engine")));
 }
 
@@ -128,6 +138,58 @@ fn windows_of_all_sizes_on_gpu() {
             if format == FloatDType::F32 {
                 assert!(convolutions(x, w, Convolution { tf32: true, ..how }, 3e-3), "TF32 {how:?}");
             }
+        }
+    }
+    assert_eq!(fault(), None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn windows_over_images_in_nhwc_on_gpu() {
+    let _alone = alone();
+    for (input, weight, how) in cases() {
+        for format in FORMATS {
+            let how = Convolution { tf32: true, storage: Storage::Nhwc, ..how };
+            let close = if format == FloatDType::F32 { 3e-3 } else { tolerance(format, 1e-5) };
+            let (x, w) = (given(spread(input, 1), format), given(spread(weight, 2), format));
+            let laid = [&x, &w].map(|tensor: &Tensor<4>| how.storage.laid(tensor.clone()).unwrap());
+            let [laid_x, laid_w] = laid;
+            assert!(convolutions(laid_x.clone(), laid_w.clone(), how, close), "{format:?} {how:?}");
+            // The same from what lies otherwise: it is copied first.
+            let [y, other] = [(laid_x, laid_w), (x, w)].map(|(x, w)| read(convolve(x, w, how).unwrap()));
+            assert!(y == other, "{format:?} {how:?}");
+        }
+    }
+    assert_eq!(fault(), None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn biases_and_rectifiers_behind_a_convolution_on_gpu() {
+    let _alone = alone();
+    let layer = ([4, 64, 28, 28], [128, 64, 3, 3], square(1, 1, true));
+    for (input, weight, how) in cases().into_iter().chain([layer]) {
+        for (format, rectified) in FORMATS.into_iter().flat_map(|format| [(format, true), (format, false)]) {
+            let how = Convolution { tf32: true, storage: Storage::Nhwc, ..how };
+            let (x, w) = (given::<4>(spread(input, 1), format), given::<4>(spread(weight, 2), format));
+            let bias = given::<1>(spread([weight[0]], 5), format);
+            let Some(y) = convolve_biased(&x, &w, &bias, rectified, how) else { panic!("{format:?} {how:?} refused") };
+            assert_eq!(y.dims(), output(input, weight, how).unwrap());
+            let host = |tensor: Tensor<4>| {
+                Tensor::<4>::from_data(TensorData::new(read(tensor.clone()), tensor.dims()), &Device::flex())
+            };
+            let their = Tensor::<1>::from_data(TensorData::from(read(bias.clone()).as_slice()), &Device::flex());
+            let options = ConvOptions::new(how.stride, how.padding, [1, 1], 1);
+            let their = conv2d(host(x.clone()), host(w.clone()), Some(their), options);
+            let their = read(if rectified { their.clamp_min(0.0) } else { their });
+            let largest = their.iter().fold(1e-3_f32, |largest, value| largest.max(value.abs()));
+            let close = if format == FloatDType::F32 { 3e-3 } else { tolerance(format, 1e-5) };
+            let ours = read(y);
+            for (one, other) in ours.iter().zip(&their) {
+                assert!((one - other).abs() <= close * largest, "{format:?} {how:?}: {one} for {other}");
+            }
+            let again = convolve_biased(&x, &w, &bias, rectified, how).unwrap();
+            assert!(read(again) == ours, "{format:?} {how:?}: other bits");
         }
     }
     assert_eq!(fault(), None);

@@ -1,0 +1,73 @@
+//! Positions of a batch whose answers count, for models that can leave out the others: the masked tokens of BERT.
+
+use crate::train::dataset::Dataset;
+use crate::train::models::Model;
+use crate::train::pass::{Pass, whole};
+use burn::tensor::{Device, Int, Tensor};
+
+/// What a training step asks for, on a device.
+pub struct Asked {
+    /// The positions, where they are not all.
+    positions: Option<Tensor<1, Int>>,
+    /// The right class of each; negative where none counts.
+    targets: Tensor<1, Int>,
+}
+
+impl Asked {
+    /// Of the targets of whole rows. A model that can leave out positions is asked for as many of each row as a row of this data has
+    /// targets at most, so that the shape is always the same.
+    pub fn of(targets: &[i32], model: &dyn Model, data: &dyn Dataset, device: &Device) -> Self {
+        let (width, most) = (data.width(), data.asked());
+        if !model.answers_asked() || most >= width {
+            return Self { positions: None, targets: whole(targets, [targets.len()], device) };
+        }
+        let (positions, targets) = chosen(targets, width, most);
+        let shape = [targets.len()];
+        Self { positions: Some(whole(&positions, shape, device)), targets: whole(&targets, shape, device) }
+    }
+
+    /// Has a pass ask for the positions, and gives their targets, ready to meet its answers.
+    pub fn ask(self, pass: &mut Pass<'_>) -> Tensor<1, Int> {
+        let Self { positions, targets } = self;
+        if let Some(positions) = positions {
+            pass.ask(positions);
+        }
+        pass.indices(targets)
+    }
+}
+
+/// Of each row of `width` targets the places of those that count, and their classes. Where a row has fewer than `most`, its first position
+/// follows, which then counts for nothing.
+fn chosen(targets: &[i32], width: usize, most: usize) -> (Vec<i32>, Vec<i32>) {
+    let (mut positions, mut classes) = (Vec::new(), Vec::new());
+    for (row, targets) in targets.chunks(width.max(1)).enumerate() {
+        let place = |column: usize| i32::try_from(row * width + column).unwrap_or(i32::MAX);
+        let counting = targets.iter().enumerate().filter(|(_, target)| **target >= 0);
+        let found: Vec<(i32, i32)> = counting.map(|(column, target)| (place(column), *target)).collect();
+        assert!(found.len() <= most, "a row has {} targets and its data states {most} at most", found.len());
+        let rest = std::iter::repeat_n((place(0), -1), most - found.len());
+        let (more_positions, more_classes): (Vec<i32>, Vec<i32>) = found.into_iter().chain(rest).unzip();
+        positions.extend(more_positions);
+        classes.extend(more_classes);
+    }
+    (positions, classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_with_a_target_are_chosen_and_rows_filled_up() {
+        let targets = [-1, 7, -1, 4, -1, -1, -1, -1, -1, -1, -1, 9];
+        let (positions, classes) = chosen(&targets, 4, 2);
+        assert_eq!(positions, [1, 3, 4, 4, 11, 8]);
+        assert_eq!(classes, [7, 4, -1, -1, 9, -1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 targets")]
+    fn more_targets_than_stated_are_a_fault() {
+        chosen(&[1, 2, 3, -1], 4, 2);
+    }
+}
