@@ -44,7 +44,11 @@ pub fn values(layout: &Layout) -> Vec<f32> {
 
 /// Where the arithmetic is compared: on the CPU, or on the first GPU where `LEDGER_PARITY=cuda` asks for it.
 pub fn device() -> Device {
-    if on_gpu() { Device::cuda(0) } else { Device::flex() }
+    #[cfg(feature = "cuda")]
+    if on_gpu() {
+        return Device::cuda(0);
+    }
+    Device::flex()
 }
 
 /// With TF32, whose factors have ten bits, unless NVIDIA's own variable forbids it.
