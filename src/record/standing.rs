@@ -107,16 +107,20 @@ impl Attempt {
     /// The kind of a metric: as stated by the worker, the manifest or the map of an import; else by the table of known metrics; else
     /// `Measured` where its unit is one of time, energy, power, bytes, rates or other quantities of a machine, and `Outcome` for all others.
     pub fn metric_kind(&self, name: &str) -> MetricKind {
-        let stated = |prefix: &str| {
-            let fact = self.facts.get(&format!("{prefix}{}{name}", Self::METRIC_KIND))?;
-            fact.as_str().and_then(MetricKind::named)
-        };
         let of_unit = |unit: &str| {
             if Unit::named(unit).is_some_and(Unit::is_of_machine) { MetricKind::Measured } else { MetricKind::Outcome }
         };
         let known = || known_metric(name).map(MetricInfo::kind);
         let by_unit = || self.metrics.get(name).map_or(MetricKind::Outcome, |metric| of_unit(&metric.unit));
-        stated("").or_else(|| stated("worker.")).or_else(known).unwrap_or_else(by_unit)
+        self.stated_kind(name).or_else(known).unwrap_or_else(by_unit)
+    }
+
+    fn stated_kind(&self, name: &str) -> Option<MetricKind> {
+        let stated = |prefix: &str| {
+            let fact = self.facts.get(&format!("{prefix}{}{name}", Self::METRIC_KIND))?;
+            fact.as_str().and_then(MetricKind::named)
+        };
+        stated("").or_else(|| stated("worker."))
     }
 
     /// Why what was measured of times, power and energy is not to be believed; what was learned is. None where nothing speaks against it.
@@ -182,7 +186,9 @@ impl Attempt {
         if is_of_energy(name, metric) && self.estimators_disagree() {
             return Err(LeftOut::new(Why::Tainted, DISAGREE));
         }
-        if is_measured(name, metric) && !self.disturbances().is_empty() {
+        let is_measured =
+            || self.stated_kind(name).map_or_else(|| is_measured(name, metric), |kind| kind == MetricKind::Measured);
+        if !self.disturbances().is_empty() && is_measured() {
             return Err(LeftOut::new(Why::Tainted, &self.disturbances().join("; ")));
         }
         Ok(value)
@@ -332,6 +338,10 @@ mod tests {
         }
         assert_eq!(disturbed.measured("top5"), Ok(1.0), "a share of answers, of a program's own");
         assert_eq!(disturbed.measured("score"), Ok(1.0));
+        for (name, kind) in [("score", "measured"), ("lat", "outcome")] {
+            disturbed.facts.insert(format!("worker.metric_kind.{name}"), kind.into());
+        }
+        assert_eq!(["score", "lat"].map(|name| disturbed.measured(name).is_ok()), [false, true], "as stated");
         disturbed.facts = [("telemetry.marks".to_owned(), vec!["disagreement"].into())].into();
         assert_eq!(["lat", "own"].map(|name| disturbed.measured(name).is_ok()), [true, false], "an energy alone");
         disturbed.facts = [("validity.reasons".to_owned(), vec!["throttled", "hot start"].into())].into();

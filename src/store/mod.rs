@@ -511,7 +511,8 @@ impl Store {
 /// - 4: a mean of equal values is that value; a seed beyond 2^63 - 1 is text; `units` says where attempts do not state one unit.
 /// - 5: what is measured is so in any unit of its kind, and two shares of time are.
 /// - 6: means are over independent units (seeds, machines); rows of attempts say of which.
-const INDEXES: u32 = 6;
+/// - 7: a disturbed attempt has no value of a metric that is stated to be measured, whatever its unit.
+const INDEXES: u32 = 7;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;

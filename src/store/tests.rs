@@ -467,10 +467,9 @@ fn indexes_of_a_newer_kind_are_refused_and_of_an_older_one_made_anew() {
     let read = store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap_err();
     let written = store.write(|_| Ok(())).unwrap_err();
     for error in [read, written] {
-        assert!(
-            error.to_string().ends_with("indexes of kind 7, but this ledger reads up to 6 (use a newer ledger)"),
-            "{error}"
-        );
+        let text =
+            format!("indexes of kind {}, but this ledger reads up to {INDEXES} (use a newer ledger)", INDEXES + 1);
+        assert!(error.to_string().ends_with(&text), "{error}");
     }
     of_kind(&store, INDEXES - 1);
     assert!(store.is_behind().unwrap());
