@@ -163,6 +163,8 @@ struct Rounds {
     next: Vec<Task>,
     canary: Option<Bound>,
     since_canary: usize,
+    /// The runs of which an attempt is being executed.
+    in_flight: Vec<RunId>,
     /// Data that changed since runs were named by them, and how.
     changed: Vec<(Arc<DataFiles>, String)>,
 }
@@ -178,7 +180,17 @@ impl Rounds {
         });
         let (now, next, changed) = (VecDeque::new(), tasks.collect(), Vec::new());
         let sweep = format!("{}-{}", clock::unix_ms(), std::process::id());
-        Self { order, number: 0, sweep, now, next, canary, since_canary: order.canary_every, changed }
+        Self {
+            order,
+            number: 0,
+            sweep,
+            now,
+            next,
+            canary,
+            since_canary: order.canary_every,
+            in_flight: Vec::new(),
+            changed,
+        }
     }
 
     /// Takes out what reads these data; gives the runs, or none where that is no news.
@@ -206,28 +218,47 @@ impl Rounds {
         Ok(())
     }
 
+    /// The next task, whose run has no attempt in flight; none if there is none now. Each has to be [ended](Self::end).
     fn take(&mut self) -> Option<Task> {
-        if self.now.is_empty() {
+        if self.now.is_empty() && !self.next.is_empty() {
             self.order.arrange(self.number, &mut self.next);
             self.number += 1;
             self.now.extend(self.next.drain(..));
         }
-        let is_over = self.now.is_empty();
-        if self.since_canary >= self.order.canary_every || is_over && self.since_canary > 0 {
-            self.since_canary = 0;
-            // After the last one there is nothing more to watch.
-            let canary = if is_over { self.canary.take() } else { self.canary.clone() };
-            if let Some(bound) = canary {
+        let task = match self.canary_if_due() {
+            Some(bound) => {
+                self.since_canary = 0;
                 let task = Task { bound, wanted: None, missing: 1, left: 1, is_canary: true };
                 // The attempt belongs to the first run too, and to the round in which it is made.
-                return Some(self.named(task, self.number - u64::from(is_over)));
+                self.named(task, self.number)
             }
+            None => {
+                let at = self.now.iter().position(|task| !self.in_flight.contains(&task.bound.run.id))?;
+                let task = self.now.remove(at)?;
+                self.since_canary += 1;
+                // By the run's own attempts: of several at once, one may be a round ahead of the others.
+                let round = task.missing - task.left + 1;
+                self.named(task, round as u64)
+            }
+        };
+        self.in_flight.push(task.bound.run.id);
+        Some(task)
+    }
+
+    /// The canary, where it is to be executed now: after the last task, or after so many.
+    fn canary_if_due(&mut self) -> Option<Bound> {
+        let run = self.canary.as_ref()?.run.id;
+        if !self.now.is_empty() {
+            let is_due = self.since_canary >= self.order.canary_every && !self.in_flight.contains(&run);
+            return if is_due { self.canary.clone() } else { None };
         }
-        self.since_canary += usize::from(!is_over);
-        let task = self.now.pop_front()?;
-        // By the run's own attempts: of several at once, one may be a round ahead of the others.
-        let round = task.missing - task.left + 1;
-        Some(self.named(task, round as u64))
+        // After the last one there is nothing more to watch.
+        if self.in_flight.is_empty() && self.since_canary > 0 { self.canary.take() } else { None }
+    }
+
+    /// Ends a task of a run, which may have been put back before.
+    fn end(&mut self, run: RunId) {
+        self.in_flight.retain(|other| *other != run);
     }
 
     /// A task whose attempt will name its round.
@@ -295,9 +326,17 @@ impl Sweep<'_> {
         let mut waited: HashSet<RunId> = HashSet::new();
         // The kinds of changes that nobody here may make: one may be allowed where another is not.
         let mut forbidden: Vec<(Discriminant<Change>, String)> = Vec::new();
+        let mut last: Option<RunId> = None;
         loop {
-            let next = rounds().take();
+            let next = {
+                let mut rounds = rounds();
+                if let Some(run) = last {
+                    rounds.end(run);
+                }
+                rounds.take()
+            };
             let Some(mut task) = next else { return };
+            last = Some(task.bound.run.id);
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
                 return;

@@ -92,6 +92,15 @@ fn the_canary_is_executed_first_last_and_in_between() {
 }
 
 #[test]
+fn more_jobs_than_runs_keep_the_control_runs_between_and_after_them() {
+    let head = format!("repeats = 3\n[protocol]\norder = 'written'\ncanary_every = 3\n{LENIENT}");
+    let sandbox = sandbox("n", &head, "[1, 2]");
+    sandbox.write("worker.sh", format!("{}{STEADY}", NOTING.replace("VALUE", "n")));
+    let document = sandbox.json(&["run", "m.toml", "--jobs", "8"], 0);
+    assert_eq!(document["drift"]["attempts"], 3, "first, after three attempts, and last");
+}
+
+#[test]
 fn a_canary_that_does_not_count_says_why() {
     let sandbox = sandbox("0", "repeats = 2\n[protocol]\norder = 'written'\n", "[1, 2, 3]");
     let said = sandbox.run(&["run", "m.toml"]).expect(0);
