@@ -142,6 +142,19 @@ fn the_better_half_is_executed_twice_as_often_until_few_are_left() {
 }
 
 #[test]
+fn attempts_that_confirmed_a_smaller_search_choose_nothing_in_a_larger_one() {
+    let sandbox = sandbox();
+    let at = SEARCH.iter().position(|word| word.starts_with("x=")).expect("a second axis") - 1;
+    let smaller = [&SEARCH[..at], &SEARCH[at + 2..]].concat();
+    sandbox.json(&smaller, 0);
+    let confirmed = executed(&sandbox);
+    assert_eq!(confirmed["32 1"], 5, "two that chose, and three fresh ones: {confirmed:?}");
+    sandbox.json(&SEARCH, 0);
+    assert_eq!(executed(&sandbox)["32 1"], 7, "four that chose, and the same fresh ones");
+    assert_eq!(executed(&sandbox)["32 2"], 7);
+}
+
+#[test]
 fn a_search_that_was_interrupted_goes_on() {
     let sandbox = sandbox();
     let child = sandbox.start(&SEARCH);

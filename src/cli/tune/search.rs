@@ -81,6 +81,14 @@ struct Seen {
 }
 
 impl Seen {
+    /// How many attempts of each run finished.
+    fn finished(&self) -> BTreeMap<RunId, usize> {
+        let mut counts = BTreeMap::new();
+        let finished = self.trials.iter().filter(|trial| trial.attempt.outcome == Outcome::Finished);
+        finished.for_each(|trial| *counts.entry(trial.run.id).or_default() += 1);
+        counts
+    }
+
     fn of(&self, group: GroupId) -> Option<Configuration<'_>> {
         let own = self.trials.iter().filter(|trial| trial.run.parts.group_id() == group);
         configurations(own, &[]).pop()
@@ -146,7 +154,8 @@ impl Search<'_> {
             let is_last = number > 0 && arms.len() <= FINALISTS + 1;
             let attempts = attempts_in(u32::try_from(number).unwrap_or(u32::MAX));
             self.leave_failed(&mut arms, &mut gone, number)?;
-            let wanted = |arm: &Arm| self.repeated(arm, attempts);
+            let confirming = self.seen(&arms, true)?.finished();
+            let wanted = |arm: &Arm| self.repeated(arm, attempts, &confirming);
             let Some(executed) = self.execute(&mut arms, &wanted, &mut gone, number)? else { return Ok(None) };
             rounds.push(Round { configurations: arms.len(), attempts, executed });
             let seen = self.of_round(self.seen(&arms, false)?, &arms[0], attempts);
@@ -181,10 +190,19 @@ impl Search<'_> {
         }
     }
 
-    /// What a configuration needs to have so many independent repetitions.
-    fn repeated(&self, arm: &Arm, attempts: usize) -> Result<Vec<(Bound, Cause)>, Failure> {
+    /// What a configuration needs to have so many independent repetitions. Attempts that confirmed an earlier search of this kind take part in
+    /// no choice.
+    fn repeated(
+        &self,
+        arm: &Arm,
+        attempts: usize,
+        confirming: &BTreeMap<RunId, usize>,
+    ) -> Result<Vec<(Bound, Cause)>, Failure> {
         match self.kind {
-            MetricKind::Measured => Ok(vec![(arm.bound.clone(), Cause::Complete(attempts))]),
+            MetricKind::Measured => {
+                let others = confirming.get(&arm.bound.run.id).copied().unwrap_or(0);
+                Ok(vec![(arm.bound.clone(), Cause::Complete(others + attempts))])
+            }
             MetricKind::Outcome => {
                 Self::seeds(arm, attempts).map(|seed| Ok((self.bound(arm, seed, false)?, Cause::Complete(1)))).collect()
             }
@@ -220,10 +238,7 @@ impl Search<'_> {
             MetricKind::Measured => self.args.attempts,
             MetricKind::Outcome => self.args.seeds,
         });
-        let mut before: BTreeMap<RunId, usize> = BTreeMap::new();
-        let finished = seen.trials.iter().filter(|trial| trial.attempt.outcome == Outcome::Finished);
-        finished.for_each(|trial| *before.entry(trial.run.id).or_default() += 1);
-        Ok(Fresh { attempts, seeds: unused.take(attempts).collect(), before })
+        Ok(Fresh { attempts, seeds: unused.take(attempts).collect(), before: seen.finished() })
     }
 
     fn confirmed(&self, arm: &Arm, fresh: &Fresh) -> Result<Vec<(Bound, Cause)>, Failure> {
