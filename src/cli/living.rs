@@ -38,11 +38,14 @@ fn copies(context: &Context) -> Vec<PathBuf> {
     journals.filter(is_fresh).collect()
 }
 
-/// The attempt that lives and has an id that begins so: its run's, or the one of its execution.
+/// The running attempt whose id, or whose run's id, begins with this text; of `latest` the one that started last.
 ///
 /// # Errors
 /// If several have.
 pub(super) fn find(context: &Context, text: &str) -> Result<Option<Living>, Failure> {
+    if text == "latest" {
+        return Ok(all(context).pop());
+    }
     if text.len() < LEAST_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(None);
     }

@@ -51,11 +51,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     // Seals what a supervisor left behind.
     let store = context.store();
     let text = args.id.as_deref().unwrap_or("latest");
-    let living = match text {
-        "latest" => living::all(context).pop(),
-        text => living::find(context, text)?,
-    };
-    if let Some(living) = living {
+    if let Some(living) = living::find(context, text)? {
         return args.of_living(&living, context);
     }
     let (id, attempt, output) = store.read(|reader| {

@@ -21,9 +21,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
-    let running = living::find(context, &args.id)?.map(|living| living.sealed()).transpose();
+    let living = living::find(context, &args.id)?;
+    let id = match &living {
+        Some(living) if args.id == "latest" => living.nonce.to_string(),
+        _ => args.id.clone(),
+    };
+    let running = living.map(|living| living.sealed()).transpose();
     let running = running.map_err(|error| Failure::new(exit::LEDGER, error))?.flatten();
-    let found = store.read(|reader| match context::resolve(reader, &args.id)? {
+    let found = store.read(|reader| match context::resolve(reader, &id)? {
         Err(failure) => Ok(Err(failure)),
         Ok(target) => Ok(describe(reader, target)?.ok_or_else(|| {
             Failure::new(

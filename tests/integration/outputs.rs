@@ -98,14 +98,16 @@ fn an_attempt_is_seen_while_it_runs() {
     assert_eq!((running["loss"].as_f64(), running["outcome"].as_str()), (Some(2.5), Some("running")));
     assert!(sandbox.run(&["ls"]).expect(0).contains("running, step 8/40"));
     let id = &running["run"].as_str().unwrap()[..8];
-    let shown = sandbox.run(&["show", id]).expect(0);
-    assert!(shown.contains("outcome  running: these are its numbers so far") && shown.contains("loss"), "{shown}");
-    assert_eq!(sandbox.json(&["show", id], 0)["running"][0]["outcome"], "running");
-    let csv = sandbox.run(&["plot", "curves", id, "-o", "loss.csv"]);
-    csv.expect(0);
-    assert!(fs::read_to_string(sandbox.path("loss.csv")).unwrap().contains("2.5"));
-    let telemetry = sandbox.json(&["telemetry", id, "--series", "loss"], 0);
-    assert_eq!(telemetry["run"], running["run"]);
+    for named in [id, "latest"] {
+        let shown = sandbox.run(&["show", named]).expect(0);
+        assert!(shown.contains("outcome  running: these are its numbers so far") && shown.contains("loss"), "{shown}");
+        assert_eq!(sandbox.json(&["show", named], 0)["running"][0]["outcome"], "running");
+        let picture = format!("{named}.csv");
+        sandbox.run(&["plot", "curves", named, "-o", &picture]).expect(0);
+        assert!(fs::read_to_string(sandbox.path(&picture)).unwrap().contains("2.5"));
+        let telemetry = sandbox.json(&["telemetry", named, "--series", "loss"], 0);
+        assert_eq!(telemetry["run"], running["run"]);
+    }
     let watched = sandbox.run(&["watch", "--once"]).expect(0);
     assert!(watched.contains("8/40") && watched.contains(id), "{watched}");
     assert!(
