@@ -356,7 +356,11 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
         let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
         return Failure::new(
             exit::NO,
-            format!("no configuration has {} ({unmet} have none that meets that)", limits.join(" and ")),
+            format!(
+                "no configuration has {} ({} left out)",
+                limits.join(" and "),
+                report::count(unmet, "configuration")
+            ),
         );
     }
     if let Some(failure) = all_tainted(context, &args.model, &args.metric, &ranking.left_out) {

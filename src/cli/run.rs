@@ -154,7 +154,7 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
     for (warning, mut runs) in warned.unwrap_or_default() {
         runs.dedup();
         let fix = "`ledger run --repeat 1` executes them again";
-        say(&format!("warning: {} sealed before: {warning} ({fix})", count(runs.len(), "run")));
+        say(&format!("warning: {} sealed before: {warning}; {fix}", count(runs.len(), "run")));
     }
     Ok(())
 }

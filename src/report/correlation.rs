@@ -1,5 +1,6 @@
 //! The answer to `correlate`, as text and as a document.
 
+use super::contrast::p_value;
 use super::document::table_of;
 use super::number::{count, significant};
 use super::ranking::probability;
@@ -159,10 +160,13 @@ pub fn correlate_text(found: &Correlated) -> String {
             count(correlation.n, &found.by),
             slope_unit(&found.y.1, &found.x.1),
         ),
-        Some(_) => format!(
-            "that {y} goes with {x} in a line cannot be told from chance over {}\n",
-            count(correlation.n, &found.by)
-        ),
+        Some(p) => {
+            format!(
+                "no significant linear correlation of {y} with {x} ({}, {})\n",
+                p_value(p),
+                count(correlation.n, &found.by)
+            )
+        }
         None => "two points always lie on a line\n".to_owned(),
     });
     text.push_str(&found.split_text());

@@ -100,7 +100,7 @@ impl Effected {
         let metric = &self.metric;
         match self.size(contrast) {
             (ratio, "") => format!("{metric} at {at} is {ratio} that at {other}"),
-            (size, word) => format!("{metric} at {at} is {size} {word} than at {other}"),
+            (size, word) => format!("{metric} at {at} is {word} than at {other} by {size}"),
         }
     }
 

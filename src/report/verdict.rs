@@ -4,6 +4,7 @@ use super::difference::{fields_value, parts_value};
 use super::document::table_of;
 use super::number::{count, significant};
 use super::plain;
+use super::ranking::probability;
 use super::table::columns;
 use crate::analysis::{
     Divergence, FieldDifference, Grade, Judged, PartDifference, Verdict, compared_metrics, is_computed,
@@ -33,7 +34,7 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {
-            let p = one.p.map_or_else(|| "-".to_owned(), |p| format!("{p:.3}"));
+            let p = one.p.map_or_else(|| "-".to_owned(), probability);
             let (before, after) = (significant(one.means.0), significant(one.means.1));
             vec![one.metric.clone(), before, after, significant(one.margin), format!("{} + {}", one.n.0, one.n.1), p]
         });

@@ -84,7 +84,7 @@ fn effects_on_the_linear_scale_are_differences_as_of_statsmodels() {
     near(&main[0]["half_width"], 3.6703677767174683);
     assert_eq!((&found["scale"], main[0].get("ratio")), (&"linear".into(), None));
     let text = sandbox.run(&asked("energy", &["--scale", "linear"])).expect(0);
-    assert!(text.contains("x: energy at 3 is 228.0 J (224.3 to 231.7) higher than at 1, which is worse"), "{text}");
+    assert!(text.contains("x: energy at 3 is higher than at 1 by 228.0 J (224.3 to 231.7), which is worse"), "{text}");
 }
 
 #[test]
