@@ -41,7 +41,6 @@ mod replay;
 mod report;
 mod rerun;
 mod restorer;
-mod rm;
 mod run;
 mod schema;
 mod selection;
@@ -127,7 +126,6 @@ enum Command {
     Tag(tag::Args),
     Note(note::Args),
     Hide(hide::Args),
-    Rm(rm::Args),
     Cache(cache::Args),
     Calibrate(calibrate::Args),
     Doctor(doctor::Args),
@@ -219,7 +217,6 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Tag(args) => tag::run(args, context),
         Command::Note(args) => note::run(args, context),
         Command::Hide(args) => hide::run(args, context),
-        Command::Rm(args) => rm::run(args, context),
         Command::Cache(args) => cache::run(args, context),
         Command::Calibrate(args) => calibrate::run(args, context),
         Command::Doctor(args) => doctor::run(args, context),
