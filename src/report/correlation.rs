@@ -175,7 +175,10 @@ pub fn correlate_text(found: &Correlated) -> String {
         text.push_str(&format!("readings within `{event}` alone\n"));
     }
     if found.incomplete > 0 {
-        text.push_str(&format!("left out: {} without a finite {x} or {y}\n", count(found.incomplete, &found.by)));
+        text.push_str(&format!(
+            "left out: {} whose {x} or {y} is missing, not finite or tainted\n",
+            count(found.incomplete, &found.by)
+        ));
     }
     text
 }

@@ -324,6 +324,9 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
         }
         of_kind.retain(|(reason, _)| !reason.is_empty());
         of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
+        // Reasons that differ in their numbers alone are one.
+        let mut shapes = BTreeSet::new();
+        of_kind.retain(|(reason, _)| shapes.insert(reason.replace(|c: char| c.is_ascii_digit() || c == '.', "")));
         let said = match why {
             Why::Missing => format!("{total} whose {metric} has no value to compare"),
             Why::NotFinite => format!("{total} whose {metric} is no finite number, and their configurations"),
@@ -432,6 +435,14 @@ pub fn best_value(ranking: &Ranking) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_their_numbers_alone_are_told_once() {
+        let tainted = |reason: &str| LeftOut { why: Why::Tainted, reason: reason.to_owned() };
+        let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
+        let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();
+        assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
+    }
 
     #[test]
     fn a_mean_near_nothing_has_its_interval_in_the_unit() {
