@@ -24,6 +24,10 @@ struct Design {
     tails: f64,
     /// Whether attempts are executed in rounds, each configuration once.
     rounds: bool,
+    /// Rounds in which the first configuration has a control run too.
+    control: &'static [usize],
+    /// Rounds in which the second configuration has no valid attempt.
+    lost: &'static [usize],
     /// Whether both configurations have the seeds, rounds and machines in common.
     common: bool,
     /// Whether the interval of the mean is to cover the mean over all machines, or that on this one.
@@ -41,6 +45,8 @@ const OUTCOME: Design = Design {
     ratio: 1.0,
     tails: f64::INFINITY,
     rounds: false,
+    control: &[],
+    lost: &[],
     common: false,
     any_machine: true,
     least: 0.94,
@@ -54,7 +60,7 @@ const MEASURED: Design = Design {
     ..OUTCOME
 };
 
-const DESIGNS: [Design; 17] = [
+const DESIGNS: [Design; 19] = [
     Design { name: "3 seeds", ..OUTCOME },
     Design { name: "3 seeds, 5 copies of each", machines: &[5], ..OUTCOME },
     Design {
@@ -81,6 +87,24 @@ const DESIGNS: [Design; 17] = [
         machines: &[6],
         scatter: [0.0, 2.0, 1.5, 1.0],
         rounds: true,
+        common: true,
+        ..MEASURED
+    },
+    Design {
+        name: "6 rounds on 1 GPU, 3 control runs",
+        machines: &[6],
+        scatter: [0.0, 2.0, 1.5, 1.0],
+        rounds: true,
+        control: &[0, 3, 5],
+        common: true,
+        ..MEASURED
+    },
+    Design {
+        name: "6 rounds on 1 GPU, 2nd lost two",
+        machines: &[6],
+        scatter: [0.0, 2.0, 1.5, 1.0],
+        rounds: true,
+        lost: &[1, 4],
         common: true,
         ..MEASURED
     },
@@ -163,7 +187,10 @@ impl Design {
         let mut measured = Vec::new();
         for (machine, attempts) in self.machines.iter().enumerate() {
             for seed in 0..usize::try_from(self.seeds).unwrap() {
-                for attempt in 0..usize::try_from(*attempts).unwrap() {
+                let rounds =
+                    (0..usize::try_from(*attempts).unwrap()).filter(|round| at != 2 || !self.lost.contains(round));
+                let control = self.control.iter().copied().filter(|_| at == 1);
+                for attempt in rounds.chain(control) {
                     let copy = self.kind == MetricKind::Outcome && self.scatter[3] == 0.0;
                     let noise = self.scatter[3] * ratio * random.heavy(self.tails);
                     let effect = seed_of(seed) + common.machines[machine] + common.rounds[attempt];
