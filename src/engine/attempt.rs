@@ -420,6 +420,9 @@ impl Supervision {
 
     /// Takes what the worker said and wrote until then, and what is found in its standard output.
     fn take(&mut self, mut entries: Vec<Entry>, at_ns: u64, watch: &dyn Watch) {
+        let reported =
+            entries.iter().filter_map(|entry| if let Entry::Event(event) = entry { Some(event) } else { None });
+        reported.for_each(|event| self.matches.reported(&event.kind));
         let mut matched = Vec::new();
         for entry in &entries {
             if let Entry::Stdout(text) = entry {

@@ -1,4 +1,5 @@
-//! Metrics that a manifest's patterns find in a worker's standard output: what they find becomes events, as if the worker had written them.
+//! Metrics that a manifest's patterns find in a worker's standard output: matches become events, as if the worker had written them.
+//! A metric that the worker itself reports as an event keeps the worker's value.
 
 use super::kept::quoted;
 use super::output::Lines;
@@ -24,6 +25,8 @@ struct Sought {
     /// The first match that is no number, and how many there are.
     not_numbers: Option<(String, u64)>,
     is_last_a_number: bool,
+    /// Whether an event of the worker has the metric, or its series.
+    is_reported: bool,
 }
 
 impl Matches {
@@ -40,6 +43,19 @@ impl Matches {
             Some((format!("{}{}", Attempt::METRIC_KIND, sought.pattern.name), kind.into()))
         });
         stated.collect()
+    }
+
+    /// Takes note of an event of the worker.
+    pub(super) fn reported(&mut self, kind: &EventKind) {
+        for one in &mut self.sought {
+            one.is_reported |= match kind {
+                EventKind::Metric { name, .. } => *name == one.pattern.name,
+                EventKind::Step { values, .. } => {
+                    one.pattern.is_series && values.iter().any(|(name, _)| *name == one.pattern.name)
+                }
+                _ => false,
+            };
+        }
     }
 
     /// Looks through what was written to standard output until then.
@@ -69,7 +85,16 @@ impl Matches {
 impl Sought {
     fn of(pattern: MetricPattern) -> Self {
         let (told_ns, not_numbers) = (None, None);
-        Self { pattern, matches: 0, last: None, told_ns, is_due: false, not_numbers, is_last_a_number: true }
+        Self {
+            pattern,
+            matches: 0,
+            last: None,
+            told_ns,
+            is_due: false,
+            not_numbers,
+            is_last_a_number: true,
+            is_reported: false,
+        }
     }
 
     fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
@@ -86,7 +111,7 @@ impl Sought {
         };
         self.matches += 1;
         (self.last, self.is_due, self.is_last_a_number) = (Some(value), true, true);
-        if self.pattern.is_series {
+        if self.pattern.is_series && !self.is_reported {
             let values = vec![(self.pattern.name.clone(), value)];
             let step = found.step.unwrap_or(self.matches);
             into.push(event(t_ns, EventKind::Step { step, duration_ns: None, values }));
@@ -95,7 +120,7 @@ impl Sought {
 
     fn tell(&mut self, t_ns: u64, every_ns: u64) -> Option<Entry> {
         let is_early = self.told_ns.is_some_and(|told_ns| t_ns.saturating_sub(told_ns) < every_ns);
-        let value = self.last.filter(|_| self.is_due && !is_early)?;
+        let value = self.last.filter(|_| self.is_due && !is_early && !self.is_reported)?;
         (self.told_ns, self.is_due) = (Some(t_ns), false);
         let (name, unit) = (self.pattern.name.clone(), self.pattern.unit.clone());
         Some(event(t_ns, EventKind::Metric { name, value, unit }))
@@ -103,6 +128,11 @@ impl Sought {
 
     fn warning(&self) -> Option<String> {
         let MetricPattern { name, pattern, .. } = &self.pattern;
+        if self.is_reported && self.last.is_some() {
+            return Some(format!(
+                "program.metrics.{name}: the program reports `{name}` as an event too, and the event counts (remove one of them)"
+            ));
+        }
         match &self.not_numbers {
             Some((text, count)) => Some(format!(
                 "program.metrics.{name}: {count} of the matches of `{pattern}` {} no number (the first: {}){}",
@@ -150,6 +180,18 @@ mod tests {
         told.extend(found.push("acc 0.75", 2 * EVERY_NS + 1));
         told.extend(found.finish(2 * EVERY_NS + 2));
         assert_eq!(metrics(&told), [(1, 0.1), (2 * EVERY_NS, 0.5), (2 * EVERY_NS + 2, 0.75)]);
+    }
+
+    #[test]
+    fn an_event_of_the_worker_counts_and_not_a_match_however_they_follow_each_other() {
+        let mut found = matches(&[("acc", r"acc (\S+)".into())]);
+        assert_eq!(metrics(&found.push("acc 0.1\n", 1)), [(1, 0.1)], "before the event");
+        found.reported(&EventKind::Metric { name: "acc".into(), value: 0.9, unit: String::new() });
+        let mut told = found.push("acc 0.2\n", 3 * EVERY_NS);
+        told.extend(found.finish(4 * EVERY_NS));
+        assert_eq!(metrics(&told), []);
+        let [Entry::Warning(text)] = &told[..] else { panic!("{told:?}") };
+        assert!(text.contains("`acc` as an event too"), "{text}");
     }
 
     #[test]
