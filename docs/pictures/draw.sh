@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws the pictures of this folder from the committed reference attempt of an H200.
+# Draws the pictures of this folder from committed records of H200: an attempt in ledger/reference, and a table in docs/examples.
 #
 #     docs/pictures/draw.sh [--check] [LEDGER]
 #
@@ -19,12 +19,15 @@ drawn="$(mktemp -d)"
 trap 'rm -rf "$drawn"' EXIT
 mkdir "$drawn/ledger"
 export LEDGER_DIR="$drawn/ledger"
+table="$root/docs/examples/resnet50-h200"
+"$program" import table "$table/results.csv" --map "$table/map.toml" >/dev/null
+"$program" plot distribution --model resnet50 --metric energy_per_sample --by batch_size,precision -o "$drawn/h200-answer.svg" >/dev/null
 "$program" import "$root/ledger/reference/mnist_cnn-8197c4ec.ledger" >/dev/null
 "$program" plot curves 8197c4ec --series gpu.0.power_instant --over time -o "$drawn/h200-power.svg" >/dev/null
 "$program" plot energy 8197c4ec -o "$drawn/h200-energy.svg" >/dev/null
 
 stale=0
-for picture in h200-power.svg h200-energy.svg; do
+for picture in h200-answer.svg h200-power.svg h200-energy.svg; do
     if [ "$check" = no ]; then
         cp "$drawn/$picture" "$here/$picture"
     elif ! cmp -s "$drawn/$picture" "$here/$picture"; then
