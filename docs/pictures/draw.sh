@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Draws the pictures of this folder from committed records of H200: an attempt in ledger/reference, and a table in docs/examples.
+#
+#     docs/pictures/draw.sh [--check] [LEDGER]
+#
+# LEDGER is the program (default: target/release/ledger). With --check the committed pictures stay as they are; exit code 1 names those that
+# differ from what the program draws now.
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+root="$here/../.."
+check=no
+if [ "${1:-}" = --check ]; then
+    check=yes
+    shift
+fi
+program="$(realpath "${1:-$root/target/release/ledger}")"
+
+drawn="$(mktemp -d)"
+trap 'rm -rf "$drawn"' EXIT
+mkdir "$drawn/ledger"
+export LEDGER_DIR="$drawn/ledger"
+table="$root/docs/examples/resnet50-h200"
+"$program" import table "$table/results.csv" --map "$table/map.toml" >/dev/null
+"$program" plot distribution --model resnet50 --metric energy_per_sample --by batch_size,precision -o "$drawn/h200-answer.svg" >/dev/null
+"$program" import "$root/ledger/reference/mnist_cnn-8197c4ec.ledger" >/dev/null
+"$program" plot curves 8197c4ec --series gpu.0.power_instant --over time -o "$drawn/h200-power.svg" >/dev/null
+"$program" plot energy 8197c4ec -o "$drawn/h200-energy.svg" >/dev/null
+
+stale=0
+for picture in h200-answer.svg h200-power.svg h200-energy.svg; do
+    if [ "$check" = no ]; then
+        cp "$drawn/$picture" "$here/$picture"
+    elif ! cmp -s "$drawn/$picture" "$here/$picture"; then
+        printf '%s is stale (run docs/pictures/draw.sh)\n' "docs/pictures/$picture" >&2
+        stale=1
+    fi
+done
+exit "$stale"
