@@ -4,7 +4,7 @@ use super::condition::condition;
 use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 use super::visible::in_place;
 use super::{GpuError, GpuInfo, Gpus, usable, visible};
-use crate::record::Check;
+use ledger_record::Check;
 use std::error::Error;
 use std::path::Path;
 
@@ -170,7 +170,7 @@ fn split_remedy(message: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CheckState::{Missing, Ok, Warning};
+    use ledger_record::CheckState::{Missing, Ok, Warning};
 
     fn gpus(number: u32) -> Vec<GpuInfo> {
         let gpu = |index| GpuInfo {

@@ -6,8 +6,8 @@
 use super::native;
 use super::precision::Precision;
 use super::spec::DeviceSpec;
-use crate::record::{Table, Value, count};
 use burn::tensor::Device;
+use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The version of what the trainer computes.
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_version_of_burn_is_the_one_in_the_manifest() {
-        let manifest = include_str!("../../Cargo.toml");
+        let manifest = include_str!("Cargo.toml");
         assert!(manifest.contains(&format!("burn = {{ version = \"={BURN}\"")));
     }
 

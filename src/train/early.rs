@@ -149,7 +149,7 @@ fn mark(_: &Device, _: bool) -> Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::tape::{numbered, recorded};
+    use crate::tape::{numbered, recorded};
     use burn::tensor::Tensor;
 
     fn leaf(value: f32) -> Tensor<1> {

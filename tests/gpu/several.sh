@@ -3,7 +3,7 @@
 #
 # Usage: several.sh FOLDER OUT PART...
 #
-#   FOLDER   holds ledger.xz and, for `tests`, tests.xz: `cargo build --release` and `cargo test --release --lib --no-run`, stripped; and maybe h200.kernels.xz, which a part has brought along before
+#   FOLDER   holds ledger.xz and, for `tests`, tests.xz: `cargo build --release` and `cargo test --release -p ledger-train --lib --no-run`, stripped; and maybe h200.kernels.xz, which a part has brought along before
 #   OUT      folder for logs and tables, and for h200.kernels.xz, from which the next part goes on
 #   tests    refusals, and the crate's tests that have to do with several GPUs
 #   equal    the same losses on one and on several

@@ -3,7 +3,7 @@
 use super::library::{Driver, driver};
 use super::plan::enter;
 use super::{Fault, told};
-use crate::train::number::wide;
+use crate::number::wide;
 use cubecl::Runtime;
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
 use cubecl::config::size::MemorySize;

@@ -11,7 +11,7 @@ use super::library::{Driver, Opaque, driver};
 use super::operation::Cube;
 use super::submit::{bound, flush, submit};
 use super::{Fault, card_of, told};
-use crate::train::number::wide;
+use crate::number::wide;
 use burn::backend::{Cuda, DType};
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::kernel::into_contiguous;

@@ -54,7 +54,7 @@ pub use upsample::{upsample, upsample_back};
 
 use super::Fault;
 use super::operation::{Cube, Primitive};
-use crate::train::number::single;
+use crate::number::single;
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;

@@ -11,7 +11,7 @@ use super::super::operation::{Cube, Primitive};
 use super::super::submit::{bound, flush, submit};
 use super::super::{Fault, card_of, told};
 use super::{Communicator, End, nccl};
-use crate::train::number::{real_len, wide};
+use crate::number::{real_len, wide};
 use burn::backend::Cuda;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;

@@ -11,7 +11,7 @@ use super::super::kernels::{Argument, Launcher};
 use super::super::library::{Driver, Opaque};
 use super::super::{Fault, peer};
 use super::CUT;
-use crate::train::number::wide;
+use crate::number::wide;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};

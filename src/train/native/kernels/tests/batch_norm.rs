@@ -1,7 +1,7 @@
 //! Batch normalisation on a card against the formulas in double precision on the host.
 
 use super::*;
-use crate::train::number::real_len;
+use crate::number::real_len;
 use std::time::Instant;
 
 /// What lies otherwise than it was made.

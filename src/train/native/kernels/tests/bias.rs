@@ -87,8 +87,7 @@ fn gradients_of_biases_on_gpu() {
             assert!(read(dx) == expected, "{what}");
             let dbias = read(dbias);
             assert!(dbias == read(again), "{what}: other bits");
-            let terms =
-                f64::from(single(crate::train::number::real_len(dy.dims().iter().product::<usize>() / dims[1])));
+            let terms = f64::from(single(crate::number::real_len(dy.dims().iter().product::<usize>() / dims[1])));
             for (channel, (found, sum)) in dbias.iter().zip(&sums).enumerate() {
                 // Terms up to 1, each rounded to a 24th bit of sums that grow like the root of their number.
                 let near = (f64::from(*found) - sum).abs() <= 1e-6 * terms.sqrt().max(1.0) * 4.0;

@@ -43,7 +43,7 @@ fn gradients_of_biases_in_nhwc_on_gpu() {
             assert!(read(dx) == expected, "{what}");
             let dbias = read(dbias);
             assert!(dbias == read(again), "{what}: other bits");
-            let terms = crate::train::number::real_len(dims[0] * dims[2] * dims[3]);
+            let terms = crate::number::real_len(dims[0] * dims[2] * dims[3]);
             for (found, sum) in dbias.iter().zip(sums) {
                 assert!(
                     (f64::from(*found) - sum).abs() <= 4e-6 * terms.sqrt().max(1.0),

@@ -1,7 +1,7 @@
 //! RoIAlign on a card against loops over samples and the four cells around each, in double precision on the host.
 
 use super::*;
-use crate::train::number::real_len;
+use crate::number::real_len;
 
 /// Levels of features, and regions of them.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use super::super::super::plan::enter;
 use super::super::super::submit::{bound, flush, submit};
 use super::super::super::told;
 use super::*;
-use crate::train::number::{real_len, single};
+use crate::number::{real_len, single};
 use burn::backend::Cuda;
 use burn::tensor::{DType, Device, DeviceType, Tensor, TensorData};
 use std::ptr::null_mut;

@@ -1,4 +1,4 @@
-//! Frozen, versioned encodings: bincode in the ledger and in journals, JSON outside.
+//! Frozen, versioned encodings of `ledger-record`: bincode in the ledger, in journals and in packs, JSON outside.
 //!
 //! Types here are what lies on disk, apart from what the program thinks in. A released form never changes: a new one is added
 //! beside it, and old ones upgrade one step at a time. Every decoder is bounded: no input makes it panic, recurse without end

@@ -1,7 +1,7 @@
 //! The machine: clocks, processes, signals, files, environment variables, `/proc`, git, containers, Slurm's variables.
 //!
-//! The only room, besides `gpu` for the GPUs, that asks the machine anything. Every answer is plain data of `record` or of
-//! this room, so that the other rooms can be tested with answers that were made up. It knows nothing of manifests, ledgers'
+//! The only crate, besides `ledger-gpu` for the GPUs, that asks the machine anything. Every answer is plain data of `ledger-record`
+//! or of this crate, so that others can be tested with answers that were made up. It knows nothing of manifests, ledgers'
 //! contents or training, and decides nothing: it reports facts. What cannot be found out is absent from a table of facts,
 //! never guessed.
 

@@ -1,8 +1,9 @@
 //! What a worker runs: models, data, optimisers, and the loop that trains.
 //!
 //! Takes a [`Cell`] and tells what happens as events; knows nothing of manifests, journals or ledgers.
-//! The only room that names Burn. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
+//! The only crate that names Burn; without the feature `train` it is empty. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
+#![cfg(feature = "train")]
 
 mod convolution;
 mod data;
@@ -59,8 +60,8 @@ pub use room::{memory, memory_before_steps};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
-use crate::record::{Cell, Digest, EventKind};
 use detection::mean_average_precision::EvaluationError;
+use ledger_record::{Cell, Digest, EventKind};
 use models::detector::ReadError;
 use parallel::ParallelError;
 use std::error::Error;

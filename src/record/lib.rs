@@ -1,4 +1,4 @@
-//! The words of the house as plain data: ids, parts, cells, attempts, events, series, metrics.
+//! What a ledger keeps, as plain data: ids, parts, cells, attempts, events, series, metrics.
 //!
 //! Knows how each of them is hashed and nothing of how any is stored, sent, measured or shown. No I/O and no clock.
 
