@@ -1,7 +1,7 @@
 //! `ledger` runs deep-learning experiments, keeps what they did, and answers which configuration is best.
 //!
 //! The rooms, each listed after those that it may import (`docs/architecture.md` has the table). Five of them are crates of
-//! their own, known here by their rooms' names; a test holds the borders of the others.
+//! their own, known here by their rooms' names. A test holds the borders of the others.
 
 pub use ledger_record as record;
 

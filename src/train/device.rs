@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_version_of_burn_is_the_one_in_the_manifest() {
-        let manifest = include_str!("Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         assert!(manifest.contains(&format!("burn = {{ version = \"={BURN}\"")));
     }
 

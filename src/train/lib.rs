@@ -1,7 +1,7 @@
 //! What a worker runs: models, data, optimisers, and the loop that trains.
 //!
 //! Takes a [`Cell`] and tells what happens as events; knows nothing of manifests, journals or ledgers.
-//! The only crate that names Burn; without the feature `train` it is empty. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
+//! Without the feature `train` the crate is empty. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]
 
@@ -13,7 +13,6 @@ mod device;
 mod digits;
 mod dqn;
 mod draw;
-mod early;
 mod environment;
 mod evaluate;
 mod fit;
@@ -26,9 +25,6 @@ mod laps;
 mod layers;
 mod load;
 mod models;
-#[cfg(feature = "cuda")]
-mod native;
-mod number;
 mod optimizer;
 mod parallel;
 mod parameters;
@@ -41,7 +37,6 @@ mod room;
 mod schedule;
 mod smoke;
 mod spec;
-mod tape;
 mod task;
 mod watch;
 
@@ -61,6 +56,9 @@ pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};
 
 use detection::mean_average_precision::EvaluationError;
+#[cfg(feature = "cuda")]
+use ledger_native::cuda as native;
+use ledger_native::{early, number, tape};
 use ledger_record::{Cell, Digest, EventKind};
 use models::detector::ReadError;
 use parallel::ParallelError;

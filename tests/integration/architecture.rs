@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms that are crates of their own, `ledger-record` and so on: folders of `src` with a `Cargo.toml`.
-const MEMBERS: &[&str] = &["record", "wire", "host", "gpu", "train"];
+const MEMBERS: &[&str] = &["record", "wire", "host", "gpu", "native", "train"];
 
 /// Room, the rooms that it may import, and the foreign crates that it alone may name. In the order of the table: each room
 /// stands after all that it imports, so that no cycle can be written down.

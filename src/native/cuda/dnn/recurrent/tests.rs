@@ -3,7 +3,7 @@ use super::describe::{rows, stack, states};
 use super::plan::Kind;
 use super::weights::{Place, bytes};
 use super::*;
-use crate::native::plan::Format;
+use crate::cuda::plan::Format;
 use burn::tensor::Device;
 
 fn kind(unit: Unit, format: Format) -> Kind {

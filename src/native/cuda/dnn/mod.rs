@@ -18,9 +18,7 @@ mod tests;
 
 pub use convolution::{Convolution, convolve, convolve_biased, of_input, of_weight, possible};
 pub use pool::{Pool, pool_max, pool_max_back};
-#[cfg(test)]
-pub use recurrent::places;
-pub use recurrent::{Recurrent, Stack};
+pub use recurrent::{Recurrent, Stack, places};
 pub use storage::Storage;
 
 use super::operation::Primitive;

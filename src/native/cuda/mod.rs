@@ -19,9 +19,7 @@ mod plan;
 mod product;
 mod submit;
 
-#[cfg(test)]
-pub use submit::fault;
-pub use submit::{Failure, begin, fault_on};
+pub use submit::{Failure, begin, fault, fault_on};
 
 use burn::backend::{Cuda, DispatchDevice};
 use burn::tensor::{DType, Device, FloatDType, Tensor};

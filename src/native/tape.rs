@@ -134,7 +134,6 @@ pub fn recorded<const N: usize, const D: usize>(
 /// [`recorded`] for two answers. `backward` gets the gradients of both, of the second none where nothing depends on it. Something has to depend on the first.
 ///
 /// On the tape the second comes after the first, so that its gradient is known before the other is asked for.
-#[cfg(any(test, feature = "cuda"))]
 pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
     inputs: [Taped; N],
     (first, second): (Tensor<D>, Tensor<E>),

@@ -46,7 +46,6 @@ pub fn fault_on(card: usize) -> Option<Failure> {
 }
 
 /// The first failure on any card since this was last asked.
-#[cfg(test)]
 pub fn fault() -> Option<String> {
     FAULTS.lock().unwrap_or_else(PoisonError::into_inner).pop_first().map(|(_, noted)| noted.problem)
 }

@@ -13,7 +13,7 @@ const UNTIMED: u32 = 2;
 
 /// Behind all that was in a stream when it was made; as a number, so that it can be sent to another thread.
 #[derive(Debug)]
-pub struct Event(usize);
+pub(super) struct Event(usize);
 
 impl Event {
     /// Behind all that is in a stream of the current context.
@@ -88,7 +88,7 @@ impl Mark {
     }
 
     /// The seconds from there to an event, if both are timed and the card has come to that.
-    pub fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
+    pub(super) fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
         event.since(driver, self.0.get()?)
     }
 
@@ -98,7 +98,7 @@ impl Mark {
     }
 
     /// Has a stream of the card wait for it. To be called by work that was sent to the card later than the mark was made.
-    pub fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
+    pub(super) fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         self.0.get().ok_or(Fault::Absent)?.hold(driver, stream)
     }
 }

@@ -13,7 +13,6 @@ mod plan;
 mod tests;
 mod weights;
 
-#[cfg(test)]
 pub use weights::places;
 
 use super::super::format;

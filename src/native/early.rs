@@ -5,7 +5,7 @@
 //! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
 
 #[cfg(feature = "cuda")]
-pub use super::native::event::Mark;
+pub use super::cuda::event::Mark;
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -130,8 +130,8 @@ pub fn end(device: &Device) -> Mark {
 /// Has a device begin with all that was asked of it.
 pub fn begin(device: &Device) {
     #[cfg(feature = "cuda")]
-    if let Some(card) = super::native::card_of(device) {
-        super::native::begin(card);
+    if let Some(card) = super::cuda::card_of(device) {
+        super::cuda::begin(card);
     }
     let _ = device;
 }
