@@ -1,6 +1,6 @@
 //! What a worker runs: models, data, optimisers, and the loop that trains.
 //!
-//! Takes a [`Cell`] and tells what happens as events; knows nothing of manifests, journals or ledgers.
+//! Takes a cell and tells what happens as events; knows nothing of manifests, journals or ledgers.
 //! Without the feature `train` the crate is empty. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]

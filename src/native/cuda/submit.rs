@@ -85,7 +85,7 @@ pub fn flush(device: &CudaDevice) {
     DeviceHandle::<Server>::new(device.to_id()).flush_queue();
 }
 
-/// [`flush`] of the card with this ordinal.
+/// Has all that was sent to the thread of the card with this ordinal begin.
 pub fn begin(card: usize) {
     flush(&CudaDevice::new(card));
 }

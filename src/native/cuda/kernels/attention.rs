@@ -24,8 +24,8 @@ pub struct Look {
     pub share: f64,
 }
 
-/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as [`drop`](super::drop::drop) does; and for the
-/// backward, [batch·heads·width, 2], the largest score and the inverse sum of each row.
+/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as [`drop`](fn@super::drop) does; and for the
+/// backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn attention_softmax(scores: Tensor<4>, look: Look, into: FloatDType) -> Result<(Tensor<4>, Tensor<2>), Tensor<4>> {
     let (dims, into) = (scores.dims(), DType::from(into));

@@ -25,7 +25,7 @@ pub enum Factor<'a> {
     Norm(&'a Tensor<1>, f32),
 }
 
-/// The sum of all squares, shape [1], summed in float64. None where it cannot be had by these kernels.
+/// The sum of all squares, shape `[1]`, summed in float64. None where it cannot be had by these kernels.
 pub fn square_sum(gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
     let inputs = taken(gradients)?;
     let promised = vec![([1].into(), DType::F32)];

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 
 const THREADS: u32 = 1024;
 
-/// The sum of the cross-entropies in nats of answers [rows, columns] in any format, shape [1], float32. Arithmetic is in float32.
+/// The sum of the cross-entropies in nats of answers `[rows, columns]` in any format, shape `[1]`, float32. Arithmetic is in float32.
 ///
 /// A row whose class is negative or not among the classes counts for nothing; columns from `classes` on neither. None where it cannot be computed here.
 pub fn cross_entropy(answers: &Tensor<2>, targets: &Tensor<1, Int>, classes: usize) -> Option<Tensor<1>> {

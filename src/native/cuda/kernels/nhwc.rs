@@ -20,7 +20,7 @@ const LEAST: u32 = 32;
 /// Bytes that are read at once.
 const PACK: usize = 16;
 
-/// The gradients of what a bias [channels] was added to and of the bias, from that of the answer, whose memory the first may take. `y` is
+/// The gradients of what a bias `[channels]` was added to and of the bias, from that of the answer, whose memory the first may take. `y` is
 /// the answer where it was rectified. Gives dy back where the kernels cannot be run, or where y is another kind of tensor than dy.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Result<(Tensor<4>, Tensor<1>), Tensor<4>> {
