@@ -4,7 +4,7 @@ use super::condition::condition;
 use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 use super::visible::in_place;
 use super::{GpuError, GpuInfo, Gpus, usable, visible};
-use crate::record::Check;
+use ledger_record::Check;
 use std::error::Error;
 use std::path::Path;
 
@@ -13,12 +13,12 @@ const REFUSED: &str = "runs use the CPU, and those that ask for a GPU are refuse
 
 /// Looks at the build, the driver, the visible GPUs and the libraries and headers of CUDA.
 ///
-/// `library` is the path of NVML where it is not the usual one. On a machine without GPUs everything is missing and nothing is
-/// alarming: runs use the CPU.
-pub fn checks(library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Option<&str>) -> Vec<Check> {
+/// `cuda` says whether the program was built with CUDA. `library` is the path of NVML where it is not the usual one. On a
+/// machine without GPUs everything is missing and nothing is alarming: runs use the CPU.
+pub fn checks(cuda: bool, library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Option<&str>) -> Vec<Check> {
     let gpus = Gpus::load(library);
     let found = survey(env);
-    let mut checks = vec![build(cfg!(feature = "cuda"))];
+    let mut checks = vec![build(cuda)];
     match &gpus {
         Ok(gpus) => {
             checks.push(driver(gpus));
@@ -170,7 +170,7 @@ fn split_remedy(message: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CheckState::{Missing, Ok, Warning};
+    use ledger_record::CheckState::{Missing, Ok, Warning};
 
     fn gpus(number: u32) -> Vec<GpuInfo> {
         let gpu = |index| GpuInfo {
@@ -193,7 +193,7 @@ mod tests {
             cuda_roots: vec![],
             ask_loader: false,
         };
-        let checks = checks(Some(&root.path().join("libnvidia-ml.so.1")), &env, None);
+        let checks = checks(false, Some(&root.path().join("libnvidia-ml.so.1")), &env, None);
         let names: Vec<_> = checks.iter().map(|check| check.name).collect();
         assert_eq!(
             names,

@@ -1,7 +1,7 @@
 //! What `doctor` says of the state that the GPUs are in: what keeps measurements from being fair, and what can be set.
 
 use super::{GpuInfo, Gpus};
-use crate::record::Check;
+use ledger_record::Check;
 
 /// Reasons of low clocks that no setting of the card explains, by NVML's bits.
 const THROTTLES: [(u64, &str); 4] =

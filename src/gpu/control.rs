@@ -3,7 +3,7 @@
 //! Knows nothing of when a change is made and how it is undone for certain: that is the engine's.
 
 use super::{GpuInfo, Gpus};
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::GpuLockedClocksSetting;
 use nvml_wrapper::error::NvmlError;

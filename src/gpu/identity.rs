@@ -1,7 +1,7 @@
 //! The parts of a run's identity that tell of the GPUs.
 
 use super::GpuInfo;
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 
 /// What stands where there is no GPU.
 const NONE: &str = "none";

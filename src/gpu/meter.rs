@@ -13,9 +13,9 @@ mod facts;
 mod gpm;
 
 use super::{GpuInfo, Gpus};
-use crate::record::{Quantity, Sample, Source, Table};
 use card::Card;
 use cost::{Mean, Timer, every};
+use ledger_record::{Quantity, Sample, Source, Table};
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;

@@ -2,7 +2,7 @@
 
 use super::filesystem::{FileSystemKind, disk_free_bytes, file_system_kind, writable};
 use super::{container, cpu, environment, git, machine};
-use crate::record::Check;
+use ledger_record::Check;
 use std::path::Path;
 
 const GIB: u64 = 1 << 30;
@@ -179,7 +179,7 @@ fn bytes(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CheckState::{Missing, Ok, Warning};
+    use ledger_record::CheckState::{Missing, Ok, Warning};
 
     #[test]
     fn every_fault_has_a_consequence_and_a_fix() {

@@ -1,7 +1,7 @@
 //! Other programs that answer a question: started, listened to, and left when they take too long.
 
 use super::{environment, process};
-use crate::record::Exit;
+use ledger_record::Exit;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

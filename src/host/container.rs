@@ -1,7 +1,7 @@
 //! Whether this process runs in a container, and with what others could be started.
 
 use super::environment;
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 

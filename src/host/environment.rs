@@ -3,7 +3,7 @@
 //! An attempt records those that can change what a run computes or how fast, by an allow-list, with secrets left out.
 
 use super::secrets::{redacted as without_secrets, without_known};
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

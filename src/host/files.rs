@@ -2,8 +2,8 @@
 
 use super::HostError;
 use super::sums::Stamp;
-use crate::record::{DEEPEST, Digest, DigestWriter, Nonce, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 use flate2::bufread::MultiGzDecoder;
+use ledger_record::{DEEPEST, Digest, DigestWriter, Nonce, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;

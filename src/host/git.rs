@@ -1,7 +1,7 @@
 //! The state of a directory's git repository, asked of `git` itself.
 
 use super::environment;
-use crate::record::{Digest, DigestWriter, Table, Value};
+use ledger_record::{Digest, DigestWriter, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};

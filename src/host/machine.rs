@@ -6,7 +6,7 @@ use super::{
     cpu, owner,
     platform::{self, memory_limit},
 };
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ const BUILT: [(&str, &str); 3] = [
 ];
 
 /// The versions and checksums of all that was compiled into this program.
-static LOCK: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock"));
+static LOCK: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"));
 
 /// Facts of the machine and of this program by dotted name. What cannot be found out is absent.
 ///
@@ -193,7 +193,7 @@ mod tests {
         let facts = facts();
         let sum = |path: &Path| Sums::default().of(path).unwrap().0;
         assert_eq!(facts["ledger.binary_sha256"], sum(&std::env::current_exe().unwrap()).into());
-        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
+        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
         assert_eq!(facts["ledger.cargo_lock_sha256"], sum(&lock).into());
         assert!(facts["ledger.rustc"].as_str().unwrap().starts_with("rustc 1."), "{facts:?}");
         assert!(facts["ledger.target"].as_str().unwrap().contains("linux"));

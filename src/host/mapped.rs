@@ -2,7 +2,7 @@
 
 use super::meter::tree;
 use super::sums::{Stamp, Sums};
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use rustix::fs::OFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};

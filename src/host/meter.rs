@@ -4,7 +4,7 @@
 
 use super::clock::monotonic_ns;
 use super::procfs::Stat;
-use crate::record::{Quantity, Reading, Sample, Source};
+use ledger_record::{Quantity, Reading, Sample, Source};
 use rustix::param::{clock_ticks_per_second, page_size};
 use std::collections::BTreeSet;
 use std::fs;

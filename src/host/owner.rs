@@ -2,7 +2,7 @@
 
 use super::HostError;
 use super::procfs::Stat;
-use crate::record::Owner;
+use ledger_record::Owner;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::path::Path;
@@ -125,7 +125,7 @@ mod tests {
         let owner = owner_of(child.id());
         assert_eq!(liveness(&owner).unwrap(), Liveness::Alive);
         drop(child.stdin.take());
-        crate::host::process::await_end(child.id()).unwrap();
+        crate::process::await_end(child.id()).unwrap();
         assert_eq!(liveness(&owner).unwrap(), Liveness::Gone);
         child.wait().unwrap();
         assert_eq!(liveness(&owner).unwrap(), Liveness::Gone);

@@ -2,7 +2,7 @@
 
 use super::procfs::kilobytes;
 use super::{environment, secrets};
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,7 +2,7 @@
 
 use super::meter::tree;
 use super::procfs::Stat;
-use crate::record::Exit;
+use ledger_record::Exit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -336,7 +336,7 @@ fn exit_of_wait(status: &WaitIdStatus) -> Option<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::cpu_time_ns;
+    use crate::cpu_time_ns;
     use std::io::{Read, Write};
     use std::process::{ChildStdout, Stdio};
 
@@ -427,7 +427,7 @@ mod tests {
 
     fn alone(body: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", &format!("host::process::tests::{body}"), "--test-threads=1"]);
+        command.args(["--ignored", "--exact", &format!("process::tests::{body}"), "--test-threads=1"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }

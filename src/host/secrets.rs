@@ -5,7 +5,7 @@
 mod named;
 
 use super::environment::{REDACTED, without_credentials};
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 use named::{Name, without_values};
 
 /// What tokens of well-known services begin with; at least sixteen characters follow.

@@ -232,15 +232,15 @@ pub fn end_on_closed_pipe() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::exit_of;
-    use crate::record::Exit;
+    use crate::process::exit_of;
+    use ledger_record::Exit;
     use std::io::Write;
     use std::process::{Command, Stdio};
 
     /// Runs one of the ignored tests below in a process of its own, since signals concern a whole process.
     fn alone(body: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", &format!("host::signals::tests::{body}"), "--test-threads=1"]);
+        command.args(["--ignored", "--exact", &format!("signals::tests::{body}"), "--test-threads=1"]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

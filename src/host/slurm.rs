@@ -1,7 +1,7 @@
 //! What Slurm tells a job of itself, and the environment modules that are loaded.
 
 use super::environment;
-use crate::record::{Table, Value};
+use ledger_record::{Table, Value};
 
 /// Variables of a Slurm job, and the facts that they become. Of several that mean the same, the first that is set counts.
 const VARIABLES: &[(&str, &[&str])] = &[

@@ -5,7 +5,7 @@
 use super::environment::var;
 use super::files;
 use super::owner::user_id;
-use crate::record::{Digest, Nonce, RunId, Table, Value};
+use ledger_record::{Digest, Nonce, RunId, Table, Value};
 use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read, Write};

@@ -121,7 +121,7 @@ macro_rules! digest_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub struct $name(pub $crate::record::Digest);
+        pub struct $name(pub $crate::Digest);
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,7 +130,7 @@ macro_rules! digest_id {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::record::DigestParseError;
+            type Err = $crate::DigestParseError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 text.parse().map(Self)
@@ -138,7 +138,7 @@ macro_rules! digest_id {
         }
     };
 }
-pub(super) use digest_id;
+pub(crate) use digest_id;
 
 #[cfg(test)]
 mod tests {

@@ -217,7 +217,7 @@ fn within(table: &Table, name: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Digest, Metric, Nonce, Outcome, Parts, Tail};
+    use crate::{Digest, Metric, Nonce, Outcome, Parts, Tail};
     use std::collections::BTreeMap;
 
     fn run() -> Run {

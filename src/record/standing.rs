@@ -233,7 +233,7 @@ fn texts(fact: Option<&Value>) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Digest, Nonce, RunId, Table, Tail};
+    use crate::{Digest, Nonce, RunId, Table, Tail};
     use std::collections::BTreeMap;
 
     fn attempt(outcome: Outcome, facts: Table) -> Attempt {

@@ -3,7 +3,7 @@
 //! Knows nothing of models and tensors. A batch is a function of seed, epoch and indices: it does not matter who asks, in which order, or on how many threads.
 
 use super::DataError;
-use crate::record::{Digest, Value};
+use ledger_record::{Digest, Value};
 
 /// A batch in the host's memory.
 #[derive(Clone, Debug, PartialEq)]

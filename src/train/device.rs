@@ -6,8 +6,8 @@
 use super::native;
 use super::precision::Precision;
 use super::spec::DeviceSpec;
-use crate::record::{Table, Value, count};
 use burn::tensor::Device;
+use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The version of what the trainer computes.

@@ -83,7 +83,7 @@ impl<'a> Heartbeat<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::EventKind;
+    use ledger_record::EventKind;
     use std::sync::Mutex;
 
     /// What was told last.

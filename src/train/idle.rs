@@ -4,7 +4,7 @@
 
 use super::Sink;
 use super::number::real;
-use crate::record::{EventKind, PhaseEdge};
+use ledger_record::{EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn wait(sink: &dyn Sink, stop: &AtomicBool, time_ns: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::sample::Notebook;
+    use crate::sample::Notebook;
 
     fn told(notebook: &Notebook) -> Vec<String> {
         let line = |event: &EventKind| match event {

@@ -3,7 +3,7 @@
 //! Knows when to be on and off. How a card is kept busy is the kernel's affair, and who reads its sensors meanwhile is nobody's here.
 
 use super::{Finish, Sink, TrainError};
-use crate::record::{EventKind, PhaseEdge};
+use ledger_record::{EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ const KERNEL: Option<Open> = Some(card::open);
 #[cfg(feature = "cuda")]
 mod card {
     use super::Kernel;
-    use crate::train::native::load::Load;
-    use crate::train::{Sink, TrainError};
+    use crate::native::load::Load;
+    use crate::{Sink, TrainError};
     use std::time::Duration;
 
-    fn failed(fault: crate::train::native::Fault) -> TrainError {
+    fn failed(fault: crate::native::Fault) -> TrainError {
         TrainError::Load { reason: fault.to_string() }
     }
 

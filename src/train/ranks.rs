@@ -7,7 +7,7 @@ use super::parameters::Layout;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
 use super::{Finish, Sink, TrainError, smoke};
-use crate::record::EventKind;
+use ledger_record::EventKind;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

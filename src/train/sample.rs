@@ -6,7 +6,7 @@ use super::parallel::Team;
 use super::spec::Spec;
 use super::task::open;
 use super::{Finish, Sink, TrainError, run};
-use crate::record::{Cell, Digest, EventKind, Value};
+use ledger_record::{Cell, Digest, EventKind, Value};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

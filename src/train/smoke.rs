@@ -6,8 +6,8 @@
 use super::Sink;
 use super::device::{DeviceError, Place, caught, shortened};
 use super::number::real;
-use crate::record::EventKind;
 use burn::tensor::{Device, Tensor, TensorData};
+use ledger_record::EventKind;
 
 /// How many values are computed.
 const COUNT: u16 = 1024;
@@ -54,7 +54,7 @@ fn compare(found: &[f32]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::sample::Notebook;
+    use crate::sample::Notebook;
 
     #[test]
     fn a_device_that_computes_is_found_to() {

@@ -6,7 +6,7 @@ use super::number::real_len;
 use super::optimizer::{Decay, Rule};
 use super::precision::Precision;
 use super::schedule::Schedule;
-use crate::record::{Cell, Value};
+use ledger_record::{Cell, Value};
 use std::time::Duration;
 
 mod detect;

@@ -2,8 +2,8 @@
 //! attempts have the same names. It is made from the records and can be made anew, so that its form may change with the indexes' version.
 
 use super::v1::{WireError, decode, encode};
-use crate::record::{Attempt, Kind, Names, Run, Value, each_fact, each_field};
 use bincode::{Decode, Encode};
+use ledger_record::{Attempt, Kind, Names, Run, Value, each_fact, each_field};
 use std::ops::{ControlFlow, Range};
 
 /// The names of an attempt, and in which order its values stand.

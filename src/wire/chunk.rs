@@ -4,8 +4,8 @@
 //! takes the tightest of a few forms that give every bit back.
 
 use super::v1::{WireError, axis_code, axis_of, decode, encode};
-use crate::record::{Phase, Series, SeriesDigest, SeriesSummary, count};
 use bincode::{Decode, Encode};
+use ledger_record::{Phase, Series, SeriesDigest, SeriesSummary, count};
 use pco::ChunkConfig;
 use pco::data_types::Number;
 use pco::standalone::{ChunkDecompressor, DecompressorItem, FileDecompressor};
@@ -430,7 +430,7 @@ pub(crate) fn bomb(len: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Axis;
+    use ledger_record::Axis;
     use proptest::prelude::*;
 
     fn bits(series: &Series) -> Vec<u64> {

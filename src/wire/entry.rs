@@ -1,8 +1,8 @@
 //! Journal entries, format 1.
 
 use super::v1::{ExitV1, OutcomeV1, RunV1, ValueV1, WireError, decode, encode};
-use crate::record::{Digest, Entry, Event, EventKind, Nonce, Owner, PhaseEdge, Quantity, Reading, Sample, Source};
 use bincode::{Decode, Encode};
+use ledger_record::{Digest, Entry, Event, EventKind, Nonce, Owner, PhaseEdge, Quantity, Reading, Sample, Source};
 
 #[derive(Encode, Decode)]
 struct OpenedV1 {
@@ -215,7 +215,7 @@ impl KindV1 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Value;
+    use ledger_record::Value;
 
     #[test]
     fn readings_facts_and_reasons_come_back() {

@@ -1,7 +1,7 @@
 //! Events as JSON lines: what a worker writes to the file that `$LEDGER_EVENTS` names.
 
 use super::json::{float_json, to_json, value_of};
-use crate::record::{Attempt, Event, EventKind, MetricKind, PhaseEdge};
+use ledger_record::{Attempt, Event, EventKind, MetricKind, PhaseEdge};
 use serde_json::{Map, Value as Json, json};
 
 /// A longer line is refused unread.
@@ -340,7 +340,7 @@ pub fn event_schema() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Digest;
+    use ledger_record::Digest;
     use proptest::prelude::*;
 
     fn round_trip(kind: EventKind) {

@@ -1,6 +1,6 @@
 //! Values as JSON and back.
 
-use crate::record::{Table, Value, is_invisible};
+use ledger_record::{Table, Value, is_invisible};
 use serde_json::{Map, Number, Value as Json};
 
 /// JSON that has no counterpart among our values.

@@ -4,8 +4,8 @@
 //! their files), and the files' contents one after the other.
 
 use super::v1::{ValueV1, WireError, decode_first, encode};
-use crate::record::{Digest, Table};
 use bincode::{Decode, Encode};
+use ledger_record::{Digest, Table};
 
 const MAGIC: [u8; 8] = *b"ledgerK\x01";
 

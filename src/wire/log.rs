@@ -1,8 +1,8 @@
 //! Log entries and listing rows, format 1.
 
 use super::v1::{WireError, decode, encode};
-use crate::record::{AttemptId, Change, Digest, LogEntry, Row, RunId, Target};
 use bincode::{Decode, Encode};
+use ledger_record::{AttemptId, Change, Digest, LogEntry, Row, RunId, Target};
 
 #[derive(Encode, Decode)]
 enum TargetV1 {

@@ -1,11 +1,11 @@
 //! The kept output of a worker, format 1: magic, then zlib over bincode of its pieces.
 
 use super::v1::{WireError, decode, encode};
-use crate::record::{Piece, Stream};
 use bincode::{Decode, Encode};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
+use ledger_record::{Piece, Stream};
 use std::io::{Read, Write};
 
 const MAGIC: [u8; 8] = *b"ledgerO\x01";

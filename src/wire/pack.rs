@@ -11,8 +11,8 @@ use super::chunk::{
 };
 use super::source::{decode_source, encode_source};
 use super::v1::{WireError, decode_attempt, decode_run, decode_seen, encode, encode_attempt, encode_run};
-use crate::record::{Digest, Inconsistency, Sealed, SourceText};
 use bincode::{BorrowDecode, Encode};
+use ledger_record::{Digest, Inconsistency, Sealed, SourceText};
 use std::collections::BTreeSet;
 
 /// The first eight bytes of a pack; the last of them is the format.
@@ -247,7 +247,7 @@ fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail};
+    use ledger_record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail};
     use proptest::prelude::*;
 
     fn packed() -> Vec<u8> {
@@ -319,7 +319,7 @@ mod tests {
         let attempt = an_attempt();
         let body = |bombs: usize, len: u64| {
             let (run, phases) = (encode_run(&attempt.run).unwrap(), encode_phases(&[]).unwrap());
-            let series = vec![crate::wire::chunk::bomb(len); bombs];
+            let series = vec![crate::chunk::bomb(len); bombs];
             encode("pack", &BodyV1 { run, attempt: encode_attempt(&attempt.attempt).unwrap(), series, phases }).unwrap()
         };
         let one = body(100, 50_000_000);

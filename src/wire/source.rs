@@ -1,8 +1,8 @@
 //! Texts that runs were made from, format 1: what is kept, and whose digest it is.
 
 use super::v1::{WireError, decode, encode};
-use crate::record::{Digest, SourceText};
 use bincode::{Decode, Encode};
+use ledger_record::{Digest, SourceText};
 
 #[derive(Encode, Decode)]
 struct SourceV1 {

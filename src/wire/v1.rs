@@ -1,9 +1,9 @@
 //! Format 1 of runs and attempts, in bincode (standard configuration: little-endian, variable-length integers).
 
-use crate::record::{
+use bincode::{BorrowDecode, Decode, Encode};
+use ledger_record::{
     Attempt, Axis, Digest, Exit, Metric, Nonce, Outcome, Parts, Run, RunId, SeriesSummary, Table, Tail, Value,
 };
-use bincode::{BorrowDecode, Decode, Encode};
 use std::collections::BTreeMap;
 
 /// Bytes that do not decode.

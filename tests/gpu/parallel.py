@@ -8,7 +8,7 @@ Usage: parallel.py OUT STAGE...
     ledger FILE            the program, plain or .xz
     kernels FILE           imports kernels, plain or .xz
     facts                  the machine
-    tests FILE             the crate's tests, plain or .xz: those that need GPUs, have to do with several of them, and that TESTS matches, a regular expression
+    tests FILE             a crate's tests, plain or .xz: those that need GPUs, have to do with several of them, and that TESTS matches, a regular expression
     warm CELL,...          trains these on one GPU, twelve steps each: compiles and tunes, measures nothing
     equal CELL,...         the same batch on one GPU and shared by all: how far the losses are apart, and what the digests say
     weak CELL,...          a batch on each of 1, 2, 4 GPUs, as many as there are; prints a row for each

@@ -3,7 +3,7 @@
 #
 # Usage: several.sh FOLDER OUT PART...
 #
-#   FOLDER   holds ledger.xz and, for `tests`, tests.xz: `cargo build --release` and `cargo test --release --lib --no-run`, stripped; and maybe h200.kernels.xz, which a part has brought along before
+#   FOLDER   holds ledger.xz: `cargo build --release`, stripped; for `tests` also tests.xz and native.xz, which `cargo test --release --lib --no-run` builds of ledger-train and ledger-native; and maybe h200.kernels.xz, which a part has brought along before
 #   OUT      folder for logs and tables, and for h200.kernels.xz, from which the next part goes on
 #   tests    refusals, and the crate's tests that have to do with several GPUs
 #   equal    the same losses on one and on several
@@ -66,7 +66,7 @@ program() {
 
 part() {
     case $1 in
-    tests) program "$seconds" tests refusals tests "$folder/tests.xz" ;;
+    tests) program "$seconds" tests refusals tests "$folder/tests.xz" tests "$folder/native.xz" ;;
     equal) program "$seconds" equal equal mnist_cnn:64:fp32,bert:32:fp32 export ;;
     faults) program "$seconds" faults faults export ;;
     small) program "$seconds" small small gpt2:32:fp32 export ;;

@@ -3,12 +3,12 @@
 use super::cost::{Mean, Timer};
 use super::gpm::Gpm;
 use super::reason;
-use crate::gpu::{GpuInfo, Gpus};
-use crate::record::Quantity::{
+use crate::{GpuInfo, Gpus};
+use ledger_record::Quantity::{
     self, ClockMemory, ClockSm, Energy, MemoryUsed, PcieRx, PcieTx, PowerAverage, PowerInstant, Temperature,
     ThrottleReasons, UtilizationGpu, UtilizationMemory,
 };
-use crate::record::Reading;
+use ledger_record::Reading;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;

@@ -1,6 +1,6 @@
 //! What the reading costs, and how often it may be done for that.
 
-use crate::record::Table;
+use ledger_record::Table;
 use std::collections::BTreeMap;
 
 /// The share of the looks' period that the quantities outside of the batched call may take: one part in so many.

@@ -3,8 +3,8 @@
 use super::card::{BY_UUID, Card, find};
 use super::cost::Timer;
 use super::reason;
-use crate::gpu::Gpus;
-use crate::record::{Table, Value};
+use crate::Gpus;
+use ledger_record::{Table, Value};
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
 use nvml_wrapper::error::NvmlError;

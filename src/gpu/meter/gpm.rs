@@ -5,11 +5,11 @@
 use super::card::{Seen, lasting};
 use super::cost::Timer;
 use super::reason;
-use crate::gpu::Gpus;
-use crate::record::Quantity::{
+use crate::Gpus;
+use ledger_record::Quantity::{
     self, DramUtil, NvlinkRxRate, NvlinkTxRate, PcieRxRate, PcieTxRate, SmActive, SmOccupancy, TensorActive,
 };
-use crate::record::Reading;
+use ledger_record::Reading;
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, GpmSample};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::host::environment;
+use crate::environment;
 use std::fs;
 use std::process::Command;
 

@@ -4,8 +4,8 @@
 //! the data can be used; everything else about it is checked.
 
 use super::planes::{cut_padded, mirror, size};
-use crate::record::{Digest, count};
-use crate::train::draw::Draw;
+use crate::draw::Draw;
+use ledger_record::{Digest, count};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,7 @@ fn append(dir: &Path, name: &str, kind: CifarKind, part: &mut Part) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::draw::Stream;
+    use crate::draw::Stream;
     use tempfile::TempDir;
 
     /// Records with these labels; the image of label n is a diagonal ramp from n.

@@ -15,11 +15,11 @@ mod pictures;
 mod sections;
 mod square;
 
-use crate::record::Digest;
-use crate::train::detection::boxes::Xywh;
-use crate::train::detection::mask::{Mask, Size};
+use crate::detection::boxes::Xywh;
+use crate::detection::mask::{Mask, Size};
 pub use fault::CocoError;
 pub use folder::Coco;
+use ledger_record::Digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 

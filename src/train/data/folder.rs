@@ -13,11 +13,11 @@ mod crop;
 mod listing;
 
 use super::planes::{mirror, size};
-use crate::record::{Digest, DigestWriter};
-use crate::train::draw::Draw;
+use crate::draw::Draw;
 use crop::Crop;
 use image::imageops::{self, FilterType};
 use image::{ImageError, ImageFormat, ImageReader, RgbImage};
+use ledger_record::{Digest, DigestWriter};
 use listing::{Entry, Listing};
 use rayon::prelude::*;
 use std::fs::{self, File};

@@ -34,9 +34,9 @@ mod sentence;
 use lexicon::PAD;
 pub use lexicon::{CLS, END, MASK, SEP, VOCABULARY};
 
-use crate::record::Digest;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::real_len;
+use crate::draw::{Draw, Stream};
+use crate::number::real_len;
+use ledger_record::Digest;
 use lexicon::{Lexicon, Zipf};
 use rayon::prelude::*;
 use sentence::Writer;

@@ -2,10 +2,10 @@
 
 use super::pictures::{PictureBatch, PictureError, Pictures};
 use super::text::{Text, TokenBatch};
-use crate::record::{Digest, Value};
-use crate::train::DataError;
-use crate::train::dataset::{Dataset, Inputs, Samples};
-use crate::train::number::real_len;
+use crate::DataError;
+use crate::dataset::{Dataset, Inputs, Samples};
+use crate::number::real_len;
+use ledger_record::{Digest, Value};
 
 impl Dataset for Pictures {
     fn train_len(&self) -> usize {

@@ -15,12 +15,12 @@ pub mod scenes;
 pub mod shapes;
 pub mod text;
 
-use crate::record::{Digest, count};
-use crate::train::digits::{self, Split};
-use crate::train::draw::{Draw, Stream};
-use crate::train::idx::{self, IdxError, Pair};
-use crate::train::images::{CLASSES, Images, PIXELS};
-use crate::train::spec::SmallData;
+use crate::digits::{self, Split};
+use crate::draw::{Draw, Stream};
+use crate::idx::{self, IdxError, Pair};
+use crate::images::{CLASSES, Images, PIXELS};
+use crate::spec::SmallData;
+use ledger_record::{Digest, count};
 use objects::ObjectError;
 use pictures::PictureError;
 use std::path::PathBuf;

@@ -7,9 +7,9 @@ use super::cifar::{self, Cifar, CifarError, CifarKind};
 use super::folder::{Folder, FolderError};
 use super::planes::size;
 use super::shapes::{self, Shapes};
-use crate::record::Digest;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::wide;
+use crate::draw::{Draw, Stream};
+use crate::number::wide;
+use ledger_record::Digest;
 use rayon::prelude::*;
 use std::path::Path;
 

@@ -22,10 +22,10 @@ mod pattern;
 mod place;
 
 use super::objects::object::Object;
-use crate::record::Digest;
-use crate::train::digits::Split;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::wide;
+use crate::digits::Split;
+use crate::draw::{Draw, Stream};
+use crate::number::wide;
+use ledger_record::Digest;
 
 /// The version of the drawings. Any change of a byte raises it.
 pub const GENERATOR_VERSION: i64 = 1;

@@ -20,11 +20,11 @@ pub(super) mod region;
 pub use outline::NAMES;
 
 use super::planes::{CHANNELS, mirror};
-use crate::record::Digest;
-use crate::train::digits::Split;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::{grey, real_len, single, whole, wide};
+use crate::digits::Split;
+use crate::draw::{Draw, Stream};
+use crate::number::{grey, real_len, single, whole, wide};
 use figure::{Colour, Figure};
+use ledger_record::Digest;
 use outline::{Point, outline};
 use parts::{colour, direction, distance, pose, stroke, uneven};
 use region::Scratch;

@@ -12,9 +12,9 @@ mod vocabulary;
 pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
 
 use super::grammar::{self, Grammar, GrammarError, Part};
-use crate::record::{Digest, count};
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::wide;
+use crate::draw::{Draw, Stream};
+use crate::number::wide;
+use ledger_record::{Digest, count};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};

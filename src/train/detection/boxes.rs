@@ -3,7 +3,7 @@
 //! Knows coordinates alone. x grows to the right and y downwards; a pixel is one wide, so that a box from 0 to 1 is one pixel. What
 //! models compute with is float32; COCO's form is float64, as its evaluation computes.
 
-use crate::train::number::single;
+use crate::number::single;
 
 /// A box by its left upper and its right lower corner, in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

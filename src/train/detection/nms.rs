@@ -4,7 +4,7 @@
 
 use super::Detection;
 use super::boxes::{Xyxy, greater, lesser};
-use crate::train::number::{real_len, single, whole};
+use crate::number::{real_len, single, whole};
 use std::collections::BTreeMap;
 use std::mem;
 

@@ -17,8 +17,8 @@ mod glyphs;
 use super::draw::{Draw, Stream};
 use super::images::{Images, PIXELS, SIDE};
 use super::number::{grey, pixel, wide};
-use crate::record::Digest;
 use glyphs::GLYPHS;
+use ledger_record::Digest;
 use rayon::prelude::*;
 
 /// The digest of the first 1,000 training images of seed 0, see [`reference_digest`]. It names the generator in the identity of runs.

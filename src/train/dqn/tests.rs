@@ -1,5 +1,5 @@
 use super::*;
-use crate::train::environment::{CartPole, Transition};
+use crate::environment::{CartPole, Transition};
 use std::convert::Infallible;
 
 /// Cells in a row. Action 1 goes right, 0 left; the cell beyond the last terminates with reward 1, or is a wall. Cut off after
@@ -83,7 +83,7 @@ impl Table {
     }
 
     fn row(observation: f32) -> usize {
-        2 * usize::from(crate::train::number::grey(observation))
+        2 * usize::from(crate::number::grey(observation))
     }
 
     fn learn(&mut self, batch: &Batch<f32>, discount: f32, double: bool) {

@@ -8,8 +8,8 @@
 //! machine plays the same episode, whatever its mathematical library.
 
 use super::{Environment, Transition};
-use crate::train::draw::Draw;
-use crate::train::number::single;
+use crate::draw::Draw;
+use crate::number::single;
 
 /// Acceleration of gravity in m/s².
 const GRAVITY: f64 = 9.8;
@@ -146,8 +146,8 @@ fn sine_cosine(angle: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::draw::Stream;
-    use crate::train::number::real_len;
+    use crate::draw::Stream;
+    use crate::number::real_len;
 
     /// Accelerations of cart and pole as the solution of the two equations of motion, which the energies give by Lagrange's
     /// method for a thin rod of half length l and moment of inertia m l²/3 about its centre:

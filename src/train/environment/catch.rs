@@ -10,7 +10,7 @@
 //! is truncated and not terminated, because the picture does not show how many balls are left. The best return is 10.
 
 use super::{Environment, Stack, Transition};
-use crate::train::draw::{Draw, Stream};
+use crate::draw::{Draw, Stream};
 
 /// Pixels of a side.
 const SIDE: usize = 84;

@@ -1,14 +1,14 @@
 //! What the parameters are worth: evaluations after epochs, answers that are timed, and the summary at the end. The first rank does all of it but the last digest.
 
 use super::Trainee;
-use crate::record::{Digest, EventKind, PhaseEdge};
-use crate::train::TrainError;
-use crate::train::device::caught;
-use crate::train::evaluate::enough;
-use crate::train::number::{real, real_len, wide};
-use crate::train::parallel::Pace;
-use crate::train::parameters::Layout;
-use crate::train::peak::matmul_tflops;
+use crate::TrainError;
+use crate::device::caught;
+use crate::evaluate::enough;
+use crate::number::{real, real_len, wide};
+use crate::parallel::Pace;
+use crate::parameters::Layout;
+use crate::peak::matmul_tflops;
+use ledger_record::{Digest, EventKind, PhaseEdge};
 
 impl Trainee<'_> {
     /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.

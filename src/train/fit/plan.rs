@@ -1,8 +1,8 @@
 //! How many steps and epochs a run has.
 
-use crate::train::number::{real, wide};
-use crate::train::spec::{Length, Spec};
-use crate::train::task::Task;
+use crate::number::{real, wide};
+use crate::spec::{Length, Spec};
+use crate::task::Task;
 
 /// How many steps and epochs a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! A few steps of a run that are thrown away: they compile and tune a device's kernels, so that other devices find them.
 
 use super::{ALONE, Trainee, WARM_UP};
-use crate::train::device::Place;
-use crate::train::parallel::Team;
-use crate::train::spec::{Length, Spec};
-use crate::train::task::Task;
-use crate::train::{Finish, Sink, TrainError};
+use crate::device::Place;
+use crate::parallel::Team;
+use crate::spec::{Length, Spec};
+use crate::task::Task;
+use crate::{Finish, Sink, TrainError};
 use std::sync::atomic::AtomicBool;
 
 /// Does the first steps of a run on one device alone, fewer where its kernels are tuned and only have to be loaded, and forgets them. The sink is told of them like of any others; the task is not to be used again.

@@ -1,7 +1,7 @@
 use super::*;
-use crate::record::Cell;
-use crate::train::sample::{Notebook, cell, linear_cell, tell, tiny_cell};
-use crate::train::{parameter_count, run};
+use crate::sample::{Notebook, cell, linear_cell, tell, tiny_cell};
+use crate::{parameter_count, run};
+use ledger_record::Cell;
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -208,13 +208,7 @@ fn every_process_and_every_number_of_threads_computes_the_same_bits() {
     let here: Vec<String> = shared_cells().iter().map(|cell| format!("computed {}", computed(cell))).collect();
     for threads in ["1", "2", "4"] {
         let output = Command::new(std::env::current_exe().expect("a test binary"))
-            .args([
-                "--exact",
-                "train::fit::tests::say_what_is_computed",
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args(["--exact", "fit::tests::say_what_is_computed", "--ignored", "--nocapture", "--test-threads=1"])
             .env("RAYON_NUM_THREADS", threads)
             .output()
             .expect("the test binary starts");

@@ -1,11 +1,11 @@
 //! What is told when: the order of events, where steps lie, and what lies in them.
 
 use super::*;
-use crate::record::Cell;
-use crate::train::run;
-use crate::train::sample::{Notebook, cell, linear_cell, tell};
-use crate::train::task::open;
+use crate::run;
+use crate::sample::{Notebook, cell, linear_cell, tell};
+use crate::task::open;
 use burn::tensor::Device;
+use ledger_record::Cell;
 
 fn line(event: &EventKind) -> String {
     match event {

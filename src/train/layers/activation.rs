@@ -1,11 +1,11 @@
 //! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{self, Curve};
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::native::kernels::{self, Curve};
+use crate::pass::Pass;
+use crate::precision::exact;
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 #[cfg(feature = "cuda")]
 use burn::tensor::DType;
 use burn::tensor::Tensor;
@@ -82,9 +82,9 @@ fn curve(pass: &Pass<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::parameters::Index;
-    use crate::train::pass::Material;
-    use crate::train::precision::Precision;
+    use crate::parameters::Index;
+    use crate::pass::Material;
+    use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
 
     type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
@@ -180,6 +180,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(crate::train::native::fault(), None);
+        assert_eq!(crate::native::fault(), None);
     }
 }

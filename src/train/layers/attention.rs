@@ -4,12 +4,12 @@ use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
 use super::product::{Product, product};
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{Look, attention_softmax, attention_softmax_back};
-use crate::train::number::real_len;
-use crate::train::pass::Pass;
-use crate::train::precision::{Precision, exact};
+use crate::native::kernels::{Look, attention_softmax, attention_softmax_back};
+use crate::number::real_len;
+use crate::pass::Pass;
+use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor};
 

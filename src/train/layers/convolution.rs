@@ -1,16 +1,16 @@
 //! Convolutions of images.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::dnn;
+use crate::native::dnn;
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
-use crate::train::number::{real_len, wide};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
+use crate::number::{real_len, wide};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 #[cfg(feature = "cuda")]
-use crate::train::precision::Precision;
+use crate::precision::Precision;
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::module::conv2d;

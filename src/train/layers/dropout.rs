@@ -3,8 +3,8 @@
 //! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
 
 #[cfg(feature = "cuda")]
-use crate::train::native;
-use crate::train::pass::Pass;
+use crate::native;
+use crate::pass::Pass;
 use burn::tensor::{DType, Device, Int, Tensor};
 
 /// Sets a share of the values to zero and scales the others up by 1/(1-share) (Srivastava et al. 2014, in the "inverted" form); nothing outside of training.

@@ -2,9 +2,9 @@
 
 use super::linear::Maps;
 #[cfg(feature = "cuda")]
-use crate::train::native;
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::native;
+use crate::pass::Pass;
+use crate::precision::exact;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
 
 /// Columns of a table's product are filled up to a multiple of this: vocabularies are odd numbers, and tiles of a matrix product are not.

@@ -2,11 +2,11 @@
 
 use super::norm::{After, BATCH_EPSILON, running_names};
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{self, BatchNorm, FrozenNorm};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
-use crate::train::tape::{Plain, Taped};
+use crate::native::kernels::{self, BatchNorm, FrozenNorm};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
+use crate::precision::exact;
+use crate::tape::{Plain, Taped};
 use burn::tensor::Tensor;
 
 /// The four statistics of a frozen normalisation: `name.weight` and `name.running_var`, which start at 1, `name.bias` and `name.running_mean`, which start at 0.

@@ -2,12 +2,12 @@
 
 use super::product::{Product, product, widen};
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::affine;
-use crate::train::pass::Pass;
-use crate::train::precision::{Precision, exact};
+use crate::native::kernels::affine;
+use crate::pass::Pass;
+use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
-use crate::train::tape::{Plain, Taped};
+use crate::tape::computed;
+use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
 /// x·W + b: [rows, in] to [rows, out] in the number format of the pass, with `name.weight` [in, out] and, where there is one, `name.bias` [out].

@@ -1,14 +1,14 @@
 //! The loss of a classifier.
 
 #[cfg(feature = "cuda")]
-use crate::train::native;
-use crate::train::number::real_len;
+use crate::native;
+use crate::number::real_len;
 #[cfg(feature = "cuda")]
-use crate::train::number::single;
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::number::single;
+use crate::pass::Pass;
+use crate::precision::exact;
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
@@ -96,9 +96,9 @@ fn summed(pass: &Pass<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::parameters::Index;
-    use crate::train::pass::{Material, whole};
-    use crate::train::precision::Precision;
+    use crate::parameters::Index;
+    use crate::pass::{Material, whole};
+    use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
 
     /// The loss, and how many answers are right, where columns from `classes` on are padding.

@@ -1,13 +1,13 @@
 //! Normalisation, in float32 whatever the number format of the pass.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
-use crate::train::number::real_len;
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
+use crate::number::real_len;
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
+use crate::precision::exact;
 #[cfg(feature = "cuda")]
-use crate::train::tape::{Plain, computed};
+use crate::tape::{Plain, computed};
 #[cfg(feature = "cuda")]
 use burn::tensor::FloatDType;
 use burn::tensor::Tensor;

@@ -3,14 +3,14 @@
 use super::Window;
 use super::product::{Product, product};
 #[cfg(feature = "cuda")]
-use crate::train::native::dnn;
+use crate::native::dnn;
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
-use crate::train::number::{real_len, single};
-use crate::train::pass::Pass;
-use crate::train::precision::{Precision, exact};
+use crate::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
+use crate::number::{real_len, single};
+use crate::pass::Pass;
+use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::{Tensor, TensorData};
 
@@ -99,8 +99,8 @@ fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::parameters::Index;
-    use crate::train::pass::Material;
+    use crate::parameters::Index;
+    use crate::pass::Material;
     use burn::tensor::{DType, Device, FloatDType};
 
     /// Values whose order is not that of their places, all different.

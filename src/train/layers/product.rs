@@ -1,10 +1,10 @@
 //! Products of matrices.
 
-use crate::train::precision::{Precision, exact};
+use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
-use crate::train::native;
+use crate::native;
 
 /// What a product is besides its factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

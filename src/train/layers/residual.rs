@@ -3,11 +3,11 @@
 use super::dropout::dropped_on_tape;
 use super::norm::layer_norm;
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::join;
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::native::kernels::join;
+use crate::pass::Pass;
+use crate::precision::exact;
 #[cfg(feature = "cuda")]
-use crate::train::tape::computed;
+use crate::tape::computed;
 use burn::tensor::Tensor;
 
 /// How a residual and what is added to it go on.

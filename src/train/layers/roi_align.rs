@@ -5,11 +5,11 @@
 #[cfg(feature = "cuda")]
 mod device;
 
-use crate::train::detection::boxes::Xyxy;
-use crate::train::number::whole;
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
-use crate::train::tape::Plain;
+use crate::detection::boxes::Xyxy;
+use crate::number::whole;
+use crate::pass::Pass;
+use crate::precision::exact;
+use crate::tape::Plain;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 

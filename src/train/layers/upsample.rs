@@ -1,10 +1,10 @@
 //! Images twice as high and wide.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels;
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
-use crate::train::tape::Plain;
+use crate::native::kernels;
+use crate::pass::Pass;
+use crate::precision::exact;
+use crate::tape::Plain;
 use burn::tensor::{DType, FloatDType, Tensor};
 
 /// Each value four times, as two by two (nearest neighbour): [rows, channels, height, width] to [rows, channels, 2·height, 2·width], in the number format of the input.

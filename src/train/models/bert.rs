@@ -5,13 +5,13 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
-use crate::train::layers::{
+use crate::layers::{
     Attention, Residual, Stream, add_positions, asked_rows, attend, attention_flops, dropout, embed, gelu, layer_norm,
     linear, norm_layouts, unembed,
 };
-use crate::train::number::wide;
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::number::wide;
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.

@@ -4,10 +4,10 @@
 //! logit of anything.
 
 use super::{Input, Model};
-use crate::train::layers::{Window, convolution_flops, convolve_relu, linear};
-use crate::train::number::wide;
-use crate::train::parameters::Layout;
-use crate::train::pass::Pass;
+use crate::layers::{Window, convolution_flops, convolve_relu, linear};
+use crate::number::wide;
+use crate::parameters::Layout;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 

@@ -2,11 +2,11 @@
 //!
 //! Knows boxes, masks and tensors; nothing of data files, optimisers or events.
 
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::mask::Mask;
-use crate::train::parameters::Layout;
-use crate::train::pass::Pass;
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::detection::mask::Mask;
+use crate::parameters::Layout;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 use std::error::Error;
 use std::time::{Duration, Instant};

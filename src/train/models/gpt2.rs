@@ -4,13 +4,13 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
-use crate::train::layers::{
+use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
     norm_layouts, unembed,
 };
-use crate::train::number::{real_len, wide};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::number::{real_len, wide};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.

@@ -5,11 +5,11 @@ use super::gpt2::Gpt2;
 use super::parity::{agree, below, computed, tokens, traced};
 use super::recurrent::Recurrent;
 use super::{Input, Model};
-use crate::train::layers::{Cell, cross_entropy};
-use crate::train::number::{real_len, single};
-use crate::train::parameters::{Index, count, initial};
-use crate::train::pass::{Material, Pass, whole};
-use crate::train::precision::Precision;
+use crate::layers::{Cell, cross_entropy};
+use crate::number::{real_len, single};
+use crate::parameters::{Index, count, initial};
+use crate::pass::{Material, Pass, whole};
+use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 

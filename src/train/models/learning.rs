@@ -1,10 +1,10 @@
 //! Whether a model learns: a few steps on one batch, with nothing around them.
 
 use super::{Input, Model};
-use crate::train::layers::cross_entropy;
-use crate::train::parameters::{Index, Layout, initial};
-use crate::train::pass::{Material, Pass, fresh, whole};
-use crate::train::precision::Precision;
+use crate::layers::cross_entropy;
+use crate::parameters::{Index, Layout, initial};
+use crate::pass::{Material, Pass, fresh, whole};
+use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// The loss before each of `steps` steps of Adam on one batch.

@@ -4,11 +4,11 @@
 //! both sides have, so that the files hold results alone, at every size.
 
 use super::{Input, Model};
-use crate::train::layers::cross_entropy;
-use crate::train::number::{fraction, real_len, wide};
-use crate::train::parameters::{Index, Layout};
-use crate::train::pass::{Material, Pass, whole};
-use crate::train::precision::{Precision, exact};
+use crate::layers::cross_entropy;
+use crate::number::{fraction, real_len, wide};
+use crate::parameters::{Index, Layout};
+use crate::pass::{Material, Pass, whole};
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub fn values(layout: &Layout) -> Vec<f32> {
         [_] if layout.name.ends_with("bn3.weight") => (0.1, 0.02),
         [_] if layout.name.ends_with("weight") || layout.name.ends_with("var") => (1.0, 0.2),
         [_] => (0.0, 0.1),
-        _ => (0.0, crate::train::number::single((3.0 / real_len(layout.len() / largest)).sqrt())),
+        _ => (0.0, crate::number::single((3.0 / real_len(layout.len() / largest)).sqrt())),
     };
     (0..layout.len()).map(|n| middle + bound * value(&layout.name, n)).collect()
 }

@@ -3,10 +3,10 @@
 //! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
 
 use super::{Input, Model};
-use crate::train::layers::{Cell, embed, linear, recurrent_flops, recurrent_layouts, recurrent_stack};
-use crate::train::number::wide;
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_layouts, recurrent_stack};
+use crate::number::wide;
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A recurrent language model.

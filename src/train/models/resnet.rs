@@ -9,10 +9,10 @@ pub use body::{Body, Norm};
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
-use crate::train::layers::{linear, mean_pixel};
-use crate::train::number::wide;
-use crate::train::parameters::Layout;
-use crate::train::pass::Pass;
+use crate::layers::{linear, mean_pixel};
+use crate::number::wide;
+use crate::parameters::Layout;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A residual network. It answers to images [rows, 3, side, side] with [rows, classes].

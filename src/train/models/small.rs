@@ -3,15 +3,15 @@
 //! Knows tensors and nothing of data files, optimisers or events. On the CPU some of their work is done by code of ours, which no tape knows: so they have passes of
 //! their own there.
 
-use crate::train::convolution::{self, FEATURES, Trace};
-use crate::train::data::Batch;
-use crate::train::device::Place;
-use crate::train::draw::{Draw, Stream};
-use crate::train::images::{CLASSES, PIXELS, SIDE};
-use crate::train::number::{real_len, single};
-use crate::train::parameters::{Layout, Start};
-use crate::train::spec::Small;
-use crate::train::tape::clean;
+use crate::convolution::{self, FEATURES, Trace};
+use crate::data::Batch;
+use crate::device::Place;
+use crate::draw::{Draw, Stream};
+use crate::images::{CLASSES, PIXELS, SIDE};
+use crate::number::{real_len, single};
+use crate::parameters::{Layout, Start};
+use crate::spec::Small;
+use crate::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Tensor, TensorData, TensorReadError};
 
@@ -218,9 +218,9 @@ fn affine(inputs: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, [from, to]: [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::data::image_batch;
-    use crate::train::digits;
-    use crate::train::parameters::initial;
+    use crate::data::image_batch;
+    use crate::digits;
+    use crate::parameters::initial;
     use burn::tensor::Device;
 
     const CNN: Small = Small::Cnn { dropout: 0.5 };

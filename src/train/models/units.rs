@@ -3,8 +3,8 @@
 //! Knows what goes from a part to the next, and nothing of devices, ranks or micro-batches.
 
 use super::Input;
-use crate::train::layers::Stream;
-use crate::train::pass::Pass;
+use crate::layers::Stream;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A part of a model.
@@ -87,7 +87,7 @@ pub fn through(model: &dyn Units, pass: &mut Pass<'_>, input: Input) -> Tensor<2
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::models::{Bert, Gpt2, Model, Resnet, Vgg};
+    use crate::models::{Bert, Gpt2, Model, Resnet, Vgg};
 
     #[test]
     fn every_parameter_has_a_unit_and_all_operations_are_counted() {

@@ -6,12 +6,12 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
-use crate::train::layers::{
+use crate::layers::{
     Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
 };
-use crate::train::number::wide;
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::number::wide;
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 

@@ -11,9 +11,9 @@ mod places;
 mod targets;
 
 use super::detector::{Detector, Found, HostTime, ReadError};
-use crate::train::data::objects::Object;
-use crate::train::parameters::Layout;
-use crate::train::pass::Pass;
+use crate::data::objects::Object;
+use crate::parameters::Layout;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 use network::Network;
 use places::Places;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::train::parameters::Start;
+use crate::parameters::Start;
 use burn::tensor::{Device, TensorData};
 use proptest::prelude::*;
 

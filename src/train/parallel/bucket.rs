@@ -3,8 +3,8 @@
 //! Knows lengths and places. A bucket begins with the tensor that a backward pass makes first: the last parameters come first.
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels;
-use crate::train::number::real;
+use crate::native::kernels;
+use crate::number::real;
 use burn::tensor::Tensor;
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl Bucket {
     /// The tensors' values, each times a factor, with zeros between them.
     pub fn gather(&self, tensors: Vec<Tensor<1>>, factor: f64) -> Tensor<1> {
         #[cfg(feature = "cuda")]
-        let tensors = match kernels::gathered(tensors, &self.places, self.len, crate::train::number::single(factor)) {
+        let tensors = match kernels::gathered(tensors, &self.places, self.len, crate::number::single(factor)) {
             Ok(bucket) => return bucket,
             Err(tensors) => tensors,
         };
@@ -70,7 +70,7 @@ impl Bucket {
                 pieces.push(Tensor::zeros([zeros], &device));
             }
         }
-        crate::train::fit::joined(pieces)
+        crate::fit::joined(pieces)
     }
 
     /// The tensors whose values a bucket holds.
@@ -109,13 +109,13 @@ pub fn numbers(buckets: &[Bucket]) -> Vec<usize> {
 
 /// MiB of all buckets.
 pub fn mebibytes(buckets: &[Bucket]) -> f64 {
-    buckets.iter().map(|bucket| real(crate::train::number::wide(bucket.len))).sum::<f64>() * 4.0 / f64::from(1 << 20)
+    buckets.iter().map(|bucket| real(crate::number::wide(bucket.len))).sum::<f64>() * 4.0 / f64::from(1 << 20)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::number::{real_len, single};
+    use crate::number::{real_len, single};
     use burn::tensor::{Device, TensorData};
 
     #[test]

@@ -91,7 +91,7 @@ fn brought<'a>(met: &'a [Brought], lengths: &[usize], at: Occasion) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::number::single;
+    use crate::number::single;
     use std::thread;
     use std::time::Duration;
 

@@ -6,13 +6,13 @@ use super::{HostReducer, Meeting, Reducer};
 #[cfg(feature = "cuda")]
 use super::{Occasion, ParallelError, Part, Sums};
 #[cfg(feature = "cuda")]
-use crate::train::early::Marks;
+use crate::early::Marks;
 #[cfg(feature = "cuda")]
-use crate::train::native::nccl::{Communicator, Piece, exposed_s, waits_s};
+use crate::native::nccl::{Communicator, Piece, exposed_s, waits_s};
 #[cfg(feature = "cuda")]
-use crate::train::native::{self, event::Mark};
+use crate::native::{self, event::Mark};
 #[cfg(feature = "cuda")]
-use crate::train::number::single;
+use crate::number::single;
 #[cfg(feature = "cuda")]
 use burn::tensor::{DType, Device, Tensor};
 #[cfg(feature = "cuda")]

@@ -109,11 +109,11 @@ pub enum ParallelError {
     /// GPUs cannot be connected.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Nccl(#[from] crate::train::native::nccl::NcclError),
+    Nccl(#[from] crate::native::nccl::NcclError),
     /// A device failed while others waited for what it does.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Device(#[from] crate::train::device::DeviceError),
+    Device(#[from] crate::device::DeviceError),
     /// A device did not give values back.
     #[error("values cannot be read back from the device (its own messages say more)")]
     Read(#[source] TensorReadError),
@@ -202,7 +202,7 @@ pub trait Reducer: Send {
 }
 
 /// The sums of tensors in buckets, each times a share, when all of them are whole.
-pub(in crate::train) fn summed(
+pub(crate) fn summed(
     reducer: &(impl Reducer + ?Sized),
     at: Occasion,
     buckets: &[Bucket],

@@ -5,9 +5,9 @@
 
 use super::{Limits, Link, Occasion, ParallelError};
 #[cfg(feature = "cuda")]
-use crate::train::device::Place;
+use crate::device::Place;
 #[cfg(feature = "cuda")]
-use crate::train::native::peer::{self, Given, Offer};
+use crate::native::peer::{self, Given, Offer};
 #[cfg(feature = "cuda")]
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};

@@ -5,9 +5,9 @@ use super::bucket::{self, Bucket, MOST, buckets};
 use super::meeting::Occasion;
 use super::patience::{LIMITS, Limits, Pace, Patience};
 use super::{ParallelError, Reducer, Sums};
-use crate::record::Digest;
-use crate::train::early::{Groups, Marks};
+use crate::early::{Groups, Marks};
 use burn::tensor::Tensor;
+use ledger_record::Digest;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ impl Team {
         stop: bool,
     ) -> Result<Option<f64>, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(Some(1.0)) };
-        let mine = mean_of.map_or(0, crate::train::number::wide);
+        let mine = mean_of.map_or(0, crate::number::wide);
         let what = if self.pipelined { "together" } else { "all_reduce" };
         let said = reducer.all_agree(self.occasion(what, step, pace), vec![mine, u64::from(stop)])?;
         if said.first().is_some_and(|words| words.last() == Some(&1)) {
@@ -177,7 +177,7 @@ impl Team {
         let all: u64 = said.iter().filter_map(|words| words.first()).sum();
         Ok(Some(match mean_of {
             None => 1.0,
-            Some(_) => crate::train::number::real(mine) / crate::train::number::real(all.max(1)),
+            Some(_) => crate::number::real(mine) / crate::number::real(all.max(1)),
         }))
     }
 

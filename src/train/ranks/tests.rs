@@ -6,14 +6,14 @@ mod faults;
 mod scripted;
 
 use super::*;
-use crate::record::Cell;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::{real_len, single};
-use crate::train::optimizer::Optimizer;
-use crate::train::parameters::initial;
-use crate::train::sample::{Notebook, Told, cell, linear_cell, tell, tiny_cell};
-use crate::train::task::{Gradients, Inner, Step, Task};
+use crate::draw::{Draw, Stream};
+use crate::number::{real_len, single};
+use crate::optimizer::Optimizer;
+use crate::parameters::initial;
+use crate::sample::{Notebook, Told, cell, linear_cell, tell, tiny_cell};
+use crate::task::{Gradients, Inner, Step, Task};
 use burn::tensor::{Device, Tensor, TensorData};
+use ledger_record::Cell;
 
 /// The same cell for so many ranks, whose batches together are as large.
 fn shared(cell: &Cell, ranks: usize) -> Cell {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::train::draw::Stream;
-use crate::train::environment::Stack;
+use crate::draw::Stream;
+use crate::environment::Stack;
 use proptest::prelude::*;
 
 /// One row of a batch of bytes: observation, action, reward, next observation, continue.
@@ -70,7 +70,7 @@ fn rows(batch: &Batch<u8>) -> Vec<Row> {
         (
             batch.observations[row * width..(row + 1) * width].to_vec(),
             batch.actions[row],
-            i32::from(crate::train::number::grey(batch.rewards[row])),
+            i32::from(crate::number::grey(batch.rewards[row])),
             batch.next_observations[row * width..(row + 1) * width].to_vec(),
             batch.continues[row] == 1.0,
         )
@@ -112,9 +112,9 @@ fn every_transition_has_the_same_chance() {
     let kept = diary.kept();
     let batch = diary.replay.sample(20_000, &mut Draw::new(1, Stream::Replay, 1)).expect("not empty");
     let drawn = rows(&batch);
-    let expected = crate::train::number::real_len(drawn.len()) / crate::train::number::real_len(kept.len());
+    let expected = crate::number::real_len(drawn.len()) / crate::number::real_len(kept.len());
     for row in &kept {
-        let count = crate::train::number::real_len(drawn.iter().filter(|other| *other == row).count());
+        let count = crate::number::real_len(drawn.iter().filter(|other| *other == row).count());
         // A binomial count; 5 standard deviations are allowed.
         assert!((count - expected).abs() < 5.0 * expected.sqrt(), "{count} and not about {expected}");
     }

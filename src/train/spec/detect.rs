@@ -2,7 +2,7 @@
 
 use super::task::Size;
 use super::{Fields, SpecError};
-use crate::train::data::scenes::{self, class};
+use crate::data::scenes::{self, class};
 use std::path::PathBuf;
 
 /// A model that finds objects, and what it learns.

@@ -2,7 +2,7 @@
 
 use super::detect::{DetectSpec, Detecting};
 use super::{Fields, SpecError};
-use crate::train::data::{grammar, shapes};
+use crate::data::{grammar, shapes};
 use std::path::PathBuf;
 
 /// What is learned.

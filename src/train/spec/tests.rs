@@ -1,5 +1,5 @@
 use super::*;
-use crate::train::sample::{cell, linear_cell};
+use crate::sample::{cell, linear_cell};
 
 fn read(fields: &[(&str, Value)]) -> Result<Spec, SpecError> {
     let mut cell = cell("mnist_cnn");

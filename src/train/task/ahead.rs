@@ -1,8 +1,8 @@
 //! Samples of the next step, made on a thread while the device works on this one.
 
 use super::Step;
-use crate::train::DataError;
-use crate::train::device::Place;
+use crate::DataError;
+use crate::device::Place;
 use std::thread::JoinHandle;
 
 /// Makes samples ahead, where the device has a queue: there the host would wait otherwise.

@@ -1,8 +1,8 @@
 //! Positions of a batch whose answers count, for models that can leave out the others: the masked tokens of BERT.
 
-use crate::train::dataset::Dataset;
-use crate::train::models::Model;
-use crate::train::pass::{Pass, whole};
+use crate::dataset::Dataset;
+use crate::models::Model;
+use crate::pass::{Pass, whole};
 use burn::tensor::{Device, Int, Tensor};
 
 /// What a training step asks for, on a device.

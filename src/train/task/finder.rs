@@ -3,21 +3,21 @@
 use super::ahead::Ahead;
 use super::network::{Network, backward, leaves};
 use super::{Gradients, Score, Step, Task};
-use crate::record::{Digest, Value};
-use crate::train::data::objects::{Object, ObjectBatch, ObjectPictures};
-use crate::train::detection::boxes::Xywh;
-use crate::train::detection::mask::Mask;
-use crate::train::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
-use crate::train::detection::{Detection, Truth};
-use crate::train::draw::of_rank;
-use crate::train::evaluate::turn;
-use crate::train::fit::WARM_UP;
-use crate::train::heartbeat::Heartbeat;
-use crate::train::models::detector::{Detector, Found, HostTime};
-use crate::train::number::real;
-use crate::train::parameters::Layout;
-use crate::train::{DataError, TrainError};
+use crate::data::objects::{Object, ObjectBatch, ObjectPictures};
+use crate::detection::boxes::Xywh;
+use crate::detection::mask::Mask;
+use crate::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
+use crate::detection::{Detection, Truth};
+use crate::draw::of_rank;
+use crate::evaluate::turn;
+use crate::fit::WARM_UP;
+use crate::heartbeat::Heartbeat;
+use crate::models::detector::{Detector, Found, HostTime};
+use crate::number::real;
+use crate::parameters::Layout;
+use crate::{DataError, TrainError};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
+use ledger_record::{Digest, Value};
 use rayon::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -254,8 +254,8 @@ impl Task for Finder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::detection::boxes::Xyxy;
-    use crate::train::detection::mask::Size;
+    use crate::detection::boxes::Xyxy;
+    use crate::detection::mask::Size;
 
     fn bounds(left: f32) -> Xyxy {
         Xyxy { left, top: 10.0, right: left + 20.0, bottom: 30.0 }
@@ -310,10 +310,10 @@ mod tests {
 
     #[test]
     fn the_share_leaves_the_first_steps_and_evaluations_out() {
-        use crate::train::device::Place;
-        use crate::train::sample::Notebook;
+        use crate::device::Place;
+        use crate::sample::Notebook;
         let (place, sink) = (Place::Host, Notebook::default());
-        let inner = crate::train::task::Inner {
+        let inner = crate::task::Inner {
             place: &place,
             sink: &sink,
             step: 1,

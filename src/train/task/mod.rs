@@ -21,8 +21,8 @@ use super::early::{Groups, Marks};
 use super::heartbeat::Heartbeat;
 use super::parameters::{self, Layout};
 use super::{Sink, TrainError};
-use crate::record::{Digest, EventKind, PhaseEdge, Value};
 use burn::tensor::Tensor;
+use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use std::time::Duration;
 
 /// A task.

@@ -1,12 +1,12 @@
 //! A model with its running statistics, ready for passes.
 
 use super::{Gradients, Step};
-use crate::train::device::Place;
-use crate::train::models::detector::Detector;
-use crate::train::models::{Input, Model};
-use crate::train::parameters::{Index, Layout};
-use crate::train::pass::{Material, Pass, fresh};
-use crate::train::precision::Precision;
+use crate::device::Place;
+use crate::models::detector::Detector;
+use crate::models::{Input, Model};
+use crate::parameters::{Index, Layout};
+use crate::pass::{Material, Pass, fresh};
+use crate::precision::Precision;
 use burn::tensor::Tensor;
 
 /// A model, and all that its passes need beside the parameters.

@@ -7,27 +7,27 @@ use super::network::Network;
 use super::player::{Player, Rules};
 use super::small::SmallTask;
 use super::staged::{self, Parts, Staged, Stages, cut};
-use crate::train::data::Data;
-use crate::train::data::cifar::CifarKind;
-use crate::train::data::coco::Parts as CocoParts;
-use crate::train::data::objects::ObjectPictures;
-use crate::train::data::pictures::Pictures;
-use crate::train::data::text::{Objective, Text, Vocabulary, Windows};
-use crate::train::dataset::Dataset;
-use crate::train::device::Place;
-use crate::train::dqn::{Config, Exploration};
-use crate::train::draw::of_rank;
-use crate::train::environment::{CartPole, Catch, Controls, Environment};
-use crate::train::layers::Cell;
-use crate::train::models::detector::Detector;
-use crate::train::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
-use crate::train::number::single;
-use crate::train::parallel::End;
-use crate::train::parameters::Layout;
-use crate::train::spec::{
+use crate::data::Data;
+use crate::data::cifar::CifarKind;
+use crate::data::coco::Parts as CocoParts;
+use crate::data::objects::ObjectPictures;
+use crate::data::pictures::Pictures;
+use crate::data::text::{Objective, Text, Vocabulary, Windows};
+use crate::dataset::Dataset;
+use crate::device::Place;
+use crate::dqn::{Config, Exploration};
+use crate::draw::of_rank;
+use crate::environment::{CartPole, Catch, Controls, Environment};
+use crate::layers::Cell;
+use crate::models::detector::Detector;
+use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
+use crate::number::single;
+use crate::parallel::End;
+use crate::parameters::Layout;
+use crate::spec::{
     DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
 };
-use crate::train::{DataError, TrainError};
+use crate::{DataError, TrainError};
 use std::sync::Arc;
 
 /// The data of a run, loaded once for all of its ranks.

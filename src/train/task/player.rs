@@ -2,17 +2,17 @@
 
 use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
-use crate::record::{Digest, Value};
-use crate::train::TrainError;
-use crate::train::dqn::{Agent, Config, Q, mean, play, targets};
-use crate::train::environment::{Environment, Item};
-use crate::train::heartbeat::Heartbeat;
-use crate::train::models::Input;
-use crate::train::number::{real, real_len, wide};
-use crate::train::parameters::Layout;
-use crate::train::pass::whole;
-use crate::train::replay::Batch;
+use crate::TrainError;
+use crate::dqn::{Agent, Config, Q, mean, play, targets};
+use crate::environment::{Environment, Item};
+use crate::heartbeat::Heartbeat;
+use crate::models::Input;
+use crate::number::{real, real_len, wide};
+use crate::parameters::Layout;
+use crate::pass::whole;
+use crate::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use ledger_record::{Digest, Value};
 
 /// Episodes of an evaluation.
 const EPISODES: usize = 100;
@@ -205,7 +205,7 @@ fn chosen<T>(batch: &Batch<T>, device: &Device) -> Tensor<2, Int> {
 /// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
 fn huber(values: Tensor<2>, actions: Tensor<2, Int>, goals: Tensor<2>) -> Tensor<1> {
     let rows = values.dims()[0];
-    let error = (crate::train::precision::exact(values).gather(1, actions) - goals).abs();
+    let error = (crate::precision::exact(values).gather(1, actions) - goals).abs();
     let squared = error.clone().clamp_max(1.0);
     let loss = squared.clone() * squared.clone() * 0.5 + (error - squared);
     loss.reshape([1, rows]).sum_dim(1).reshape([1]) * (1.0 / real_len(rows.max(1)))
@@ -236,8 +236,7 @@ mod tests {
         let goals_there = Tensor::from_inner(Tensor::from_data(TensorData::new(goals.to_vec(), [3, 1]), &device));
         let loss = huber(leaf.clone(), actions, goals_there);
         let mut tape = loss.backward();
-        let of_each: Vec<(f32, f32)> =
-            (0..3).map(|row| crate::train::dqn::huber(values[row][row] - goals[row])).collect();
+        let of_each: Vec<(f32, f32)> = (0..3).map(|row| crate::dqn::huber(values[row][row] - goals[row])).collect();
         let mean = of_each.iter().map(|(loss, _)| loss).sum::<f32>() / 3.0;
         assert!((loss.inner().try_into_scalar::<f32>().expect("readable") - mean).abs() < 1e-6);
         let slopes: Vec<f32> =

@@ -1,17 +1,17 @@
 //! The small models on images of digits, and the line.
 
 use super::{Gradients, Score, Step, Task};
-use crate::record::Digest;
-use crate::train::TrainError;
-use crate::train::data::{Batch, Data, image_batch};
-use crate::train::device::Place;
-use crate::train::draw::of_rank;
-use crate::train::early::Marks;
-use crate::train::evaluate::{BATCH, answer, evaluate, turn};
-use crate::train::heartbeat::Heartbeat;
-use crate::train::parameters::Layout;
-use crate::train::spec::Small;
+use crate::TrainError;
+use crate::data::{Batch, Data, image_batch};
+use crate::device::Place;
+use crate::draw::of_rank;
+use crate::early::Marks;
+use crate::evaluate::{BATCH, answer, evaluate, turn};
+use crate::heartbeat::Heartbeat;
+use crate::parameters::Layout;
+use crate::spec::Small;
 use burn::tensor::Tensor;
+use ledger_record::Digest;
 use std::sync::Arc;
 
 /// A small model and its data.

@@ -1,10 +1,10 @@
 //! Every published model through the whole loop, at its smallest.
 
-use crate::record::{Cell, EventKind, PhaseEdge, Value};
-use crate::train::device::Place;
-use crate::train::parameter_count;
-use crate::train::sample::{Told, tell, tell_on, tiny_cell};
+use crate::device::Place;
+use crate::parameter_count;
+use crate::sample::{Told, tell, tell_on, tiny_cell};
 use burn::tensor::Device;
+use ledger_record::{Cell, EventKind, PhaseEdge, Value};
 
 const LEARNERS: [&str; 6] = ["resnet50", "vgg16", "lstm", "gru", "bert", "gpt2"];
 

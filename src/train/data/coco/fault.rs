@@ -1,8 +1,8 @@
 //! What can be wrong with a file of annotations, told with the place and the remedy.
 
-use crate::record::count;
-use crate::train::data::folder::FolderError;
-use crate::train::detection::mask::{MaskError, Size};
+use crate::data::folder::FolderError;
+use crate::detection::mask::{MaskError, Size};
+use ledger_record::count;
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -4,9 +4,9 @@
 
 use super::square::Square;
 use super::{Category, CocoError, Image, Instances, Parts, pictures};
-use crate::record::Digest;
-use crate::train::data::folder::decode;
-use crate::train::data::objects::object::Object;
+use crate::data::folder::decode;
+use crate::data::objects::object::Object;
+use ledger_record::Digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! The images' files, which are read once before anything is learned: for their digest, and whether they are those of the annotations.
 
 use super::{CocoError, Image};
-use crate::record::Digest;
-use crate::train::data::folder::{hash, measure};
+use crate::data::folder::{hash, measure};
+use ledger_record::Digest;
 use rayon::prelude::*;
 use std::path::Path;
 

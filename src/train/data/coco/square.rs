@@ -1,14 +1,14 @@
 //! How an image and what is in it come to a square of fixed size: scaled without distortion, in the middle of a grey frame.
 //!
-//! Knows one image's geometry and pixels; nothing of files. Scaling is that of [`folder`](crate::train::data::folder): bilinear with
+//! Knows one image's geometry and pixels; nothing of files. Scaling is that of [`folder`](crate::data::folder): bilinear with
 //! antialiasing.
 
 use super::{Instance, Outline};
-use crate::train::data::objects::object::Object;
-use crate::train::data::planes::{CHANNELS, size};
-use crate::train::detection::boxes::{Xywh, Xyxy};
-use crate::train::detection::mask::{Mask, Size};
-use crate::train::number::whole;
+use crate::data::objects::object::Object;
+use crate::data::planes::{CHANNELS, size};
+use crate::detection::boxes::{Xywh, Xyxy};
+use crate::detection::mask::{Mask, Size};
+use crate::number::whole;
 use image::RgbImage;
 use image::imageops::{self, FilterType};
 

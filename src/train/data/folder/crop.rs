@@ -3,8 +3,8 @@
 //! Knows sizes and nothing of pixels. Only operations that IEEE 754 rounds in one way are used, so that every machine cuts
 //! alike.
 
-use crate::train::draw::Draw;
-use crate::train::number::whole;
+use crate::draw::Draw;
+use crate::number::whole;
 
 /// The part of the area that a crop has at least; it may have all.
 const SCALE: f64 = 0.08;
@@ -93,7 +93,7 @@ fn exp(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::draw::Stream;
+    use crate::draw::Stream;
     use proptest::prelude::*;
 
     #[test]

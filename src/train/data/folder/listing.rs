@@ -3,13 +3,13 @@
 //! Knows names and endings and nothing of what is in the files.
 
 use super::FolderError;
-use crate::record::{self, is_hidden, is_picture};
+use ledger_record::{is_hidden, is_picture};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, FileType};
 use std::path::{Path, PathBuf};
 
 /// How many folders may lie between a class and its files: a class is itself the second one below the root.
-const DEEPEST: usize = record::DEEPEST - 2;
+const DEEPEST: usize = ledger_record::DEEPEST - 2;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ mod tests {
         let halves = ["train", "val"].map(|part| read(part).expect("valid").entries);
         let mut paths: Vec<PathBuf> = halves.into_iter().flatten().map(|entry| entry.path).collect();
         paths.sort();
-        let identity = crate::host::files::pictures(root.path(), &|| false).expect("listed");
+        let identity = ledger_host::files::pictures(root.path(), &|| false).expect("listed");
         let mut listed: Vec<PathBuf> = identity.into_iter().map(|(_, path)| path).collect();
         listed.sort();
         assert_eq!((paths.len(), &paths), (3, &listed));

@@ -1,7 +1,7 @@
 //! Tests of folders of pictures: layout, order, decoding, errors, digest.
 
 use super::*;
-use crate::train::draw::Stream;
+use crate::draw::Stream;
 use image::{DynamicImage, ImageBuffer, Luma, LumaA, Rgb, Rgba};
 use tempfile::TempDir;
 

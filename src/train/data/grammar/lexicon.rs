@@ -4,7 +4,7 @@
 //! Within a class the stems are in the order of their frequency, and a stem's forms lie side by side.
 
 use super::GrammarError;
-use crate::train::number::real_len;
+use crate::number::real_len;
 
 /// Fills up rows; never generated.
 #[cfg(test)]

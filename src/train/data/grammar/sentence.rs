@@ -8,8 +8,8 @@ use super::lexicon::{
     AND, BRACKETS, CLOSE, CLOSE_QUOTE, COMMA, DETERMINER, END, Form, HEADING, Lexicon, OPEN, OPEN_QUOTE, PREPOSITION,
     PREPOSITIONS, PRONOUN, QUESTION, RELATIVE, STOP, WHETHER, Zipf,
 };
-use crate::train::draw::Draw;
-use crate::train::number::real_len;
+use crate::draw::Draw;
+use crate::number::real_len;
 
 /// How often, out of 100 times, an alternative is taken.
 mod percent {

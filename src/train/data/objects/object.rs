@@ -1,8 +1,8 @@
 //! What is in a picture.
 
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::mask::Mask;
-use crate::train::number::real;
+use crate::detection::boxes::Xyxy;
+use crate::detection::mask::Mask;
+use crate::number::real;
 
 /// An object in a picture, in its pixels.
 #[derive(Clone, Debug, PartialEq)]

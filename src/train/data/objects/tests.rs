@@ -1,7 +1,7 @@
 //! Tests of batches: what a row depends on, that pictures are mirrored with their objects, errors.
 
 use super::*;
-use crate::train::detection::boxes::Xyxy;
+use crate::detection::boxes::Xyxy;
 use image::{Rgb, RgbImage};
 use rayon::ThreadPoolBuilder;
 use std::fs;

@@ -3,7 +3,7 @@
 //! Class `c` has the form `c` mod 10 and the fill `c` / 10, both rounded down: up to ten classes differ in form alone, twenty are
 //! ten plain and ten striped forms, eighty are all. Form and fill look the same in a mirror. Knows names and numbers, no pixels.
 
-use crate::train::data::shapes::outline::NAMES;
+use crate::data::shapes::outline::NAMES;
 
 /// The fewest and the most classes.
 pub const CLASSES: std::ops::RangeInclusive<usize> = 2..=NAMES.len() * FILLS.len();

@@ -5,13 +5,13 @@
 use super::class::FILLS;
 use super::lattice::Lattice;
 use super::pattern::Pattern;
-use crate::train::data::planes::CHANNELS;
-use crate::train::data::shapes::figure::{Colour, Figure};
-use crate::train::data::shapes::outline::Point;
-use crate::train::data::shapes::parts::{colour, direction, stroke};
-use crate::train::data::shapes::region::Scratch;
-use crate::train::draw::Draw;
-use crate::train::number::{real_len, single};
+use crate::data::planes::CHANNELS;
+use crate::data::shapes::figure::{Colour, Figure};
+use crate::data::shapes::outline::Point;
+use crate::data::shapes::parts::{colour, direction, stroke};
+use crate::data::shapes::region::Scratch;
+use crate::draw::Draw;
+use crate::number::{real_len, single};
 
 /// The background of a scene, read from its first row to its last.
 #[derive(Debug)]

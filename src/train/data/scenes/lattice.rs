@@ -3,7 +3,7 @@
 //! Each line of the grid is mixed along the row once and kept; a row of pixels is then a mixture of two of them. Knows nothing of
 //! what the values are.
 
-use crate::train::number::{real_len, single, whole};
+use crate::number::{real_len, single, whole};
 
 /// A grid of values over a picture, read from its first row to its last.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! Knows coverage in bytes, made once for an object and used for its mask and its painting. A pixel belongs to an object from a
 //! half on. Knows nothing of classes or colours.
 
-use crate::train::data::shapes::region::{Region, Scratch};
-use crate::train::number::{nearest_grey, real_len, single};
+use crate::data::shapes::region::{Region, Scratch};
+use crate::number::{nearest_grey, real_len, single};
 use std::ops::Range;
 
 /// The least coverage of a pixel that belongs to an object.
@@ -87,7 +87,7 @@ impl Layer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::data::shapes::outline::{NAMES, Point, outline};
+    use crate::data::shapes::outline::{NAMES, Point, outline};
 
     const SIDE: usize = 48;
 

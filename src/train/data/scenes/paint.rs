@@ -7,12 +7,12 @@ use super::ground::Ground;
 use super::layer::Layer;
 use super::pattern::Pattern;
 use super::place::{Placed, Spot};
-use crate::train::data::planes::CHANNELS;
-use crate::train::data::shapes::figure::{Colour, Fill};
-use crate::train::data::shapes::parts::{colour, direction, distance, uneven};
-use crate::train::data::shapes::region::Scratch;
-use crate::train::draw::Draw;
-use crate::train::number::{nearest_grey, real_len, single};
+use crate::data::planes::CHANNELS;
+use crate::data::shapes::figure::{Colour, Fill};
+use crate::data::shapes::parts::{colour, direction, distance, uneven};
+use crate::data::shapes::region::Scratch;
+use crate::draw::Draw;
+use crate::number::{nearest_grey, real_len, single};
 
 /// How far a colour lies from those that it must be told from, where that can be had; black and white are 442 apart.
 pub const CONTRAST: f32 = 100.0;

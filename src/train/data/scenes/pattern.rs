@@ -3,7 +3,7 @@
 //! Knows the eight fills as functions of a place. All are made of triangle waves and distances, so that only additions,
 //! multiplications, divisions and square roots of float32 are used. Knows nothing of colours, nor of what is filled.
 
-use crate::train::data::shapes::outline::Point;
+use crate::data::shapes::outline::Point;
 
 /// One of the fills at a place, turned and scaled.
 #[derive(Clone, Copy, Debug)]

@@ -5,12 +5,12 @@
 
 use super::class::form;
 use super::layer::Layer;
-use crate::train::data::shapes::outline::{Point, outline};
-use crate::train::data::shapes::parts::{direction, pose};
-use crate::train::data::shapes::region::{Region, Scratch};
-use crate::train::detection::mask::{Mask, Size};
-use crate::train::draw::Draw;
-use crate::train::number::{real, real_len, single};
+use crate::data::shapes::outline::{Point, outline};
+use crate::data::shapes::parts::{direction, pose};
+use crate::data::shapes::region::{Region, Scratch};
+use crate::detection::mask::{Mask, Size};
+use crate::draw::Draw;
+use crate::number::{real, real_len, single};
 
 /// The most objects of a scene; every number from 1 on is as likely.
 pub const MOST: usize = 8;

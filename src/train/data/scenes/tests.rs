@@ -4,13 +4,13 @@ mod classifier;
 mod layout;
 
 use super::*;
-use crate::train::data::planes::size;
-use crate::train::data::scenes::layer::{HALF, Layer};
-use crate::train::data::scenes::place::{PIXELS, Placed, SHARE, place};
-use crate::train::data::shapes::region::{Region, Scratch};
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::mask::Mask;
-use crate::train::number::{real, real_len, single};
+use crate::data::planes::size;
+use crate::data::scenes::layer::{HALF, Layer};
+use crate::data::scenes::place::{PIXELS, Placed, SHARE, place};
+use crate::data::shapes::region::{Region, Scratch};
+use crate::detection::boxes::Xyxy;
+use crate::detection::mask::Mask;
+use crate::number::{real, real_len, single};
 use proptest::prelude::*;
 use rayon::prelude::*;
 

@@ -4,7 +4,7 @@
 
 use super::outline::Point;
 use super::region::{Region, Scratch};
-use crate::train::number::{real_len, single};
+use crate::number::{real_len, single};
 
 /// Red, green and blue from 0 to 255.
 pub type Colour = [f32; 3];

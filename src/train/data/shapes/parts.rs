@@ -4,8 +4,8 @@
 
 use super::figure::{Colour, Figure, Fill};
 use super::outline::Point;
-use crate::train::data::planes::CHANNELS;
-use crate::train::draw::Draw;
+use crate::data::planes::CHANNELS;
+use crate::draw::Draw;
 
 /// A random colour.
 pub fn colour(draw: &mut Draw) -> Colour {

@@ -3,7 +3,7 @@
 //! Knows how much of a pixel a region covers. Knows nothing of colours, nor of what the region is.
 
 use super::outline::Point;
-use crate::train::number::{real_len, single, whole};
+use crate::number::{real_len, single, whole};
 use std::ops::Range;
 
 /// Lines within a row of pixels on which coverage is measured; along them it is exact.

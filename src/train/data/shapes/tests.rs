@@ -1,7 +1,7 @@
 //! Tests of the drawn shapes: what is frozen, what may not tell the class, and what a drawing depends on.
 
 use super::*;
-use crate::train::data::planes::size;
+use crate::data::planes::size;
 use proptest::prelude::*;
 use rayon::prelude::*;
 

@@ -3,8 +3,8 @@
 //! Knows nothing of tokens. What a file says is not changed, save that a byte order mark at its beginning is left out.
 
 use super::TextError;
-use crate::record::is_text;
-use crate::train::number::part;
+use crate::number::part;
+use ledger_record::is_text;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ mod tests {
             fs::write(dir.path().join(name), name).expect("written");
         }
         std::os::unix::fs::symlink(dir.path().join("c.md"), dir.path().join("z.txt")).expect("linked");
-        let identity = crate::host::files::texts(dir.path()).expect("listed");
+        let identity = ledger_host::files::texts(dir.path()).expect("listed");
         let paths: Vec<PathBuf> = identity.into_iter().map(|(_, path)| path).collect();
         assert_eq!(list(dir.path()).expect("listed"), paths);
         assert_eq!(read(dir.path()).expect("valid"), texts(&["a.txt", "b.txt", "c.md"]));

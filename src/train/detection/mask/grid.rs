@@ -4,8 +4,8 @@
 //! zeros and ones, and `paste_masks_in_image` with what is above one half.
 
 use super::{Mask, Size};
-use crate::train::detection::boxes::{Xyxy, greater, lesser};
-use crate::train::number::{real, real_len, single, truncated, whole};
+use crate::detection::boxes::{Xyxy, greater, lesser};
+use crate::number::{real, real_len, single, truncated, whole};
 use std::ops::Range;
 
 /// A probability above this makes a pixel of a mask.

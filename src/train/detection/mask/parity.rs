@@ -1,7 +1,7 @@
 //! The same pixels as pycocotools': polygons of one formula go through both; see `tests/parity/coco.py`.
 
 use super::*;
-use crate::train::detection::formula::{Draw, fnv, line};
+use crate::detection::formula::{Draw, fnv, line};
 
 #[test]
 fn polygons_have_exactly_the_pixels_that_pycocotools_gives() {

@@ -9,7 +9,7 @@
 //! What is beyond the picture is found without visiting it, so that a corner may lie anywhere.
 
 use super::{Mask, Size};
-use crate::train::number::truncated;
+use crate::number::truncated;
 use std::ops::Range;
 
 /// Grid points for a pixel, in each direction.

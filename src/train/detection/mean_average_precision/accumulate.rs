@@ -1,7 +1,7 @@
 //! Precision and recall of one class over all pictures.
 
 use super::{AREAS, MOST, THRESHOLDS};
-use crate::train::number::{real, real_len};
+use crate::number::{real, real_len};
 
 /// A detection after matching. A bit of a mask stands for a threshold, the lowest for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 
 use super::accumulate::Scored;
 use super::{AREAS, EvaluationError, MOST, Region, THRESHOLDS};
-use crate::train::detection::{Detection, Truth};
-use crate::train::number::real_len;
+use crate::detection::{Detection, Truth};
+use crate::number::real_len;
 use std::collections::BTreeSet;
 
 /// What is kept of a picture: for each detection its score and whether it is right, and how many truths there were.

@@ -1,9 +1,9 @@
 //! The same numbers as pycocotools': truths and detections of one formula go through both; see `tests/parity/coco.py`.
 
 use super::*;
-use crate::train::detection::formula::{Draw, line};
-use crate::train::detection::mask::Size;
-use crate::train::detection::{Detection, Truth};
+use crate::detection::formula::{Draw, line};
+use crate::detection::mask::Size;
+use crate::detection::{Detection, Truth};
 
 type Picture<R> = (Vec<Detection<R>>, Vec<Truth<R>>);
 
@@ -14,7 +14,7 @@ fn index(n: u32) -> usize {
 /// In every second image scores are coarse, so that many are equal.
 fn score(draw: &mut Draw, image: usize) -> f32 {
     let share = if image.is_multiple_of(2) { draw.real(16) / 16.0 } else { draw.real(65_536) / 65_536.0 };
-    crate::train::number::single(share)
+    crate::number::single(share)
 }
 
 /// Classes 6 and 7 have no truths.

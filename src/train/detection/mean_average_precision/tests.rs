@@ -1,6 +1,6 @@
 use super::*;
-use crate::train::detection::mask::Size;
-use crate::train::detection::{Detection, Truth};
+use crate::detection::mask::Size;
+use crate::detection::{Detection, Truth};
 
 fn found(score: f32, bounds: [f64; 4]) -> Detection<Xywh> {
     Detection { class: 0, score, region: Xywh::new(bounds) }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::{Index, initial};
-use crate::train::pass::Material;
-use crate::train::precision::{Precision, exact};
+use crate::parameters::{Index, initial};
+use crate::pass::Material;
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, len: usize) -> Vec<f32> {

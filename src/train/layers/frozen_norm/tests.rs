@@ -1,8 +1,8 @@
 use super::super::norm::Activation;
 use super::*;
-use crate::train::parameters::{Index, initial};
-use crate::train::pass::{Material, fresh};
-use crate::train::precision::Precision;
+use crate::parameters::{Index, initial};
+use crate::pass::{Material, fresh};
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 const SHAPE: [usize; 4] = [2, 3, 4, 5];
@@ -159,7 +159,7 @@ fn what_is_calibrated_is_normalised() {
 #[test]
 #[ignore = "needs a GPU"]
 fn frozen_norms_on_gpu() {
-    use crate::train::native::fault;
+    use crate::native::fault;
     let card = Device::cuda(0);
     for dims in [[2, 3, 5, 7], [1, 64, 56, 56], [3, 16, 7, 7], [6, 8, 14, 14], [17, 8, 1, 1], [2, 5, 61, 67]] {
         for case in cases(dims) {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
 use burn::tensor::{Device, TensorData};
 
 /// Inputs and outputs of each map.
@@ -154,7 +154,7 @@ fn maps_have_the_answers_and_gradients_of_burns_operations() {
 #[ignore = "needs a GPU"]
 fn maps_on_gpu_have_them_too() {
     agree(&Device::cuda(0));
-    assert_eq!(crate::train::native::fault(), None);
+    assert_eq!(crate::native::fault(), None);
 }
 
 #[test]

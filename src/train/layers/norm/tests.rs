@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::{Index, initial};
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::{Index, initial};
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 /// What follows, and whether it is a training step.
@@ -203,7 +203,7 @@ fn half_precision_is_rounded_once() {
 #[test]
 #[ignore = "needs a GPU"]
 fn the_layer_is_that_of_the_cpu_on_gpu() {
-    use crate::train::native::fault;
+    use crate::native::fault;
     for dims in [[2, 3, 5, 7], [6, 16, 7, 7], [3, 8, 14, 14], [5, 4, 12, 12]] {
         for case in [true, false].into_iter().flat_map(|trains| cases(dims, trains)) {
             for (precision, close) in [(Precision::Fp32, 1e-5), (Precision::Fp16, 2e-3), (Precision::Bf16, 1.6e-2)] {

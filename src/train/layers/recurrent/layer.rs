@@ -8,12 +8,12 @@ mod tests;
 
 use super::super::product::{Product, product};
 use super::{Cell, gru, lstm};
-use crate::train::pass::Pass;
-use crate::train::precision::{Precision, exact};
+use crate::pass::Pass;
+use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels as native;
+use crate::native::kernels as native;
 
 /// Layer `number` of a stack: x [width·rows, inputs], all rows of the first time first, to [width·rows, hidden] in the same order, in float32. Every row starts from a state of
 /// zeros. Products are in the number format of the pass, gates and states in float32.

@@ -8,13 +8,13 @@ mod lstm;
 #[cfg(feature = "cuda")]
 mod stack;
 
-use crate::train::number::{real_len, single, wide};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::number::{real_len, single, wide};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
-use crate::train::native::kernels::Unit;
+use crate::native::kernels::Unit;
 
 /// Which cell a layer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

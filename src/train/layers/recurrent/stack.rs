@@ -4,10 +4,10 @@
 mod tests;
 
 use super::Cell;
-use crate::train::native::dnn::{Recurrent, Stack};
-use crate::train::pass::Pass;
-use crate::train::precision::Precision;
-use crate::train::tape::{MOST, Plain};
+use crate::native::dnn::{Recurrent, Stack};
+use crate::pass::Pass;
+use crate::precision::Precision;
+use crate::tape::{MOST, Plain};
 use burn::tensor::Tensor;
 use std::iter::once;
 

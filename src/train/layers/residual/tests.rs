@@ -1,10 +1,10 @@
 use super::*;
-use crate::train::layers::dropout::dropped;
-use crate::train::layers::norm_layouts;
-use crate::train::number::real_len;
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::layers::dropout::dropped;
+use crate::layers::norm_layouts;
+use crate::number::real_len;
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const EPSILON: f64 = 1e-5;
@@ -121,7 +121,7 @@ fn answers_are_those_of_the_definition_and_gradients_their_differences() {
         let [x, added, gain, bias, of_residual, of_normed] =
             case.given().map(|values| values.into_iter().map(f64::from).collect::<Vec<f64>>());
         let given = [x, added, gain, bias];
-        let single = |values: Vec<f64>| values.into_iter().map(crate::train::number::single).collect::<Vec<f32>>();
+        let single = |values: Vec<f64>| values.into_iter().map(crate::number::single).collect::<Vec<f32>>();
         let answers = case.defined(&given, &mask);
         let what = format!("post {post}, dropout {dropout}");
         for (ours, theirs) in found.iter().zip(answers) {
@@ -165,5 +165,5 @@ fn residuals_on_gpu() {
             }
         }
     }
-    assert_eq!(crate::train::native::fault(), None);
+    assert_eq!(crate::native::fault(), None);
 }

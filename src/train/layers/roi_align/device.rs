@@ -1,10 +1,10 @@
 //! RoIAlign by kernels of ours.
 
 use super::Roi;
-use crate::train::native::kernels;
-use crate::train::number::{real_len, single};
-use crate::train::pass::Pass;
-use crate::train::tape::{Plain, Taped, computed};
+use crate::native::kernels;
+use crate::number::{real_len, single};
+use crate::pass::Pass;
+use crate::tape::{Plain, Taped, computed};
 use burn::tensor::{Tensor, TensorData};
 
 /// None where they cannot be run, and where there are no regions.
@@ -42,11 +42,11 @@ fn numbers(roi: &Roi) -> [f32; 6] {
 mod tests {
     use super::super::roi_align;
     use super::*;
-    use crate::train::detection::boxes::Xyxy;
-    use crate::train::native::fault;
-    use crate::train::parameters::{Index, Layout, Start, initial};
-    use crate::train::pass::Material;
-    use crate::train::precision::{Precision, exact};
+    use crate::detection::boxes::Xyxy;
+    use crate::native::fault;
+    use crate::parameters::{Index, Layout, Start, initial};
+    use crate::pass::Material;
+    use crate::precision::{Precision, exact};
     use burn::tensor::Device;
 
     fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {

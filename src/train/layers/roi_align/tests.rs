@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
+use crate::precision::Precision;
 
 const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
 const SCALES: [f32; 2] = [0.25, 0.125];

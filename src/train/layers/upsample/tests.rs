@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
@@ -86,6 +86,6 @@ fn values_are_repeated_and_their_gradients_summed() {
 fn upsampling_on_gpu() {
     for dims in [[1, 1, 1, 1], [2, 3, 5, 7], [2, 5, 6, 2], [1, 2, 3, 8], [2, 64, 16, 16], [1, 8, 33, 36]] {
         compare(dims, &Device::cuda(0));
-        assert_eq!(crate::train::native::fault(), None, "{dims:?}");
+        assert_eq!(crate::native::fault(), None, "{dims:?}");
     }
 }

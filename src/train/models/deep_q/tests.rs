@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::models::{learning, parity};
-use crate::train::parameters::{Start, count};
-use crate::train::precision::Precision;
+use crate::models::{learning, parity};
+use crate::parameters::{Start, count};
+use crate::precision::Precision;
 use burn::tensor::TensorData;
 
 fn states(rows: usize) -> Input {

@@ -1,7 +1,7 @@
 //! Anchors: the boxes relative to which proposals are told (Ren et al. 2015, "Faster R-CNN", section 3.1.1), with one size on each level of the pyramid (Lin et al. 2017, section 4.1).
 
-use crate::train::detection::boxes::Xyxy;
-use crate::train::number::{real_len, single};
+use crate::detection::boxes::Xyxy;
+use crate::number::{real_len, single};
 use std::ops::Range;
 
 /// Height over width of the anchors of a place.

@@ -2,15 +2,15 @@
 
 use super::loss::{Goal, smooth_l1};
 use super::regions::{SCALES, Slot};
-use crate::train::detection::Detection;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::deltas::HEAD;
-use crate::train::detection::nms::{Suppression, nms};
-use crate::train::layers::{Roi, cross_entropy, linear, roi_align};
-use crate::train::number::{real_len, single, wide};
-use crate::train::parameters::Layout;
-use crate::train::pass::{Pass, whole};
-use crate::train::precision::exact;
+use crate::detection::Detection;
+use crate::detection::boxes::Xyxy;
+use crate::detection::deltas::HEAD;
+use crate::detection::nms::{Suppression, nms};
+use crate::layers::{Roi, cross_entropy, linear, roi_align};
+use crate::number::{real_len, single, wide};
+use crate::parameters::Layout;
+use crate::pass::{Pass, whole};
+use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, softmax};
 

@@ -1,7 +1,7 @@
 //! Weighted sums of the two losses that are no cross-entropy over classes. In float32; what has weight 0 has no part in them.
 
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::pass::Pass;
+use crate::precision::exact;
 use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Tensor, TensorData};
 

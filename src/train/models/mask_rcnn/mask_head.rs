@@ -5,13 +5,13 @@
 use super::box_head::chosen;
 use super::loss::{Goal, binary};
 use super::regions::SCALES;
-use crate::train::layers::{
+use crate::layers::{
     Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve_relu, product, roi_align,
 };
-use crate::train::number::{real_len, single, wide};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
+use crate::number::{real_len, single, wide};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
+use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 

@@ -1,9 +1,9 @@
 //! Which object a box answers for, and which boxes a step learns from.
 
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::draw::{Draw, Stream};
-use crate::train::number::{part, wide};
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::draw::{Draw, Stream};
+use crate::number::{part, wide};
 use rayon::prelude::*;
 
 /// The objects of a picture that boxes answer for: crowds and empty boxes are left out, as torchvision's reference training does.

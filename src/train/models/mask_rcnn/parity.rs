@@ -1,12 +1,12 @@
 //! The same arithmetic as torchvision's: fixed parameters, pictures and objects go through both (`tests/parity/mask_rcnn.py`), and nothing is drawn.
 
 use super::*;
-use crate::train::detection::mask::Mask;
-use crate::train::models::parity::{agree, device, rounds, told, value, values};
-use crate::train::number::{real, single, wide};
-use crate::train::parameters::Index;
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::detection::mask::Mask;
+use crate::models::parity::{agree, device, rounds, told, value, values};
+use crate::number::{real, single, wide};
+use crate::parameters::Index;
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
 
@@ -181,7 +181,7 @@ fn regions_are_those_of_torchvision() {
         precision: Precision::Fp32,
         device: device(),
     });
-    let y = crate::train::layers::roi_align(&pass, &levels, &rois, &regions::SCALES, 7);
+    let y = crate::layers::roi_align(&pass, &levels, &rois, &regions::SCALES, 7);
     let mut found = Numbers::new();
     numbers(&mut found, "regions", y.clone().inner());
     let slopes: Vec<f32> = (0..7 * 3 * 49).map(|n| value("slopes", n)).collect();

@@ -1,10 +1,10 @@
 //! A pyramid of features: what the stages of a body give, brought to one number of channels and joined from the coarsest downwards (Lin et al. 2017, "Feature pyramid networks for object
 //! detection", section 3).
 
-use crate::train::layers::{Window, convolution_flops, convolve, max_pool, upsample_add};
-use crate::train::number::{real_len, single};
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add};
+use crate::number::{real_len, single};
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// Stages of the body, and levels that regions are taken from.

@@ -2,12 +2,12 @@
 
 use super::matching::{Choice, Match, PROPOSALS, Share, learnable, matches, sample};
 use super::pyramid::STAGES;
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::deltas::HEAD;
-use crate::train::detection::mask::Mask;
-use crate::train::layers::Roi;
-use crate::train::number::whole;
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::detection::deltas::HEAD;
+use crate::detection::mask::Mask;
+use crate::layers::Roi;
+use crate::number::whole;
 use rayon::prelude::*;
 
 /// Side of the pictures on which networks are trained to name things, in pixels, and the level, counted from the finest, that a region of that size is taken from (Lin et al. 2017,

@@ -1,8 +1,8 @@
 use super::*;
-use crate::train::detection::mask::Mask;
-use crate::train::parameters::{Index, Start, count, initial};
-use crate::train::pass::{Material, fresh};
-use crate::train::precision::Precision;
+use crate::detection::mask::Mask;
+use crate::parameters::{Index, Start, count, initial};
+use crate::pass::{Material, fresh};
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 #[test]

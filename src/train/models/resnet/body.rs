@@ -2,13 +2,13 @@
 //!
 //! Knows their names, their shapes and which normalisation follows them; nothing of what is read from the last of them.
 
-use crate::train::layers::{
+use crate::layers::{
     After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_layout, convolve, frozen_norm,
     frozen_statistics, max_pool, norm_layouts, norm_statistics,
 };
-use crate::train::models::units::Unit as Part;
-use crate::train::parameters::Layout;
-use crate::train::pass::Pass;
+use crate::models::units::Unit as Part;
+use crate::parameters::Layout;
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// Channels of an image.

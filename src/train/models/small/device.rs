@@ -1,10 +1,10 @@
 //! The small models anywhere but on the host: by the layers that the published ones are made of, and so by NVIDIA's libraries on a GPU.
 
 use super::{FEATURES, SIDE, Small};
-use crate::train::layers::{Maps, Window, convolve, linear, max_pool};
-use crate::train::parameters::Index;
-use crate::train::pass::{Material, Pass};
-use crate::train::precision::Precision;
+use crate::layers::{Maps, Window, convolve, linear, max_pool};
+use crate::parameters::Index;
+use crate::pass::{Material, Pass};
+use crate::precision::Precision;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 

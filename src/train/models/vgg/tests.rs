@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::models::{learning, parity};
-use crate::train::parameters::count;
-use crate::train::precision::Precision;
+use crate::models::{learning, parity};
+use crate::parameters::count;
+use crate::precision::Precision;
 
 #[test]
 fn sixteen_layers_have_as_many_parameters_and_operations_as_published() {
@@ -29,7 +29,7 @@ fn names_and_their_order_are_those_of_torchvision() {
 fn parameters_start_as_torchvisions() {
     for layout in Vgg::sixteen(1000).layouts() {
         let right = match layout.shape.as_slice() {
-            [to, _, 3, 3] => Start::Normal((2.0 / crate::train::number::real_len(9 * to)).sqrt()),
+            [to, _, 3, 3] => Start::Normal((2.0 / crate::number::real_len(9 * to)).sqrt()),
             [_, _] => Start::Normal(0.01),
             _ => Start::Constant(0.0),
         };

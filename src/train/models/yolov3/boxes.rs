@@ -2,9 +2,9 @@
 
 use super::OBJECTNESS;
 use super::places::{PLANES, Places};
-use crate::train::pass::Pass;
-use crate::train::precision::exact;
-use crate::train::tape::clean;
+use crate::pass::Pass;
+use crate::precision::exact;
+use crate::tape::clean;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
 

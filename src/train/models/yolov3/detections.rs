@@ -2,12 +2,12 @@
 
 use super::boxes::{class_logits, decoded, objectness, off_tape};
 use super::places::Places;
-use crate::train::detection::Detection;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::detection::nms::{Suppression, nms};
-use crate::train::models::detector::{Found, HostTime, ReadError};
-use crate::train::number::{real_len, single};
-use crate::train::pass::{Pass, whole};
+use crate::detection::Detection;
+use crate::detection::boxes::Xyxy;
+use crate::detection::nms::{Suppression, nms};
+use crate::models::detector::{Found, HostTime, ReadError};
+use crate::number::{real_len, single};
+use crate::pass::{Pass, whole};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 

@@ -5,8 +5,8 @@
 use super::boxes::{class_logits, decoded, objectness, off_tape, overlapping};
 use super::places::Places;
 use super::targets::{PLANES, Targets};
-use crate::train::number::{real_len, single};
-use crate::train::pass::Pass;
+use crate::number::{real_len, single};
+use crate::pass::Pass;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
 

@@ -1,11 +1,11 @@
 //! The layers of the network, numbered as in Darknet's configuration, and the forward pass through them.
 
-use crate::train::layers::{
+use crate::layers::{
     After, Window, batch_norm, convolution_flops, convolve, norm_layouts, norm_statistics, upsample_nearest,
 };
-use crate::train::number::real_len;
-use crate::train::parameters::{Layout, Start};
-use crate::train::pass::Pass;
+use crate::number::real_len;
+use crate::parameters::{Layout, Start};
+use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// Channels of a picture.

@@ -3,7 +3,7 @@
 //! A place has a number: levels follow each other from the coarsest on, in each its anchors, in each of those the rows of the grid and their cells.
 
 use super::BOXES;
-use crate::train::number::{real_len, single};
+use crate::number::{real_len, single};
 
 /// Pixels of a cell's side in each level.
 pub const STRIDES: [usize; 3] = [32, 16, 8];

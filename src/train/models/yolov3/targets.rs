@@ -1,8 +1,8 @@
 //! What the network should answer: each object at one place.
 
 use super::places::Places;
-use crate::train::data::objects::Object;
-use crate::train::number::{real_len, single};
+use crate::data::objects::Object;
+use crate::number::{real_len, single};
 
 /// Planes of [`Targets::dense`].
 pub const PLANES: usize = 7;
@@ -65,7 +65,7 @@ fn target(places: &Places, object: &Object) -> (usize, [f32; PLANES]) {
 mod tests {
     use super::super::ANCHORS;
     use super::*;
-    use crate::train::detection::boxes::Xyxy;
+    use crate::detection::boxes::Xyxy;
 
     fn object(class: usize, corners: [f32; 4]) -> Object {
         let bounds = Xyxy::new(corners);

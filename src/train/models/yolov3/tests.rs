@@ -3,7 +3,7 @@ mod oracle;
 mod parity;
 
 use super::*;
-use crate::train::parameters::{Start, count};
+use crate::parameters::{Start, count};
 
 #[test]
 fn the_published_network_has_as_many_parameters_as_its_sum() {

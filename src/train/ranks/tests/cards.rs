@@ -1,10 +1,10 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::train::early::{Groups, Marks};
-use crate::train::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
-use crate::train::parameters::Layout;
-use crate::train::task::Loaded;
+use crate::early::{Groups, Marks};
+use crate::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
+use crate::parameters::Layout;
+use crate::task::Loaded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
-    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let lengths = [1_usize, 63, 65_537, 32 << 20];
     let reduced = |link: Link, device: fn(usize) -> Device| -> Vec<Vec<Vec<f32>>> {
         let meeting = Arc::new(Meeting::of(2));
@@ -79,7 +79,7 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
-    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let link = Link::Cards(connected);
     for model in ["resnet50", "vgg16", "bert", "gpt2", "lstm", "gru", "yolov3", "maskrcnn"] {
         for precision in ["fp32", "bf16"] {
@@ -148,7 +148,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
         let early = read(parts.into_iter().flat_map(|(_, sums)| sums).collect());
         assert!(late == expected && early == expected, "rank {rank}, step {number}");
     }
-    assert_eq!(crate::train::native::fault_on(rank), None);
+    assert_eq!(crate::native::fault_on(rank), None);
     (marked, buckets.len())
 }
 
@@ -157,7 +157,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
 #[ignore = "needs two GPUs"]
 fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
-    let connected = crate::train::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let (link, meeting) = (Link::Cards(connected.clone()), Arc::new(Meeting::of(2)));
     let together = std::sync::Barrier::new(2);
     let work = |rank: usize| {
@@ -198,7 +198,7 @@ fn buckets_are_summed_fast_on_gpu() {
                 println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", told(by_nccl), told(by_loop));
             }
         }
-        assert_eq!(crate::train::native::fault_on(rank), None);
+        assert_eq!(crate::native::fault_on(rank), None);
     };
     std::thread::scope(|scope| {
         for rank in 0..2 {

@@ -1,18 +1,18 @@
 //! Ranks whose model does what a test says: which samples each sees, and what becomes of the run when one of them fails.
 
-use crate::record::{Digest, EventKind, PhaseEdge};
-use crate::train::device::{DeviceError, Place};
-use crate::train::fit::fit;
-use crate::train::heartbeat::Heartbeat;
-use crate::train::number::{real_len, single};
-use crate::train::parallel::{Limits, Link, Member, together};
-use crate::train::parameters::{Layout, Start};
-use crate::train::precision::Precision;
-use crate::train::sample::{Notebook, cell};
-use crate::train::spec::{Length, Spec};
-use crate::train::task::{Gradients, Score, Step, Task};
-use crate::train::{Finish, Sink, TrainError};
+use crate::device::{DeviceError, Place};
+use crate::fit::fit;
+use crate::heartbeat::Heartbeat;
+use crate::number::{real_len, single};
+use crate::parallel::{Limits, Link, Member, together};
+use crate::parameters::{Layout, Start};
+use crate::precision::Precision;
+use crate::sample::{Notebook, cell};
+use crate::spec::{Length, Spec};
+use crate::task::{Gradients, Score, Step, Task};
+use crate::{Finish, Sink, TrainError};
 use burn::tensor::{Device, Tensor, TensorData};
+use ledger_record::{Digest, EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Task for Scripted {
             loss: tensor(1, mean),
             gradients,
             mean_of: Some(step.indices.len()),
-            marks: crate::train::early::Marks::default(),
+            marks: crate::early::Marks::default(),
         })
     }
 

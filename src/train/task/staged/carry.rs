@@ -1,9 +1,9 @@
 //! What goes from stage to stage, as it lies on tapes and as it travels.
 
-use crate::train::layers::Stream;
-use crate::train::models::units::Carried;
-use crate::train::parallel::Parcel;
-use crate::train::tape::{Plain, Taped, clean, recorded_all};
+use crate::layers::Stream;
+use crate::models::units::Carried;
+use crate::parallel::Parcel;
+use crate::tape::{Plain, Taped, clean, recorded_all};
 use burn::tensor::{Gradients, Tensor};
 
 /// Tensors of a boundary between stages, on a tape or off it.

@@ -3,14 +3,14 @@
 use super::Parts;
 use super::carry::Boundary;
 use super::micro::part;
-use crate::train::TrainError;
-use crate::train::device::Place;
-use crate::train::models::units::Carried;
-use crate::train::number::real;
-use crate::train::parallel::shard;
-use crate::train::parameters;
-use crate::train::task::learner::standard_input;
-use crate::train::task::network::{Network, leaves, taped};
+use crate::TrainError;
+use crate::device::Place;
+use crate::models::units::Carried;
+use crate::number::real;
+use crate::parallel::shard;
+use crate::parameters;
+use crate::task::learner::standard_input;
+use crate::task::network::{Network, leaves, taped};
 use burn::tensor::{Tensor, TensorData};
 use std::time::Instant;
 

@@ -1,13 +1,13 @@
 //! A step's samples, cut into micro-batches.
 
 use super::Staged;
-use crate::train::TrainError;
-use crate::train::dataset::{Inputs, Samples};
-use crate::train::models::Input;
-use crate::train::parallel::shard;
-use crate::train::task::Step;
-use crate::train::task::asked::Asked;
-use crate::train::task::learner::{counted, standard_input};
+use crate::TrainError;
+use crate::dataset::{Inputs, Samples};
+use crate::models::Input;
+use crate::parallel::shard;
+use crate::task::Step;
+use crate::task::asked::Asked;
+use crate::task::learner::{counted, standard_input};
 use std::sync::Arc;
 
 /// A micro-batch on a stage.

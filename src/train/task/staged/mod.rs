@@ -17,24 +17,24 @@ pub use stages::{Stages, cut};
 use super::learner::{questioned, scored, stated};
 use super::network::{Network, leaves, taped};
 use super::{Gradients, Score, Step, Task, Whole};
-use crate::record::{Digest, Value};
-use crate::train::TrainError;
-use crate::train::dataset::{Dataset, Samples};
-use crate::train::device::Place;
-use crate::train::early::{Mark, Marks, begin, end};
-use crate::train::evaluate::turn;
-use crate::train::fit::{WARM_UP, joined};
-use crate::train::heartbeat::Heartbeat;
-use crate::train::layers::{cross_entropy, judge};
-use crate::train::models::units::Carried;
-use crate::train::models::{Input, Model};
-use crate::train::parallel::{End, Occasion, ParallelError, Parcel};
-use crate::train::parameters::{self, Layout};
-use crate::train::pass::Pass;
-use crate::train::precision::Precision;
-use crate::train::task::ahead::Ahead;
+use crate::TrainError;
+use crate::dataset::{Dataset, Samples};
+use crate::device::Place;
+use crate::early::{Mark, Marks, begin, end};
+use crate::evaluate::turn;
+use crate::fit::{WARM_UP, joined};
+use crate::heartbeat::Heartbeat;
+use crate::layers::{cross_entropy, judge};
+use crate::models::units::Carried;
+use crate::models::{Input, Model};
+use crate::parallel::{End, Occasion, ParallelError, Parcel};
+use crate::parameters::{self, Layout};
+use crate::pass::Pass;
+use crate::precision::Precision;
+use crate::task::ahead::Ahead;
 use burn::tensor::{Tensor, TensorData};
 use carry::Boundary;
+use ledger_record::{Digest, Value};
 use micro::Micro;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Staged {
             self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
         }
         let of = |(leaf, layout): (&Tensor<1>, &Layout)| match leaf.grad_remove(&mut tape) {
-            Some(gradient) => Ok(crate::train::tape::clean(gradient)),
+            Some(gradient) => Ok(crate::tape::clean(gradient)),
             None => Err(layout.name.clone()),
         };
         let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.layouts).map(of).collect();

@@ -1,9 +1,9 @@
 //! Which units of a model, and which of its parameters, each stage has.
 
-use crate::train::models::Model;
-use crate::train::models::units::Unit;
-use crate::train::number::real_len;
-use crate::train::parameters::Layout;
+use crate::models::Model;
+use crate::models::units::Unit;
+use crate::number::real_len;
+use crate::parameters::Layout;
 use std::fmt;
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ pub fn cut(costs: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::models::{Gpt2, Vgg};
+    use crate::models::{Gpt2, Vgg};
 
     /// The least that the most costly stage can cost, by trying all.
     fn least(costs: &[f64], stages: usize) -> f64 {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_most_costly_stage_costs_as_little_as_possible() {
-        let mut draw = crate::train::draw::Draw::new(3, crate::train::draw::Stream::Initial, 0);
+        let mut draw = crate::draw::Draw::new(3, crate::draw::Stream::Initial, 0);
         for units in 4..12_usize {
             let costs: Vec<f64> =
                 (0..units).map(|_| f64::from(u32::try_from(draw.bits() % 100).expect("small"))).collect();

@@ -1,7 +1,7 @@
 //! Stages as threads of the CPU, against one stage with the same micro-batches and against the model as a whole.
 
-use crate::record::{Cell, Value};
-use crate::train::sample::{Told, tell, tiny_cell};
+use crate::sample::{Told, tell, tiny_cell};
+use ledger_record::{Cell, Value};
 
 const MODELS: [&str; 4] = ["resnet50", "vgg16", "bert", "gpt2"];
 

@@ -1,8 +1,8 @@
 //! Tests of the layout on disk, of what the digest covers, and of damaged pictures.
 
 use super::*;
-use crate::train::data::coco::square::FRAME;
-use crate::train::data::planes::size;
+use crate::data::coco::square::FRAME;
+use crate::data::planes::size;
 use image::{Rgb, RgbImage};
 use std::error::Error;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! That classes can be learned, and by form and fill alone: small classifiers by nearest prototypes on what is seen of objects.
 
 use super::*;
-use crate::train::number::whole;
+use crate::number::whole;
 
 /// What is measured of an object, and its class.
 struct Sample {

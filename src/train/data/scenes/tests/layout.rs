@@ -1,7 +1,7 @@
 //! What is where in scenes, and that it tells no class.
 
 use super::*;
-use crate::train::number::whole;
+use crate::number::whole;
 
 /// Pearson's statistic of counts that should be alike: about the number of counts, with a deviation of the root of twice that.
 fn unlikeness(counts: &[usize]) -> f64 {

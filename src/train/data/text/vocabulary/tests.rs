@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 /// Words of three letters with the frequencies of a language, so that there is something to join.
 fn sample(words: u64) -> String {
-    use crate::train::draw::{Draw, Stream};
+    use crate::draw::{Draw, Stream};
     let mut draw = Draw::new(7, Stream::TrainText, 0);
     let letters = ["th", "e", "n", "qu", "a", "ing", "ed", "o", "s", "é"];
     let mut text = String::new();
@@ -120,7 +120,7 @@ fn bpe_can_say_any_text() {
 
 #[test]
 fn a_text_without_white_space_is_cut_and_joined_like_any_other() {
-    use crate::train::draw::{Draw, Stream};
+    use crate::draw::{Draw, Stream};
     let mut draw = Draw::new(7, Stream::TrainText, 0);
     let text: String = (0..100_000).map(|_| ['A', 'C', 'G', 'T'][draw.below(4)]).collect();
     let tokens = encode(Vocabulary::Bpe { size: 600 }, &text, &text[..5_000], false);

@@ -1,7 +1,7 @@
 //! The same grids and pixels as torchvision's: masks and probabilities of one formula go through both; see `tests/parity/mask_grid.py`.
 
 use super::*;
-use crate::train::detection::formula::{Draw, find, fnv};
+use crate::detection::formula::{Draw, find, fnv};
 
 fn found(name: &str) -> Vec<&'static str> {
     find(include_str!("../../../../../tests/parity/mask_grid.txt"), name)

@@ -1,9 +1,9 @@
 use super::super::recurrent_layouts;
 use super::*;
-use crate::train::native::fault;
-use crate::train::number::{real_len, single};
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
+use crate::native::fault;
+use crate::number::{real_len, single};
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;

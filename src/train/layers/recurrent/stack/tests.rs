@@ -1,10 +1,10 @@
 use super::super::{recurrent_layouts, recurrent_stack};
 use super::*;
-use crate::train::native::dnn::places;
-use crate::train::native::fault;
-use crate::train::number::{real_len, single};
-use crate::train::parameters::{Index, Layout, Start, initial};
-use crate::train::pass::Material;
+use crate::native::dnn::places;
+use crate::native::fault;
+use crate::number::{real_len, single};
+use crate::parameters::{Index, Layout, Start, initial};
+use crate::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 use std::time::Instant;
 

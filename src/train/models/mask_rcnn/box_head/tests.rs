@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::Index;
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::Index;
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 const HEAD: BoxHead = BoxHead { channels: 1, hidden: 1, classes: 4 };

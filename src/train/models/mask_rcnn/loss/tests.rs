@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::Index;
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::Index;
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::Device;
 
 const ANSWERS: [f32; 8] = [0.0, 1.5, -2.0, 0.05, -0.1, 90.0, -95.0, 3.0];

@@ -1,9 +1,9 @@
 use super::*;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::layers::convolve;
-use crate::train::parameters::{Index, initial};
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::detection::boxes::Xyxy;
+use crate::layers::convolve;
+use crate::parameters::{Index, initial};
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 const HEAD: MaskHead = MaskHead { channels: 3, classes: 4 };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::train::detection::mask::{Mask, Size};
+use crate::detection::mask::{Mask, Size};
 
 fn square(left: f32, side: f32) -> Xyxy {
     Xyxy::new([left, 0.0, left + side, side])

@@ -1,7 +1,7 @@
 use super::*;
-use crate::train::parameters::Index;
-use crate::train::pass::Material;
-use crate::train::precision::Precision;
+use crate::parameters::Index;
+use crate::pass::Material;
+use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 /// Two places of 16 pixels in a picture of 32 x 32, and one of 32 pixels.

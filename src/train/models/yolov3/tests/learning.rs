@@ -1,12 +1,12 @@
 //! Whether the network learns what is drawn, and whether it does so in the same way twice.
 
 use super::super::{Detector, HostTime, YoloV3};
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::models::learning::{Learned, learned};
-use crate::train::parameters::Index;
-use crate::train::pass::{Material, Pass};
-use crate::train::precision::Precision;
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::models::learning::{Learned, learned};
+use crate::parameters::Index;
+use crate::pass::{Material, Pass};
+use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
 const SIDE: usize = 64;

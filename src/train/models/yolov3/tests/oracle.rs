@@ -2,14 +2,14 @@
 
 use super::super::boxes::joined;
 use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::models::detector::{Found, HostTime};
-use crate::train::models::parity::value;
-use crate::train::number::{real_len, single};
-use crate::train::parameters::Index;
-use crate::train::pass::{Material, Pass};
-use crate::train::precision::Precision;
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::models::detector::{Found, HostTime};
+use crate::models::parity::value;
+use crate::number::{real_len, single};
+use crate::parameters::Index;
+use crate::pass::{Material, Pass};
+use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
 const CLASSES: usize = 2;
@@ -291,7 +291,7 @@ fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
         (values, found(levels(&answers, false, device), SIDE, anchors()))
     };
     let (theirs, [ours, again]) = (on(&Device::flex()), [(); 2].map(|()| on(&Device::cuda(0))));
-    assert_eq!(crate::train::native::fault(), None);
+    assert_eq!(crate::native::fault(), None);
     assert_eq!(ours, again, "other bits");
     let near = |a: f32, b: f32| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
     assert!(ours.0.iter().zip(&theirs.0).all(|(a, b)| near(*a, *b)), "{ours:?}, not {theirs:?}");

@@ -1,13 +1,13 @@
 //! Loss, answers and gradients against those of PyTorch, see `tests/parity/yolov3.py`.
 
 use super::super::{Detector, YoloV3, loss};
-use crate::train::data::objects::Object;
-use crate::train::detection::boxes::Xyxy;
-use crate::train::models::Input;
-use crate::train::models::parity::{agree, below, images, rounds, traced, value};
-use crate::train::models::yolov3::targets::Targets;
-use crate::train::number::{part, real_len, single};
-use crate::train::precision::Precision;
+use crate::data::objects::Object;
+use crate::detection::boxes::Xyxy;
+use crate::models::Input;
+use crate::models::parity::{agree, below, images, rounds, traced, value};
+use crate::models::yolov3::targets::Targets;
+use crate::number::{part, real_len, single};
+use crate::precision::Precision;
 use std::collections::BTreeMap;
 
 /// What a test is of: pictures, their side, objects of each.

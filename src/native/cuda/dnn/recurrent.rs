@@ -1,0 +1,139 @@
+//! Stacks of recurrent layers: all layers and times in one piece of work, so that cuDNN lets a layer go through time while the one below is still ahead of it.
+//!
+//! Rows are as long as each other and begin with states of zeros; nothing is dropped between the layers. The parameters are ours, in float32: kernels of ours bring them into cuDNN's
+//! order and number format, and their gradient back.
+//!
+//! The same bits come every time. Recurrent layers are none of the routines whose results NVIDIA lets differ ("Reproducibility", cuDNN documentation, "Odds and Ends"). What was
+//! known to make them differ, workspaces that a handle of cuBLAS shared out among several streams, is not in cuDNN 9.12, 9.19 and 9.28: their recurrent layers call cuBLASLt alone, which
+//! is told its workspace. For a version that still has it, `CUBLAS_WORKSPACE_CONFIG=:4096:8` in the environment of the process is NVIDIA's remedy.
+
+mod describe;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use weights::places;
+
+use super::super::format;
+use super::super::kernels::{Unit, transposes};
+use super::super::operation::{Promise, register};
+use super::job::queue_all;
+use super::{card, countable, primitive};
+use burn::backend::{Cuda, DType};
+use burn::tensor::{FloatDType, Tensor};
+use plan::{Kind, Plan, plan};
+
+/// Parameters of a layer: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden], `bias_ih` and `bias_hh` [gates·hidden], each flat.
+const PARAMETERS: usize = 4;
+
+/// A stack of recurrent layers, without its sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    /// The cell of all layers.
+    pub unit: Unit,
+    /// How many layers.
+    pub layers: usize,
+    /// How many times.
+    pub width: usize,
+    /// The number format of products, inputs, answers and states; sums are in float32.
+    pub format: FloatDType,
+    /// Factors in float32 may be rounded to TF32.
+    pub tf32: bool,
+}
+
+/// A stack of recurrent layers that cuDNN computes.
+#[derive(Clone, Copy)]
+pub struct Recurrent(&'static Plan);
+
+/// What the backward of a training step needs.
+pub struct Kept {
+    x: Tensor<2>,
+    y: Tensor<2>,
+    /// As cuDNN has them.
+    weights: Tensor<1>,
+    /// Bytes that only cuDNN knows, and that its backward changes.
+    reserve: Tensor<1>,
+    plan: &'static Plan,
+}
+
+impl Recurrent {
+    /// For inputs [width·rows, inputs] in any format and the float32 parameters of the layers, from the lowest on. None where cuDNN cannot do this: it has bfloat16 since 9.13.
+    pub fn of(how: Stack, x: &Tensor<2>, parameters: &[Tensor<1>]) -> Option<Self> {
+        let Stack { unit, layers, width, tf32, .. } = how;
+        let ([all, inputs], place) = (x.dims(), card(x)?);
+        let hidden = parameters.last()?.dims()[0] / unit.gates();
+        let rows = all.checked_div(width)?;
+        let format = format(how.format.into())?;
+        let kind = Kind { card: place, unit, layers, format, tf32, rows, width, inputs, hidden };
+        let counted = [[width, rows, inputs.max(hidden), 1], [unit.gates(), hidden, inputs.max(hidden), layers]];
+        let lengths = kind.places().into_iter().map(|place| place.rows * place.columns);
+        let fits = all == width * rows
+            && counted.into_iter().all(countable)
+            && parameters.len() == PARAMETERS * layers
+            && parameters.iter().zip(lengths).all(|(parameter, length)| {
+                parameter.dims() == [length] && parameter.dtype() == DType::F32 && card(parameter) == Some(place)
+            });
+        if fits && transposes(x) { plan(kind).map(Self) } else { None }
+    }
+
+    /// x to the states of the highest layer after each time, [width·rows, hidden] in the number format of the products, and what the backward needs where one comes.
+    pub fn forward(self, x: Tensor<2>, parameters: &[Tensor<1>], taped: bool) -> (Tensor<2>, Option<Kept>) {
+        let Self(plan) = self;
+        let x = plan.rounded(x);
+        let given: Option<Vec<_>> = std::iter::once(primitive(&x)).chain(parameters.iter().map(primitive)).collect();
+        let Some(given) = given else { unreachable!("all tensors are on the card") };
+        let promised = move || -> Vec<Promise> {
+            let y = (plan.states().into(), plan.dtype());
+            let [weights, reserve] = plan.kept();
+            if taped { vec![y, (weights.into(), plan.dtype()), (reserve.into(), DType::F32)] } else { vec![y] }
+        };
+        let made = register("recurrent_dnn", given, promised(), move |inputs| {
+            if taped {
+                queue_all(inputs, promised(), [plan.training.workspace], |dnn, handle, at| plan.train(dnn, handle, &at))
+            } else {
+                queue_all(inputs, promised(), [plan.answering, plan.weights], |dnn, handle, at| {
+                    plan.answer(dnn, handle, &at)
+                })
+            }
+        });
+        let mut made = made.into_iter();
+        let (y, weights, reserve) = (made.next(), made.next(), made.next());
+        let Some(y) = y.map(Tensor::from_primitive::<Cuda>) else { unreachable!("states were promised") };
+        let kept = weights.zip(reserve).map(|(weights, reserve)| Kept {
+            x,
+            y: y.clone(),
+            weights: Tensor::from_primitive::<Cuda>(weights),
+            reserve: Tensor::from_primitive::<Cuda>(reserve),
+            plan,
+        });
+        (y, kept)
+    }
+}
+
+impl Kept {
+    /// The gradient of x [width·rows, inputs] in the number format of the products, and those of the parameters in float32, each flat, from that of the answer.
+    ///
+    /// cuDNN has the gradient of the parameters in the number format of the products.
+    pub fn backward(self, dy: Tensor<2>) -> (Tensor<2>, Vec<Tensor<1>>) {
+        let Self { x, y, weights, reserve, plan } = self;
+        assert_eq!(dy.dims(), y.dims(), "the gradient of an answer has its shape");
+        let dy = plan.rounded(dy);
+        let given = [primitive(&x), primitive(&y), primitive(&dy), primitive(&weights), primitive(&reserve)];
+        let given: Option<Vec<_>> = given.into_iter().collect();
+        let Some(given) = given else { unreachable!("the forward ran on this card") };
+        let shape = x.dims();
+        drop((x, y, dy, weights, reserve));
+        let promised = move || -> Vec<Promise> {
+            let parameters = plan.places.iter().map(|place| ([place.rows * place.columns].into(), DType::F32));
+            std::iter::once((shape.into(), plan.dtype())).chain(parameters).collect()
+        };
+        let made = register("recurrent_back_dnn", given, promised(), move |inputs| {
+            let beside = [plan.training.workspace, plan.weights];
+            queue_all(inputs, promised(), beside, |dnn, handle, at| plan.back(dnn, handle, &at))
+        });
+        let mut made = made.into_iter();
+        let Some(dx) = made.next() else { unreachable!("a gradient was promised") };
+        (Tensor::from_primitive::<Cuda>(dx), made.map(Tensor::from_primitive::<Cuda>).collect())
+    }
+}

@@ -1,0 +1,104 @@
+//! Events of the CUDA driver, by which the streams of one card and of several wait for each other.
+
+use super::library::{Driver, Opaque, driver};
+use super::submit::submit;
+use super::{Fault, told};
+use burn::backend::DispatchDevice;
+use burn::tensor::Device;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Arc, OnceLock};
+
+/// `CU_EVENT_DISABLE_TIMING`, without which an event costs more.
+const UNTIMED: u32 = 2;
+
+/// Behind all that was in a stream when it was made; as a number, so that it can be sent to another thread.
+#[derive(Debug)]
+pub(super) struct Event(usize);
+
+impl Event {
+    /// Behind all that is in a stream of the current context.
+    pub fn behind(driver: &Driver, stream: Opaque) -> Result<Self, Fault> {
+        Self::with(driver, stream, UNTIMED)
+    }
+
+    /// [`Self::behind`], of which the time is known.
+    pub fn timed(driver: &Driver, stream: Opaque) -> Result<Self, Fault> {
+        Self::with(driver, stream, 0)
+    }
+
+    fn with(driver: &Driver, stream: Opaque, flags: u32) -> Result<Self, Fault> {
+        let mut event: Opaque = null_mut();
+        // SAFETY: the event can be written to, and the context of the stream is current.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        unsafe {
+            told("cuEventCreate", (driver.event)(&raw mut event, flags))?;
+            told("cuEventRecord", (driver.record)(event, stream))?;
+        }
+        Ok(Self(event.expose_provenance()))
+    }
+
+    /// The seconds from another one to this one, both timed; none where the card has not come to it.
+    pub fn since(&self, driver: &Driver, before: &Self) -> Option<f64> {
+        let [first, last] = [before.0, self.0].map(with_exposed_provenance_mut);
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: both were made above; the time can be written to.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        let done = unsafe { (driver.query)(last) == 0 && (driver.elapsed)(&raw mut milliseconds, first, last) == 0 };
+        done.then(|| f64::from(milliseconds) / 1e3)
+    }
+
+    /// Has a stream of any card wait for it.
+    pub fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
+        // SAFETY: it was made above, and is there for as long as this is.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuStreamWaitEvent", unsafe { (driver.wait)(stream, with_exposed_provenance_mut(self.0), 0) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Some(driver) = driver() else { return };
+        // SAFETY: nobody else has it; streams that wait for it still do, and it goes when that is over.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        let status = unsafe { (driver.destroy)(with_exposed_provenance_mut(self.0)) };
+        if status != 0 {
+            log::warn!("cuEventDestroy: error {status}");
+        }
+    }
+}
+
+/// A place in the work of a device: behind all that was asked of it from this thread before.
+#[derive(Clone, Debug)]
+pub struct Mark(Arc<OnceLock<Event>>);
+
+impl Mark {
+    /// The present one, whose time is known if it is to be. A device that is no card has done everything that it was asked.
+    pub fn of(device: &Device, timed: bool) -> Self {
+        let mark = Self(Arc::default());
+        if let DispatchDevice::Cuda(card) = device.as_dispatch() {
+            let Self(place) = mark.clone();
+            submit(card, Vec::new(), move |_, stream| {
+                let driver = driver().ok_or(Fault::Absent)?;
+                let event = if timed { Event::timed(driver, stream) } else { Event::behind(driver, stream) };
+                let _ = place.set(event?);
+                Ok(())
+            });
+        }
+        mark
+    }
+
+    /// The seconds from there to an event, if both are timed and the card has come to that.
+    pub(super) fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
+        event.since(driver, self.0.get()?)
+    }
+
+    /// The seconds from an earlier mark to this one, if both are timed and the card has come to this.
+    pub fn since(&self, before: &Self) -> Option<f64> {
+        self.0.get()?.since(driver()?, before.0.get()?)
+    }
+
+    /// Has a stream of the card wait for it. To be called by work that was sent to the card later than the mark was made.
+    pub(super) fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
+        self.0.get().ok_or(Fault::Absent)?.hold(driver, stream)
+    }
+}

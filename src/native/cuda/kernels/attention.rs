@@ -1,0 +1,152 @@
+//! The softmax of attention, between its two products.
+
+use super::super::operation::{Cube, exactly, register};
+use super::compile::Program;
+use super::run::{Argument, aligned, pair, queue};
+use super::{count, fresh, own, primitive, ready, room, same_device, single, taken, tensor};
+use burn::backend::Shape;
+use burn::tensor::{DType, FloatDType, Tensor};
+use std::ffi::CStr;
+
+/// Rows of a block, a warp each, as in the kernel.
+const WARPS: u32 = 8;
+
+/// How the scores become shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Look {
+    /// Nothing is seen of what is behind a row's own place.
+    pub causal: bool,
+    /// What scores are multiplied by first.
+    pub scale: f64,
+    /// Of the dropout.
+    pub key: u32,
+    /// What is dropped of the shares; none at 0.
+    pub share: f64,
+}
+
+/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as [`drop`](fn@super::drop) does; and for the
+/// backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn attention_softmax(scores: Tensor<4>, look: Look, into: FloatDType) -> Result<(Tensor<4>, Tensor<2>), Tensor<4>> {
+    let (dims, into) = (scores.dims(), DType::from(into));
+    let forward = kernels(scores.dtype(), into).map(|[forward, _]| forward);
+    let (Some(name), Some(layout)) = (forward, Layout::of(&scores, look)) else { return Err(scores) };
+    let Some(input) = primitive(&scores) else { return Err(scores) };
+    drop(scores);
+    let [batch, heads, height, _] = dims;
+    let rows = batch * heads * height;
+    let work = move |inputs: Vec<Cube>| {
+        let [x] = taken(inputs);
+        let y = if into == x.dtype { room(&x) } else { fresh(&x, dims, into) };
+        let rest = fresh(&x, [rows, 2], DType::F32);
+        let buffers = [&x.handle, &y.handle, &rest.handle];
+        queue(Program::Attention, &x, &buffers, move |places, card| {
+            let words = layout.words();
+            let arguments = [
+                Argument::Address(places[0]),
+                Argument::Address(places[1]),
+                Argument::Address(places[2]),
+                Argument::Words(&words),
+                Argument::U32(layout.packed(&places[..2])),
+            ];
+            card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
+        });
+        vec![y, rest]
+    };
+    let promised = vec![(Shape::from(dims), into), (Shape::from([rows, 2]), DType::F32)];
+    let [y, rest] = exactly(register("attention_softmax", vec![input], promised, work));
+    Ok((tensor(y), tensor(rest)))
+}
+
+/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the shares; `look` is the same as
+/// there.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn attention_softmax_back(
+    scores: Tensor<4>,
+    dy: Tensor<4>,
+    rest: &Tensor<2>,
+    look: Look,
+) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+    let (dims, dtype) = (scores.dims(), scores.dtype());
+    let [batch, heads, height, _] = dims;
+    let backward = kernels(dtype, dy.dtype()).map(|[_, backward]| backward);
+    let (Some(name), Some(layout)) = (backward, Layout::of(&scores, look)) else { return Err((scores, dy)) };
+    let rest_fits = rest.dims() == [batch * heads * height, 2] && rest.dtype() == DType::F32;
+    if !rest_fits || dy.dims() != dims || !same_device(rest, &scores) || !same_device(&dy, &scores) {
+        return Err((scores, dy));
+    }
+    let given: Option<Vec<_>> = [primitive(&scores), primitive(&dy), primitive(rest)].into_iter().collect();
+    let Some(given) = given else { return Err((scores, dy)) };
+    drop((scores, dy));
+    let work = move |inputs: Vec<Cube>| {
+        let [x, dy, rest] = taken(inputs);
+        let dx = if dy.dtype == x.dtype && own(&dy) { dy.clone() } else { room(&x) };
+        let buffers = [&x.handle, &dy.handle, &rest.handle, &dx.handle];
+        queue(Program::Attention, &x, &buffers, move |places, card| {
+            let words = layout.words();
+            let packed = layout.packed(&[places[0], places[1], places[3]]);
+            let mut arguments: Vec<_> = places[..4].iter().map(|place| Argument::Address(*place)).collect();
+            arguments.extend([Argument::Words(&words), Argument::U32(packed)]);
+            card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
+        });
+        vec![dx]
+    };
+    let [dx] = exactly(register("attention_softmax_back", given, vec![(Shape::from(dims), dtype)], work));
+    Ok(tensor(dx))
+}
+
+/// Forward and backward from and into these formats.
+fn kernels(from: DType, into: DType) -> Option<[&'static CStr; 2]> {
+    match (from, into) {
+        (DType::F32, DType::F32) => Some([c"attend_f32_f32", c"attend_back_f32_f32"]),
+        (DType::F32, DType::F16) => Some([c"attend_f32_f16", c"attend_back_f32_f16"]),
+        (DType::F32, DType::BF16) => Some([c"attend_f32_bf16", c"attend_back_f32_bf16"]),
+        (DType::F16, DType::F16) => Some([c"attend_f16_f16", c"attend_back_f16_f16"]),
+        (DType::BF16, DType::BF16) => Some([c"attend_bf16_bf16", c"attend_back_bf16_bf16"]),
+        _ => None,
+    }
+}
+
+/// What the kernels are told besides their tensors.
+#[derive(Clone, Copy)]
+struct Layout {
+    rows: u32,
+    width: u32,
+    causal: bool,
+    scale: f32,
+    dropped: Option<(u32, f32, f32)>,
+}
+
+impl Layout {
+    /// None where the kernels cannot be run.
+    fn of(scores: &Tensor<4>, look: Look) -> Option<Self> {
+        let [batch, heads, height, width] = scores.dims();
+        let all = count(scores.shape().num_elements())?;
+        // Dropout counts values with 32 bits, and the loops over a row go a little beyond it.
+        if all == 0 || height != width || !ready(Program::Attention, scores) {
+            return None;
+        }
+        let scale = single(1.0 / (1.0 - look.share));
+        Some(Self {
+            rows: count(batch * heads * height)?,
+            width: count(width)?,
+            causal: look.causal,
+            scale: single(look.scale),
+            dropped: (look.share > 0.0).then_some((look.key, single(look.share * 16_777_216.0), scale)),
+        })
+    }
+
+    fn words(&self) -> [u64; 4] {
+        let (key, threshold, factor) = self.dropped.unwrap_or_default();
+        [
+            pair(self.rows, self.width),
+            pair(self.causal.into(), self.scale.to_bits()),
+            pair(self.dropped.is_some().into(), key),
+            pair(threshold.to_bits(), factor.to_bits()),
+        ]
+    }
+
+    fn packed(&self, places: &[u64]) -> u32 {
+        (aligned(places, 16) && self.width.is_multiple_of(4)).into()
+    }
+}

@@ -1,0 +1,141 @@
+//! The sum of the squares of many gradients, and one factor for all of them.
+
+use super::super::operation::{Cube, Primitive, Promise, exactly, register};
+use super::compile::Program;
+use super::run::{Argument, Launcher, pair, queue};
+use super::{Fault, count, fresh, primitive, ready, room, same_device, tensor};
+use burn::backend::TensorMetadata;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use cubecl::server::Handle;
+
+/// As in the kernels: gradients of a launch, words of each, values of a block.
+const ENTRIES: usize = 150;
+const WORDS: usize = 3;
+const CHUNK: u32 = 16_384;
+const THREADS: u32 = 256;
+const THREADS_AT_THE_END: u32 = 1024;
+
+/// What all values are multiplied by.
+#[derive(Clone, Copy)]
+pub enum Factor<'a> {
+    /// This.
+    Given(f32),
+    /// What shortens them to this norm where they are longer; their square sum is known.
+    Norm(&'a Tensor<1>, f32),
+}
+
+/// The sum of all squares, shape `[1]`, summed in float64. None where it cannot be had by these kernels.
+pub fn square_sum(gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
+    let inputs = taken(gradients)?;
+    let promised = vec![([1].into(), DType::F32)];
+    let made = register("square_sum", inputs, promised, |inputs| vec![sum(inputs)]);
+    let [total] = exactly(made);
+    Some(tensor(total))
+}
+
+/// All of them times a factor, in place where nobody else has a tensor's memory; or as they were.
+pub fn multiplied(gradients: Vec<Tensor<1>>, factor: Factor<'_>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+    let Some(mut inputs) = taken(&gradients) else { return Err(gradients) };
+    let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
+    let (total, factor) = match factor {
+        Factor::Given(factor) => (None, factor),
+        Factor::Norm(total, norm) => (Some(total), norm),
+    };
+    if let Some(total) = total {
+        let Some(total) = primitive(total) else { return Err(gradients) };
+        inputs.push(total);
+    }
+    // Nobody else may have what is to be overwritten.
+    drop(gradients);
+    let clips = total.is_some();
+    let made = register("multiplied", inputs, promised, move |inputs| times(inputs, factor, clips));
+    Ok(made.into_iter().map(tensor).collect())
+}
+
+fn taken(gradients: &[Tensor<1>]) -> Option<Vec<Primitive>> {
+    let first = gradients.first()?;
+    let fit = |gradient: &Tensor<1>| {
+        let [length] = gradient.dims();
+        // A launch counts values and blocks with 32 bits.
+        length > 0 && count(length).is_some() && gradient.dtype() == DType::F32 && same_device(gradient, first)
+    };
+    let fits = gradients.iter().all(fit) && ready(Program::Gradients, first);
+    if fits { gradients.iter().map(primitive).collect() } else { None }
+}
+
+/// The table of a launch, and its blocks. The entries are (where from, where to, length).
+fn table(entries: &[(u64, u64, u32)]) -> ([u64; ENTRIES * WORDS], u32) {
+    let mut table = [0_u64; ENTRIES * WORDS];
+    let mut blocks = 0;
+    for ((from, to, len), words) in entries.iter().zip(table.chunks_exact_mut(WORDS)) {
+        words.copy_from_slice(&[*from, *to, pair(*len, blocks)]);
+        blocks += len.div_ceil(CHUNK);
+    }
+    (table, blocks)
+}
+
+fn lengths(inputs: &[Cube]) -> Vec<u32> {
+    inputs.iter().map(|input| count(input.meta.shape().num_elements()).unwrap_or(0)).collect()
+}
+
+fn sum(inputs: Vec<Cube>) -> Cube {
+    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+    let lengths = lengths(&inputs);
+    let blocks: usize = lengths.iter().map(|len| usize::try_from(len.div_ceil(CHUNK)).unwrap_or(0)).sum();
+    let like = &inputs[0];
+    let total = fresh(like, [1], DType::F32);
+    // A float64 for each block.
+    let sums = fresh(like, [2 * blocks], DType::F32);
+    let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
+    buffers.extend([&sums.handle, &total.handle]);
+    queue(Program::Gradients, like, &buffers, move |places, card| {
+        let [from @ .., sums, total] = places else { unreachable!("two buffers behind the gradients") };
+        let entries: Vec<(u64, u64, u32)> = from.iter().zip(&lengths).map(|(from, len)| (*from, *from, *len)).collect();
+        let mut summed = 0;
+        for entries in entries.chunks(ENTRIES) {
+            let (table, blocks) = table(entries);
+            let to = Argument::Address(sums + 8 * u64::from(summed));
+            let arguments = [Argument::Words(&table), Argument::U32(count(entries.len()).unwrap_or(0)), to];
+            card.launch(c"squares", [blocks, 1], [THREADS, 1], &arguments)?;
+            summed += blocks;
+        }
+        let arguments = [Argument::Address(*sums), Argument::U32(summed), Argument::Address(*total)];
+        card.launch(c"squares_end", [1, 1], [THREADS_AT_THE_END, 1], &arguments)
+    });
+    total
+}
+
+fn times(inputs: Vec<Cube>, factor: f32, clips: bool) -> Vec<Cube> {
+    let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+    let total = if clips { inputs.pop() } else { None };
+    let lengths = lengths(&inputs);
+    let made: Vec<Cube> = inputs.iter().map(room).collect();
+    let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
+    // Where a gradient is overwritten both are the same memory.
+    let first_made = buffers.len();
+    buffers.extend(made.iter().map(|made| &made.handle));
+    let place_of_total = total.as_ref().map(|total| {
+        buffers.push(&total.handle);
+        buffers.len() - 1
+    });
+    queue(Program::Gradients, &inputs[0], &buffers, move |places, card| {
+        let at = |place: usize| places.get(place).copied().unwrap_or(0);
+        let entry = |(from, len): (usize, &u32)| (at(from), at(first_made + from), *len);
+        let entries: Vec<(u64, u64, u32)> = lengths.iter().enumerate().map(entry).collect();
+        let total = place_of_total.map_or(0, at);
+        entries.chunks(ENTRIES).try_for_each(|entries| launch(card, entries, total, factor))
+    });
+    made
+}
+
+fn launch(card: &Launcher, entries: &[(u64, u64, u32)], total: u64, factor: f32) -> Result<(), Fault> {
+    let (table, blocks) = table(entries);
+    let arguments = [
+        Argument::Words(&table),
+        Argument::U32(count(entries.len()).unwrap_or(0)),
+        Argument::Address(total),
+        Argument::F32(factor),
+    ];
+    card.launch(c"multiplied", [blocks, 1], [THREADS, 1], &arguments)
+}

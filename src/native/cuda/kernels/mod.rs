@@ -1,0 +1,129 @@
+//! Kernels of our own for what takes Burn many passes, compiled on the machine where they run.
+//!
+//! Each function answers what the tensor operations of its description do, or gives the tensors back where there is no compiler, on another device, on a tape and
+//! for other formats. Results are the same every time.
+
+mod activation;
+pub mod affine;
+mod attention;
+mod batch_norm;
+mod beside;
+mod bias;
+pub(super) mod bucket;
+mod compile;
+mod dropout;
+mod embedding;
+mod frozen_norm;
+mod gradients;
+pub mod join;
+mod loss;
+mod nhwc;
+mod norm;
+mod recurrent;
+mod roi_align;
+mod run;
+mod transpose;
+mod update;
+mod upsample;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod timing;
+
+#[cfg(test)]
+use timing::{fault_free, timed};
+
+pub use activation::{Curve, curve, curve_back};
+pub use attention::{Look, attention_softmax, attention_softmax_back};
+pub use batch_norm::{BatchGradients, BatchNorm, BatchNormed, batch_norm, batch_norm_answer, batch_norm_back};
+pub use bias::{add_bias, add_bias_back};
+pub use bucket::{gathered, scattered};
+pub use dropout::drop;
+pub use embedding::embedding_back;
+pub use frozen_norm::{FrozenNorm, frozen_norm_back};
+pub use gradients::{Factor, multiplied, square_sum};
+pub use loss::{cross_entropy, cross_entropy_back};
+pub use nhwc::{add_bias_back_nhwc, pool_max_nhwc, pool_max_nhwc_back};
+pub use norm::{Normed, layer_norm, layer_norm_back};
+pub use recurrent::{Course, Recurrence, Unit, recurrent, recurrent_back};
+pub use roi_align::{roi_align, roi_align_back};
+pub use transpose::{Transposition, transpose, transposes};
+pub use update::{Decay, State, Step, Updated, update};
+pub use upsample::{upsample, upsample_back};
+
+use super::Fault;
+use super::operation::{Cube, Primitive};
+use crate::number::single;
+use burn::backend::{Cuda, DispatchDevice};
+use burn::tensor::{DType, Int, Tensor};
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use compile::image;
+pub(super) use compile::{Program, attribute};
+pub(super) use run::{Argument, Launcher};
+use std::ffi::CStr;
+
+/// Whether tensors like this one are where the kernels of a program can be run.
+fn ready<const D: usize>(program: Program, tensor: &Tensor<D>) -> bool {
+    match tensor.device().as_dispatch() {
+        DispatchDevice::Cuda(device) => image(program, device.index).is_some(),
+        _ => false,
+    }
+}
+
+fn same_device<const D: usize, const E: usize>(one: &Tensor<D>, other: &Tensor<E>) -> bool {
+    one.device() == other.device()
+}
+
+/// A second holder of a tensor of the CUDA backend.
+fn primitive<const D: usize>(tensor: &Tensor<D>) -> Option<Primitive> {
+    tensor.clone().try_into_primitive::<Cuda>().ok()
+}
+
+/// A second holder of a tensor of whole numbers of the CUDA backend.
+fn whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Primitive> {
+    tensor.clone().try_into_primitive::<Cuda>().ok()
+}
+
+fn tensor<const D: usize>(primitive: Primitive) -> Tensor<D> {
+    Tensor::from_primitive::<Cuda>(primitive)
+}
+
+/// Which of three kernels is that of a format.
+fn of_format(dtype: DType, [f32, f16, bf16]: [&'static CStr; 3]) -> Option<&'static CStr> {
+    match dtype {
+        DType::F32 => Some(f32),
+        DType::F16 => Some(f16),
+        DType::BF16 => Some(bf16),
+        _ => None,
+    }
+}
+
+/// Whether a tensor may be overwritten.
+fn own(tensor: &Cube) -> bool {
+    tensor.can_mut() && tensor.is_nonoverlapping()
+}
+
+/// Memory for what a kernel makes of a tensor value by value: the tensor's own where nobody else has it.
+pub(super) fn room(tensor: &Cube) -> Cube {
+    if own(tensor) { tensor.clone() } else { fresh(tensor, tensor.meta.shape().clone(), tensor.dtype) }
+}
+
+/// Memory on the device of a tensor.
+fn fresh(like: &Cube, shape: impl Into<burn::backend::Shape>, dtype: DType) -> Cube {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// Inputs of an operation that has so many, contiguous.
+fn taken<const N: usize>(inputs: Vec<Cube>) -> [Cube; N] {
+    let inputs: Vec<Cube> = inputs.into_iter().map(burn_cubecl::kernel::into_contiguous).collect();
+    match <[Cube; N]>::try_from(inputs) {
+        Ok(inputs) => inputs,
+        Err(_) => unreachable!("as many inputs as were registered"),
+    }
+}
+
+/// A length as kernels count.
+fn count(len: usize) -> Option<u32> {
+    u32::try_from(len).ok()
+}

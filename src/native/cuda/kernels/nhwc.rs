@@ -1,0 +1,194 @@
+//! Images [count, channels, height, width] that lie NHWC: the backward of a bias with the rectifier behind it, and the largest values of
+//! windows that do not overlap.
+
+use super::super::dnn::Storage;
+use super::super::operation::{Cube, exactly, register};
+use super::compile::Program;
+use super::run::{Argument, Launcher, aligned, pair, queue};
+use super::{Fault, count, fresh, of_format, own, primitive, ready, same_device, taken, tensor};
+use burn::backend::Shape;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use std::ffi::CStr;
+
+/// Threads of a block, as in the kernels.
+const THREADS: u32 = 256;
+/// Stretches of pixels at most that sums are first taken over: eight blocks for each multiprocessor of an H200.
+const STRETCHES: u32 = 1056;
+/// Pixels of a stretch at least.
+const LEAST: u32 = 32;
+/// Bytes that are read at once.
+const PACK: usize = 16;
+
+/// The gradients of what a bias `[channels]` was added to and of the bias, from that of the answer, whose memory the first may take. `y` is
+/// the answer where it was rectified. Gives dy back where the kernels cannot be run, or where y is another kind of tensor than dy.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Result<(Tensor<4>, Tensor<1>), Tensor<4>> {
+    let (dims, dtype) = (dy.dims(), dy.dtype());
+    let alike = |y: &Tensor<4>| y.dims() == dims && y.dtype() == dtype && same_device(y, &dy);
+    let name = of_format(dtype, [c"bias_back_f32", c"bias_back_f16", c"bias_back_bf16"]);
+    let name = name.filter(|_| y.is_none_or(alike) && ready(Program::Nhwc, &dy));
+    let (Some(name), Some([pixels, channels])) = (name, pixels(dims)) else { return Err(dy) };
+    let lying = |images: &Tensor<4>| primitive(&Storage::Nhwc.lying(images.clone()));
+    let given: Option<Vec<_>> = std::iter::once(lying(&dy)).chain(y.map(lying)).collect();
+    let Some(given) = given else { return Err(dy) };
+    let mut promised = vec![(Shape::from([dims[1]]), DType::F32)];
+    promised.extend(y.map(|_| (Shape::from(Storage::Nhwc.shape(dims)), dtype)));
+    // Without a rectifier it is that of the answer.
+    let passed = y.is_none().then(|| dy.clone());
+    drop(dy);
+    let work = move |inputs: Vec<Cube>| bias_back(name, [pixels, channels], inputs);
+    let mut made = register("add_bias_back_nhwc", given, promised, work).into_iter();
+    match (made.next(), made.next().map(|dx| Storage::Nhwc.named(tensor(dx))).or(passed)) {
+        (Some(dbias), Some(dx)) => Ok((dx, tensor(dbias))),
+        _ => unreachable!("gradients were promised"),
+    }
+}
+
+/// The gradient of the bias, and where there is an answer that of what it was added to.
+fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], inputs: Vec<Cube>) -> Vec<Cube> {
+    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+    let [dy, y @ ..] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
+    let y = y.first();
+    let dx = y.map(|_| if own(dy) { dy.clone() } else { fresh(dy, dy.meta.shape().clone(), dy.dtype) });
+    let tall = pixels.div_ceil(STRETCHES).max(LEAST);
+    let stretches = pixels.div_ceil(tall);
+    let wide = |len: u32| usize::try_from(len).unwrap_or(usize::MAX);
+    let parts = fresh(dy, [wide(stretches), wide(channels)], DType::F32);
+    let dbias = fresh(dy, [wide(channels)], DType::F32);
+    let pack = lanes(dy.dtype);
+    let mut buffers = vec![&dy.handle, &parts.handle, &dbias.handle];
+    buffers.extend(y.zip(dx.as_ref()).map(|(y, dx)| [&y.handle, &dx.handle]).into_iter().flatten());
+    queue(Program::Nhwc, dy, &buffers, move |places, card| {
+        let [dy, parts, dbias, rectified @ ..] = places else { return Ok(()) };
+        let (y, dx) = if let [y, dx] = rectified { (*y, *dx) } else { (0, 0) };
+        let packed = aligned(&[*dy, y, dx, *parts], 16) && channels.is_multiple_of(pack);
+        let packs = if packed { channels / pack } else { channels };
+        let across = packs.min(THREADS);
+        let addresses = [*dy, y, dx, *parts].map(Argument::Address);
+        let numbers = [pixels, channels, tall, across, packed.into()].map(Argument::U32);
+        let arguments: Vec<_> = addresses.into_iter().chain(numbers).collect();
+        card.launch(name, [packs.div_ceil(across), stretches], [THREADS, 1], &arguments)?;
+        let addresses = [*parts, *dbias].map(Argument::Address);
+        let arguments: Vec<_> = addresses.into_iter().chain([stretches, channels].map(Argument::U32)).collect();
+        card.launch(c"bias_total", [channels.div_ceil(THREADS / 32), 1], [THREADS, 1], &arguments)
+    });
+    std::iter::once(dbias).chain(dx).collect()
+}
+
+/// The largest value of each window of `side` x `side` pixels, `stride` pixels apart, of those that fit in whole, in NHWC. None where
+/// windows overlap or the kernels cannot be run.
+pub fn pool_max_nhwc(x: &Tensor<4>, side: usize, stride: usize) -> Option<Tensor<4>> {
+    let pool = Pool::of(x, side, stride)?;
+    let name = of_format(x.dtype(), [c"pool_f32", c"pool_f16", c"pool_bf16"])?;
+    let (shape, dtype) = (Storage::Nhwc.shape(pool.output), x.dtype());
+    let given = vec![primitive(&Storage::Nhwc.lying(x.clone()))?];
+    let made = register("pool_max_nhwc", given, vec![(Shape::from(shape), dtype)], move |inputs| {
+        let [x] = taken(inputs);
+        let y = fresh(&x, shape, dtype);
+        queue(Program::Nhwc, &x, &[&x.handle, &y.handle], move |places, card| {
+            pool.launch(card, name, places, [pool.output[2], pool.output[3]])
+        });
+        vec![y]
+    });
+    let [y] = exactly(made);
+    Some(Storage::Nhwc.named(tensor(y)))
+}
+
+/// The gradient of the images from that of [`pool_max_nhwc`], in NHWC; or both, where that would give none. Of equal values in a window the
+/// first has the gradient.
+#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+pub fn pool_max_nhwc_back(
+    x: Tensor<4>,
+    dy: Tensor<4>,
+    side: usize,
+    stride: usize,
+) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+    let (dims, dtype) = (x.dims(), x.dtype());
+    let alike = |pool: &Pool| dy.dims() == pool.output && dy.dtype() == dtype && same_device(&dy, &x);
+    let pool = Pool::of(&x, side, stride).filter(alike);
+    let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"]);
+    let lying = |images: &Tensor<4>| primitive(&Storage::Nhwc.lying(images.clone()));
+    let (Some(pool), Some(name), Some(given)) = (pool, name, lying(&x).zip(lying(&dy))) else { return Err((x, dy)) };
+    drop((x, dy));
+    let shape = Storage::Nhwc.shape(dims);
+    let promised = vec![(Shape::from(shape), dtype)];
+    let made = register("pool_max_nhwc_back", vec![given.0, given.1], promised, move |inputs| {
+        let [x, dy] = taken(inputs);
+        let dx = fresh(&x, shape, dtype);
+        queue(Program::Nhwc, &x, &[&x.handle, &dy.handle, &dx.handle], move |places, card| {
+            pool.launch(card, name, places, [dims[2].div_ceil(stride), dims[3].div_ceil(stride)])
+        });
+        vec![dx]
+    });
+    let [dx] = exactly(made);
+    Ok(Storage::Nhwc.named(tensor(dx)))
+}
+
+/// What the kernels are told of windows.
+#[derive(Clone, Copy)]
+struct Pool {
+    images: u32,
+    channels: u32,
+    image: [u32; 2],
+    side: u32,
+    stride: u32,
+    /// Values that are read at once where the addresses allow it.
+    pack: u32,
+    output: [usize; 4],
+}
+
+impl Pool {
+    /// None where windows overlap or the kernels cannot be run.
+    fn of(x: &Tensor<4>, side: usize, stride: usize) -> Option<Self> {
+        let dims = x.dims();
+        let [images, channels, height, width] = dims;
+        // Threads count a little further than there are values.
+        let values = dims.iter().try_fold(1_usize, |values, length| values.checked_mul(*length)).and_then(count)?;
+        let places = |length: usize| Some(length.checked_sub(side)? / stride + 1);
+        let fits = (1..u32::MAX / 2).contains(&values) && side > 0 && stride >= side && ready(Program::Nhwc, x);
+        let output = fits.then_some([images, channels, places(height)?, places(width)?])?;
+        Some(Self {
+            images: count(images)?,
+            channels: count(channels)?,
+            image: [count(height)?, count(width)?],
+            side: count(side)?,
+            stride: count(stride)?,
+            pack: lanes(x.dtype()),
+            output,
+        })
+    }
+
+    /// With a thread for each of so many places of each image, downwards and along, and each pack of channels.
+    fn launch(
+        self,
+        card: &Launcher,
+        name: &'static CStr,
+        places: &[u64],
+        [high, wide]: [usize; 2],
+    ) -> Result<(), Fault> {
+        let packed = aligned(places, 16) && self.channels.is_multiple_of(self.pack);
+        let packs = if packed { self.channels / self.pack } else { self.channels };
+        let [high, wide] = [high, wide].map(|length| count(length).unwrap_or(0));
+        // No more than there are values.
+        let blocks = (self.images * packs * high * wide).div_ceil(THREADS);
+        let [height, width] = self.image;
+        let windows = [pair(self.channels, height), pair(width, self.side), pair(self.stride, packed.into())];
+        let mut arguments: Vec<_> = places.iter().map(|place| Argument::Address(*place)).collect();
+        arguments.extend([Argument::Words(&windows), Argument::U32(self.images)]);
+        card.launch(name, [blocks, 1], [THREADS, 1], &arguments)
+    }
+}
+
+/// Pixels of all images, and channels, as the kernels count them. None where there is nothing or too much of them.
+fn pixels([images, channels, height, width]: [usize; 4]) -> Option<[u32; 2]> {
+    let pixels = count(images.checked_mul(height)?.checked_mul(width)?)?;
+    let channels = count(channels)?;
+    // Threads count a little further than there are.
+    let fits = |length: u32| length > 0 && length < u32::MAX / 2;
+    (fits(pixels) && fits(channels)).then_some([pixels, channels])
+}
+
+fn lanes(dtype: DType) -> u32 {
+    u32::try_from(PACK / dtype.size().max(1)).unwrap_or(1)
+}

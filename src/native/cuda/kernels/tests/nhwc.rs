@@ -1,0 +1,102 @@
+//! Images in NHWC on a card, against plain loops.
+
+use super::super::super::dnn::Storage;
+use super::*;
+
+/// Of channels that are a whole number of packs and that are not, and of more than a block has threads for.
+const SHAPES: [[usize; 4]; 7] =
+    [[2, 3, 4, 4], [3, 8, 7, 7], [2, 512, 14, 14], [32, 24, 28, 28], [70, 64, 33, 35], [1, 2304, 3, 5], [2, 300, 9, 9]];
+
+fn laid(images: &Tensor<4>) -> Tensor<4> {
+    Storage::Nhwc.laid(moved(images, &card())).expect("on the card")
+}
+
+#[test]
+fn the_host_keeps_its_images() {
+    assert!(add_bias_back_nhwc(random([1, 2, 3, 3]), None).is_err(), "no card is asked for");
+    assert!(pool_max_nhwc(&random([1, 2, 4, 4]), 2, 2).is_none(), "no card is asked for");
+    assert!(pool_max_nhwc_back(random([1, 2, 4, 4]), random([1, 2, 2, 2]), 2, 2).is_err(), "no card is asked for");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn gradients_of_biases_in_nhwc_on_gpu() {
+    for (dims, format) in SHAPES.into_iter().flat_map(|dims| FORMATS.map(|format| (dims, format))) {
+        for (rectified, lies) in [(false, true), (true, true), (true, false)] {
+            let what = format!("{dims:?} {format:?}, rectified {rectified}, lies {lies}");
+            let (dy, y) = (random(dims).cast(format), rectified.then(|| random::<4>(dims).cast(format)));
+            let given = |images: &Tensor<4>| if lies { laid(images) } else { moved(images, &card()) };
+            let on_card = y.as_ref().map(given);
+            let once = || {
+                let Ok(found) = add_bias_back_nhwc(given(&dy), on_card.as_ref()) else { panic!("{what} is refused") };
+                found
+            };
+            let ((dx, dbias), (_, again)) = (once(), once());
+            let (mut expected, mut sums) = (read(dy.clone()), vec![0.0_f64; dims[1]]);
+            for (slope, y) in expected.iter_mut().zip(y.map(read).unwrap_or_default()) {
+                *slope = if y > 0.0 { *slope } else { 0.0 };
+            }
+            for (n, slope) in expected.iter().enumerate() {
+                sums[n / (dims[2] * dims[3]) % dims[1]] += f64::from(*slope);
+            }
+            assert!(!rectified || Storage::of(&dx) == Storage::Nhwc, "{what}");
+            assert!(read(dx) == expected, "{what}");
+            let dbias = read(dbias);
+            assert!(dbias == read(again), "{what}: other bits");
+            let terms = crate::number::real_len(dims[0] * dims[2] * dims[3]);
+            for (found, sum) in dbias.iter().zip(sums) {
+                assert!(
+                    (f64::from(*found) - sum).abs() <= 4e-6 * terms.sqrt().max(1.0),
+                    "{what}: {found} and not {sum}"
+                );
+            }
+            assert_eq!(fault(), None, "{what}");
+        }
+    }
+}
+
+/// The largest values of windows, and the gradient that their images have, of equal values the first.
+fn pooled(x: &Tensor<4>, dy: &[f32], side: usize, stride: usize) -> (Vec<f32>, Vec<f32>) {
+    let [images, channels, height, width] = x.dims();
+    let (values, mut y) = (read(x.clone()), Vec::new());
+    let mut dx = vec![0.0; values.len()];
+    let places = |length: usize| (length - side) / stride + 1;
+    for plane in 0..images * channels {
+        for (top, left) in (0..places(height)).flat_map(|top| (0..places(width)).map(move |left| (top, left))) {
+            let mut best = (plane * height + top * stride) * width + left * stride;
+            for (i, j) in (0..side).flat_map(|i| (0..side).map(move |j| (i, j))) {
+                let place = (plane * height + top * stride + i) * width + left * stride + j;
+                best = if values[place] > values[best] { place } else { best };
+            }
+            dx[best] = dy[y.len()];
+            y.push(values[best]);
+        }
+    }
+    (y, dx)
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn largest_values_in_nhwc_on_gpu() {
+    for (dims, format) in SHAPES.into_iter().flat_map(|dims| FORMATS.map(|format| (dims, format))) {
+        for (side, stride, rounded) in [(2, 2, false), (2, 2, true), (3, 3, false), (1, 2, false), (2, 3, false)] {
+            let what = format!("{dims:?} {format:?}, {side} by {side} every {stride}");
+            let x = random::<4>(dims);
+            // Whole numbers have many equals.
+            let x = (if rounded { (x * 2.0).round() } else { x }).cast(format);
+            let places = |length: usize| (length - side) / stride + 1;
+            let output = [dims[0], dims[1], places(dims[2]), places(dims[3])];
+            let dy = random::<4>(output).cast(format);
+            let (y, dx) = pooled(&x, &read(dy.clone()), side, stride);
+            let Some(found) = pool_max_nhwc(&laid(&x), side, stride) else { panic!("{what} is refused") };
+            assert!(read(found) == y, "{what}");
+            let Ok(found) = pool_max_nhwc_back(laid(&x), laid(&dy), side, stride) else { panic!("{what} is refused") };
+            assert!(read(found.clone()) == dx, "{what}");
+            assert!(Storage::of(&found) == Storage::Nhwc, "{what}");
+            assert_eq!(fault(), None, "{what}");
+        }
+    }
+    assert!(pool_max_nhwc(&laid(&random([2, 8, 9, 9])), 3, 2).is_none(), "windows overlap");
+    let Some(y) = pool_max_nhwc(&laid(&random([1, 8, 2, 2]).log()), 2, 2) else { panic!("refused") };
+    assert!(read(y).iter().any(|value| value.is_nan()), "what is no number stays none");
+}

@@ -1,0 +1,126 @@
+//! Memory of a card that nobody shall have: so a large card stands for a small one.
+
+use super::library::{Driver, driver};
+use super::plan::enter;
+use super::{Fault, told};
+use crate::number::wide;
+use cubecl::Runtime;
+use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
+use cubecl::config::size::MemorySize;
+use cubecl::cuda::{CudaDevice, CudaRuntime};
+use std::ffi::c_int;
+
+/// A card has no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// So many bytes were taken, for as long as the process lives, so that as many are left as on a card of the size that was asked for.
+    Taken(u64),
+    /// The card has no more than this to begin with, or so much of it is in use that less is left.
+    Smaller(u64),
+}
+
+/// Makes a card as small as that: takes what is beyond so many bytes. What is in use already counts.
+///
+/// # Errors
+/// If the driver is not there or a call of it fails.
+pub fn shrink(card: usize, limit_bytes: u64) -> Result<Room, Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    // The driver's context is that of the thread: one of its own disturbs nobody.
+    let shrunk = std::thread::spawn(move || shrink_here(driver, card, limit_bytes));
+    shrunk.join().map_err(|_| Fault::Absent)?
+}
+
+/// Free and total bytes of a card.
+///
+/// # Errors
+/// If the driver is not there or a call of it fails.
+pub fn left(card: usize) -> Result<(u64, u64), Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    // As above.
+    let left = std::thread::spawn(move || left_here(driver, card));
+    let (free, total) = left.join().map_err(|_| Fault::Absent)??;
+    Ok((wide(free), wide(total)))
+}
+
+fn left_here(driver: &Driver, card: usize) -> Result<(usize, usize), Fault> {
+    enter(driver, card)?;
+    let (mut free, mut total) = (0_usize, 0_usize);
+    // SAFETY: both can be written to, and the card's context is that of this thread.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    told("cuMemGetInfo", unsafe { (driver.memory)(&raw mut free, &raw mut total) })?;
+    Ok((free, total))
+}
+
+fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, Fault> {
+    let (free, total) = left_here(driver, card)?;
+    let mut taken = 0_u64;
+    let total_bytes = wide(total);
+    let beyond = total_bytes.checked_sub(limit_bytes).and_then(|beyond| usize::try_from(beyond).ok());
+    let Some(beyond) = beyond.filter(|beyond| *beyond <= free) else { return Ok(Room::Smaller(total_bytes)) };
+    if beyond > 0 {
+        // SAFETY: it can be written to, and the card's context is that of this thread; what is taken is never given back.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
+    }
+    Ok(Room::Taken(wide(beyond)))
+}
+
+/// Has the runtime take memory of a card allocation by allocation, and give back what is free once three quarters of so many bytes are taken: otherwise it takes pages by the size of the
+/// whole card, of which a small one would have room for one or two. For the stream of this thread and those that come later, before anything lies there.
+///
+/// # Errors
+/// If something does.
+pub fn take_singly(card: usize, limit_bytes: u64) -> Result<(), Fault> {
+    let reclaim_at = Some(MemorySize(limit_bytes / 4 * 3));
+    let pools = MemoryPoolsConfig::Explicit(vec![MemoryPoolConfig::Direct { reclaim_at }]);
+    let client = CudaRuntime::client(&CudaDevice::new(card));
+    client.install_memory_pools(&pools).map_err(|error| Fault::Runtime(error.to_string()))
+}
+
+/// Whether each of the first so many cards reaches the memory of the one after it, and of the one before.
+///
+/// # Errors
+/// If the driver is not there or a call of it fails.
+pub fn neighbours_reach_each_other(cards: usize) -> Result<bool, Fault> {
+    if super::peer::forbidden() {
+        return Ok(false);
+    }
+    let driver = driver().ok_or(Fault::Absent)?;
+    let count = c_int::try_from(cards).map_err(|_| Fault::Absent)?;
+    let device = |ordinal: c_int| {
+        let mut device = 0;
+        // SAFETY: the device can be written to.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuDeviceGet", unsafe { (driver.device)(&raw mut device, ordinal) })?;
+        Ok::<c_int, Fault>(device)
+    };
+    for (first, second) in (1..count).flat_map(|next| [(next - 1, next), (next, next - 1)]) {
+        let (first, second, mut reaches) = (device(first)?, device(second)?, 0);
+        // SAFETY: the answer can be written to.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuDeviceCanAccessPeer", unsafe { (driver.reaches)(&raw mut reaches, first, second) })?;
+        if reaches == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn a_card_is_made_smaller_and_not_larger_on_gpu() {
+        let gib = |count: u64| count << 30;
+        let taken = shrink(0, gib(20)).expect("the driver is there");
+        assert!(matches!(taken, Room::Taken(bytes) if bytes > 0), "{taken:?}");
+        let again = shrink(0, gib(20)).expect("the driver is there");
+        assert!(
+            matches!(again, Room::Smaller(bytes) if bytes > gib(20)),
+            "there is no room to take it twice: {again:?}"
+        );
+        assert!(matches!(shrink(0, gib(100_000)).expect("the driver is there"), Room::Smaller(_)));
+    }
+}

@@ -1,0 +1,346 @@
+//! Sums of buckets in a stream beside the runtime's, each as soon as its gradients are whole, while the backward pass goes on.
+//!
+//! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where that one's sums are
+//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket goes on beside the sums of the next.
+
+use super::super::event::{Event, Mark};
+use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
+use super::super::kernels::{Launcher, Program};
+use super::super::library::{Driver, Opaque, driver};
+use super::super::operation::{Cube, Primitive};
+use super::super::submit::{bound, flush, submit};
+use super::super::{Fault, card_of, told};
+use super::{Communicator, End, nccl};
+use crate::number::{real_len, wide};
+use burn::backend::Cuda;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// `CU_STREAM_NON_BLOCKING`, and the highest priority there is: the links shall not wait for products.
+const NON_BLOCKING: u32 = 1;
+const FIRST: i32 = -5;
+
+/// A bucket to be summed: which tensors it has, where in it they lie (start and length), how many values it has in all, and behind what its gradients are whole; behind everything
+/// where that is not known.
+pub struct Piece {
+    /// Which of all tensors.
+    pub tensors: Range<usize>,
+    /// Where they lie.
+    pub places: Vec<(usize, usize)>,
+    /// Values in all.
+    pub len: usize,
+    /// Behind what.
+    pub mark: Option<Mark>,
+}
+
+/// A [`Piece`] as kernels count.
+struct Job {
+    tensors: Range<usize>,
+    entries: Vec<[u32; 3]>,
+    /// Where the bucket begins in the memory of all, and its values.
+    start: u64,
+    len: usize,
+    mark: Option<Mark>,
+}
+
+thread_local! {
+    /// The runtime talks to a card from one thread. The stream beside its own, as a number.
+    static BESIDE: Cell<Option<usize>> = const { Cell::new(None) };
+    /// From where to where the runtime's stream waited for each bucket of a step, which the card may not have come to yet.
+    static LATER: RefCell<VecDeque<Vec<Wait>>> = const { RefCell::new(VecDeque::new()) };
+    /// The same of the step that is being taken.
+    static NOW: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A wait of the runtime's stream.
+struct Wait {
+    from: From,
+    to: Event,
+}
+
+enum From {
+    /// The end of a backward pass, behind which nothing is asked of the card until sums are.
+    Pass(Mark),
+    /// The work on the bucket before.
+    Bucket(Event),
+}
+
+/// The stream of this thread beside the runtime's.
+fn beside() -> Result<Opaque, Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    if let Some(stream) = BESIDE.get() {
+        return Ok(with_exposed_provenance_mut(stream));
+    }
+    let mut stream = null_mut();
+    // SAFETY: the stream can be written to, and the card's context is current.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    let status = unsafe { (driver.urgent)(&raw mut stream, NON_BLOCKING, FIRST) };
+    told("cuStreamCreateWithPriority", status)?;
+    BESIDE.set(Some(stream.expose_provenance()));
+    Ok(stream)
+}
+
+/// By card, how long its stream has waited for each bucket of each step, in seconds.
+static WAITED: Mutex<BTreeMap<usize, Vec<Vec<f64>>>> = Mutex::new(BTreeMap::new());
+
+/// The time in which a card had nothing to do in a step but to wait for sums: the median of each card's steps, in the mean over the first so many cards.
+pub fn exposed_s(cards: usize) -> Option<f64> {
+    let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let steps = |steps: &Vec<Vec<f64>>| median(steps.iter().map(|waits| waits.iter().sum()).collect());
+    let medians: Vec<f64> = waited.range(..cards).filter_map(|(_, each)| steps(each)).collect();
+    (!medians.is_empty()).then(|| medians.iter().sum::<f64>() / real_len(medians.len()))
+}
+
+/// The same of each of so many cards, bucket by bucket in the order in which they are summed.
+pub fn waits_s(cards: usize) -> Vec<Vec<f64>> {
+    let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
+    (0..cards).map(|card| by_bucket(waited.get(&card).map_or(&[], Vec::as_slice))).collect()
+}
+
+/// The median wait of these steps for each bucket.
+fn by_bucket(steps: &[Vec<f64>]) -> Vec<f64> {
+    let buckets = steps.iter().map(Vec::len).max().unwrap_or(0);
+    (0..buckets)
+        .filter_map(|bucket| median(steps.iter().filter_map(|waits| waits.get(bucket).copied()).collect()))
+        .collect()
+}
+
+fn median(mut seconds: Vec<f64>) -> Option<f64> {
+    seconds.sort_by(f64::total_cmp);
+    let upper = *seconds.get(seconds.len() / 2)?;
+    Some(f64::midpoint(seconds[(seconds.len() - 1) / 2], upper))
+}
+
+/// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
+fn waited(driver: &Driver, card: usize, wait: Wait, last: bool) {
+    NOW.with_borrow_mut(|now| {
+        if matches!(wait.from, From::Pass(_)) {
+            // What is left of a step that failed.
+            now.clear();
+        }
+        now.push(wait);
+    });
+    if !last {
+        return;
+    }
+    LATER.with_borrow_mut(|later| {
+        later.push_back(NOW.take());
+        while let Some(seconds) = later.front().and_then(|waits| length(driver, waits)) {
+            later.pop_front();
+            WAITED.lock().unwrap_or_else(PoisonError::into_inner).entry(card).or_default().push(seconds);
+        }
+    });
+}
+
+/// How long so many waits took; none where the card has not come to the end of one.
+fn length(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
+    let each = waits.iter().map(|Wait { from, to }| match from {
+        From::Pass(mark) => mark.until(driver, to),
+        From::Bucket(event) => to.since(driver, event),
+    });
+    each.collect()
+}
+
+/// The sum of a bucket that is on its way. To be taken: its gradients' memory is others' as soon as it goes.
+#[must_use]
+pub struct OnItsWay {
+    communicator: Communicator,
+    tensors: Range<usize>,
+    entries: Vec<[u32; 3]>,
+    start: u64,
+    /// The gradients: their memory is free when the runtime's stream has come behind the sum that was made of them.
+    inputs: Vec<Cube>,
+    /// Where the sum is.
+    memory: Cube,
+    done: Arc<OnceLock<Event>>,
+    /// No other bucket comes behind it.
+    last: bool,
+    /// Waits are counted, of the first bucket from this mark on.
+    counted: Option<Option<Mark>>,
+}
+
+impl OnItsWay {
+    /// Which of all tensors are in it.
+    pub fn tensors(&self) -> Range<usize> {
+        self.tensors.clone()
+    }
+
+    /// The sums, where they are in their bucket: until the next ones are asked for. All that is asked of the card behind this waits for them.
+    pub fn take(self) -> Vec<Tensor<1>> {
+        let Self { communicator, entries, start, inputs, memory, done, last, counted, .. } = self;
+        let card = communicator.card;
+        // The gradients too: the runtime would give their memory to work that is asked for before the wait, while the other stream has yet to read it.
+        let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+        submit(&memory.device, buffers, move |_, stream| {
+            let driver = driver().ok_or(Fault::Absent)?;
+            let from = match counted {
+                Some(Some(mark)) => Some(From::Pass(mark)),
+                Some(None) => Some(From::Bucket(Event::timed(driver, stream)?)),
+                None => None,
+            };
+            done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
+            if let Some(from) = from {
+                waited(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
+            }
+            Ok(())
+        });
+        drop(inputs);
+        let part = |[place, len, _]: &[u32; 3]| part(&memory, start + u64::from(*place), u64::from(*len));
+        entries.iter().map(part).map(Tensor::from_primitive::<Cuda>).collect()
+    }
+}
+
+/// So many values of a tensor in float32, from that one on, where they are. Nobody may write there by it: the memory has another holder.
+fn part(whole: &Cube, start: u64, len: u64) -> Cube {
+    let handle = &whole.handle;
+    let end = handle.size_in_used() - 4 * (start + len);
+    let shape = [usize::try_from(len).unwrap_or(0)].into();
+    let handle = handle.clone().offset_start(4 * start).offset_end(end);
+    Cube::new_contiguous(whole.client.clone(), whole.device.clone(), shape, handle, DType::F32)
+}
+
+impl Communicator {
+    /// The values of the memory that [`Self::sum_aside`] needs for buckets of these lengths.
+    pub fn room(self, lengths: &[usize]) -> usize {
+        let copied = |copies: &End| lengths.iter().map(|len| copies.room(*len)).max().unwrap_or(0);
+        lengths.iter().sum::<usize>() + self.copies.map_or(0, copied)
+    }
+
+    /// Keeps the memory of [`Self::sum_aside`] until all cards have copied what is in it.
+    pub fn leave(self, memory: Tensor<1>) {
+        let (Some(copies), Ok(memory)) = (self.copies, memory.try_into_primitive::<Cuda>()) else { return };
+        submit(&memory.device, vec![bound(&memory.handle)], move |_, stream| {
+            copies.begin(driver().ok_or(Fault::Absent)?, &[stream])
+        });
+        flush(&memory.device);
+    }
+
+    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere. All of them are to be taken,
+    /// in their order.
+    ///
+    /// With a mark at the end of the backward pass the time is noted that the card waits from there on.
+    ///
+    /// Buckets lie in `memory`, which nobody else uses and which has so many values as [`Self::room`] says. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
+    /// same order.
+    pub fn sum_aside(
+        self,
+        gradients: Vec<Tensor<1>>,
+        (pieces, end): (Vec<Piece>, Option<Mark>),
+        memory: Tensor<1>,
+        factor: f32,
+    ) -> Result<Vec<OnItsWay>, Vec<Tensor<1>>> {
+        let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
+        let fit = |piece: &Piece| gradients.get(piece.tensors.clone()).is_some_and(|own| fits(own, &piece.places));
+        if nccl().is_none() || gradients.is_empty() || !gradients.iter().all(here) || !pieces.iter().all(fit) {
+            return Err(gradients);
+        }
+        let Some(mut jobs) = jobs(pieces) else { return Err(gradients) };
+        let inputs: Result<Vec<Primitive>, _> =
+            gradients.iter().map(|gradient| gradient.clone().try_into_primitive::<Cuda>()).collect();
+        let (Ok(inputs), Ok(memory)) = (inputs, memory.try_into_primitive::<Cuda>()) else { return Err(gradients) };
+        drop(gradients);
+        for job in &mut jobs {
+            // What has yet to be put in order is not whole before that.
+            job.mark = job.mark.take().filter(|_| inputs[job.tensors.clone()].iter().all(Cube::is_contiguous));
+        }
+        let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+        let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
+        let mut sums: Vec<OnItsWay> = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            sums.push(OnItsWay {
+                communicator: self,
+                tensors: job.tensors.clone(),
+                entries: job.entries.clone(),
+                start: job.start,
+                // The last tensors are in the first bucket.
+                inputs: inputs.split_off(job.tensors.start.min(inputs.len())),
+                memory: memory.clone(),
+                done: Arc::default(),
+                last: sums.len() + 1 == jobs.len(),
+                counted: end.is_some().then(|| end.clone().filter(|_| sums.is_empty())),
+            });
+        }
+        let done: Vec<Arc<OnceLock<Event>>> = sums.iter().map(|sum| Arc::clone(&sum.done)).collect();
+        submit(&memory.device, buffers, move |places, stream| {
+            let (memory, from) = places.split_last().ok_or(Fault::Absent)?;
+            self.sum(&jobs, (from, *memory), (factor, &done), stream)
+        });
+        // Others wait for it.
+        flush(&memory.device);
+        Ok(sums)
+    }
+
+    /// To be called on the thread that talks to the card, when its context is current.
+    fn sum(
+        self,
+        jobs: &[Job],
+        (from, memory): (&[u64], u64),
+        (factor, done): (f32, &[Arc<OnceLock<Event>>]),
+        stream: Opaque,
+    ) -> Result<(), Fault> {
+        let (driver, beside) = (driver().ok_or(Fault::Absent)?, beside()?);
+        let [own, other] = [stream, beside].map(|stream| Launcher::of(Program::Bucket, self.card, stream));
+        let (own, other) = (own?, other?);
+        // Behind all buckets.
+        let room = memory + 4 * jobs.iter().map(|job| wide(job.len)).sum::<u64>();
+        if let Some(copies) = self.copies {
+            copies.begin(driver, &[stream, beside])?;
+        }
+        for (job, done) in jobs.iter().zip(done) {
+            let bucket = memory + 4 * job.start;
+            let gather = |(from, [start, len, room]): (&u64, &[u32; 3])| (*from, at(bucket, *start), *len, *room);
+            let entries: Vec<Entry> = from[job.tensors.clone()].iter().zip(&job.entries).map(gather).collect();
+            if let Some(mark) = &job.mark {
+                mark.hold(driver, beside)?;
+                launch(&other, &entries, factor)?;
+            } else {
+                // The runtime's stream has nothing to do until sums are there: it gathers a bucket while the one before is summed.
+                launch(&own, &entries, factor)?;
+                Event::behind(driver, stream)?.hold(driver, beside)?;
+            }
+            match self.copies {
+                Some(copies) => copies.sum((driver, &other), (bucket, room, job.len), beside)?,
+                None => self.sum_in_place(bucket, job.len, beside)?,
+            }
+            let _ = done.set(Event::behind(driver, beside)?);
+        }
+        self.copies.map_or(Ok(()), |copies| copies.end(driver, beside))
+    }
+}
+
+/// Buckets one behind the other.
+fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
+    let mut start = 0;
+    let mut job = |Piece { tensors, places, len, mark }: Piece| {
+        // Kernels take four values at a time.
+        len.is_multiple_of(4).then_some(())?;
+        let entries = entries(&places, len)?;
+        let job = Job { tensors, entries, start, len, mark };
+        start += wide(len);
+        Some(job)
+    };
+    pieces.into_iter().map(&mut job).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bucket_has_the_median_of_its_waits() {
+        let steps = [vec![0.1, 3.0], vec![0.3, 1.0], vec![0.2, 2.0]];
+        assert_eq!(by_bucket(&steps), [0.2, 2.0]);
+        assert!(by_bucket(&[]).is_empty());
+    }
+
+    #[test]
+    fn of_an_even_number_the_median_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![9.0, 3.0, 1.0, 0.0]), Some(2.0));
+        assert_eq!((median(vec![3.0]), median(vec![])), (Some(3.0), None));
+    }
+}

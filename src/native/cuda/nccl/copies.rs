@@ -1,0 +1,221 @@
+//! Sums over cards by copies from card to card, which take multiprocessors for additions alone: a card's engines copy its slice of a bucket from all others, it adds them up, and the engines copy the other
+//! slices' sums back, while the multiprocessors go on with the backward pass. NCCL's kernels take some of them from products that were cut for all
+//! (`docs/measurements/2026-11-22-h200-copies.md`).
+//!
+//! Values are added in the order of the ranks, as the host's reducer adds them: the bits are the same, for any number of cards.
+//!
+//! No stream waits for an event that is not in another one already: the threads that talk to the cards give each other their events, bucket by bucket in the same order.
+
+use super::super::event::Event;
+use super::super::kernels::{Argument, Launcher};
+use super::super::library::{Driver, Opaque};
+use super::super::{Fault, peer};
+use super::CUT;
+use crate::number::wide;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Slices begin at multiples of so many values, 256 bytes.
+const ALIGNED: usize = 64;
+
+/// Values that a block adds up.
+const CHUNK: usize = 1024;
+
+/// The others come to the same place, or the run ends: whoever waits looks that often whether it has.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a card tells the others.
+#[derive(Debug)]
+struct Said {
+    /// Behind what it is so.
+    event: Event,
+    /// Where its bucket is.
+    address: u64,
+}
+
+/// A card's end of the ways to all others.
+#[derive(Debug)]
+pub struct End {
+    rank: usize,
+    ranks: usize,
+    ways: Mutex<Ways>,
+    /// A sum has failed, of this card or of another one: what they would tell each other from now on is of different buckets.
+    broken: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Ways {
+    /// To and from the others, from the next rank on and in a circle.
+    others: Vec<Way>,
+    /// What is in the buckets has been told of: others may still copy it.
+    told: bool,
+}
+
+#[derive(Debug)]
+struct Way {
+    rank: usize,
+    say: Sender<Arc<Said>>,
+    hear: Receiver<Arc<Said>>,
+}
+
+/// The ends of so many cards; none where they do not reach each other's memory. They live as long as the process.
+pub fn ends(ranks: usize) -> Option<Vec<&'static End>> {
+    peer::all_reach_each_other(ranks).then(|| of(ranks).into_iter().map(|end| &*Box::leak(Box::new(end))).collect())
+}
+
+fn of(ranks: usize) -> Vec<End> {
+    let broken = Arc::new(AtomicBool::new(false));
+    let mut hears: Vec<Vec<Receiver<Arc<Said>>>> = (0..ranks).map(|_| Vec::new()).collect();
+    let way = |hears: &mut Vec<Receiver<Arc<Said>>>| {
+        let (say, hear) = channel();
+        hears.push(hear);
+        say
+    };
+    let says: Vec<Vec<Sender<Arc<Said>>>> = (0..ranks).map(|_| hears.iter_mut().map(way).collect()).collect();
+    let ends = says.into_iter().zip(hears).enumerate().map(|(rank, (says, hears))| {
+        let ways = says.into_iter().zip(hears).enumerate().map(|(rank, (say, hear))| Way { rank, say, hear });
+        let mut others: Vec<Way> = ways.collect();
+        others.rotate_left(rank);
+        // The first one is its own.
+        others.remove(0);
+        End { rank, ranks, ways: Mutex::new(Ways { others, told: false }), broken: Arc::clone(&broken) }
+    });
+    ends.collect()
+}
+
+/// Where each rank's slice of so many values begins, and how long it is.
+fn slices(len: usize, ranks: usize) -> Vec<(usize, usize)> {
+    let each = slice(len, ranks);
+    (0..ranks).map(|rank| (rank * each).min(len)).map(|start| (start, each.min(len - start))).collect()
+}
+
+fn slice(len: usize, ranks: usize) -> usize {
+    len.div_ceil(ranks).next_multiple_of(ALIGNED)
+}
+
+/// Which of the others' slices a rank's is, in their order.
+fn slot(rank: usize, other: usize) -> usize {
+    if other < rank { other } else { other - 1 }
+}
+
+impl End {
+    /// Room for what is copied from the others of a bucket with so many values, in values.
+    pub fn room(&self, len: usize) -> usize {
+        (self.ranks - 1) * slice(len, self.ranks)
+    }
+
+    /// What is done with the others, unless something has failed before.
+    fn together<T>(&self, what: impl FnOnce(&mut Ways, &dyn Fn() -> bool) -> Result<T, Fault>) -> Result<T, Fault> {
+        let over = || self.broken.load(Ordering::SeqCst) || CUT.load(Ordering::SeqCst);
+        if over() {
+            return Err(Fault::Gone);
+        }
+        let done = what(&mut self.ways.lock().unwrap_or_else(PoisonError::into_inner), &over);
+        if done.is_err() {
+            self.broken.store(true, Ordering::SeqCst);
+        }
+        done
+    }
+
+    /// Has streams wait until the others have copied what is in this card's buckets.
+    pub fn begin(&self, driver: &Driver, streams: &[Opaque]) -> Result<(), Fault> {
+        self.together(|ways, over| {
+            if std::mem::take(&mut ways.told) {
+                for (_, said) in ways.hear(over)? {
+                    streams.iter().try_for_each(|stream| said.event.hold(driver, *stream))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The sum of a bucket that is whole where the stream has come to, in its place. `room` is that of [`Self::room`].
+    pub fn sum(
+        &self,
+        (driver, card): (&Driver, &Launcher),
+        (bucket, room, len): (u64, u64, usize),
+        stream: Opaque,
+    ) -> Result<(), Fault> {
+        self.together(|ways, over| self.exchange((driver, card), (bucket, room, len), stream, (ways, over)))
+    }
+
+    fn exchange(
+        &self,
+        (driver, card): (&Driver, &Launcher),
+        (bucket, room, len): (u64, u64, usize),
+        stream: Opaque,
+        (ways, over): (&Ways, &dyn Fn() -> bool),
+    ) -> Result<(), Fault> {
+        let (slices, each) = (slices(len, self.ranks), slice(len, self.ranks));
+        let bytes = |values: usize| wide(4 * values);
+        ways.say(Said { event: Event::behind(driver, stream)?, address: bucket })?;
+        let others = ways.hear(over)?;
+        let (start, mine) = slices[self.rank];
+        for (_, said) in &others {
+            said.event.hold(driver, stream)?;
+        }
+        if mine > 0 {
+            for (other, said) in &others {
+                let place = room + bytes(slot(self.rank, *other) * each);
+                peer::copy(driver, place, said.address + bytes(start), 4 * mine, stream)?;
+            }
+            add(card, (bucket + bytes(start), room), (mine, each), (self.rank, self.ranks))?;
+        }
+        ways.say(Said { event: Event::behind(driver, stream)?, address: bucket })?;
+        for (other, said) in ways.hear(over)? {
+            said.event.hold(driver, stream)?;
+            let (start, len) = slices[other];
+            if len > 0 {
+                peer::copy(driver, bucket + bytes(start), said.address + bytes(start), 4 * len, stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All buckets have been summed where the stream has come to.
+    pub fn end(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
+        self.together(|ways, _| {
+            ways.told = true;
+            ways.say(Said { event: Event::behind(driver, stream)?, address: 0 })
+        })
+    }
+}
+
+impl Ways {
+    fn say(&self, said: Said) -> Result<(), Fault> {
+        let said = Arc::new(said);
+        self.others.iter().try_for_each(|way| way.say.send(Arc::clone(&said)).map_err(|_| Fault::Gone))
+    }
+
+    /// What each of the others said next, unless it is over before.
+    fn hear(&self, over: &dyn Fn() -> bool) -> Result<Vec<(usize, Arc<Said>)>, Fault> {
+        let hear = |way: &Way| loop {
+            match way.hear.recv_timeout(LOOK) {
+                Ok(said) => return Ok((way.rank, said)),
+                Err(RecvTimeoutError::Timeout) if !over() => {}
+                Err(_) => return Err(Fault::Gone),
+            }
+        };
+        self.others.iter().map(hear).collect()
+    }
+}
+
+/// Adds the others' values to this card's own, in the order of the ranks.
+fn add(
+    card: &Launcher,
+    (own, others): (u64, u64),
+    (len, each): (usize, usize),
+    (rank, ranks): (usize, usize),
+) -> Result<(), Fault> {
+    let count = |value: usize| u32::try_from(value).map(Argument::U32).map_err(|_| Fault::Absent);
+    let blocks = u32::try_from(len.div_ceil(CHUNK)).map_err(|_| Fault::Absent)?;
+    let places = [Argument::Address(own), Argument::Address(others)];
+    let numbers = [count(len)?, count(each)?, count(rank)?, count(ranks)?];
+    let arguments: Vec<Argument<'_>> = places.into_iter().chain(numbers).collect();
+    card.launch(c"added", [blocks, 1], [256, 1], &arguments)
+}
+
+#[cfg(test)]
+mod tests;

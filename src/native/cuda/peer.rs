@@ -1,0 +1,315 @@
+//! Values from card to card: copied by the card that takes them, in its own stream, where it reaches the other one's memory; else through the host's, into which the card copies that
+//! gives them.
+//!
+//! No card ever waits for work that has not been queued yet: the taker's stream waits for an event that the giver's stream has in it already. So whatever the driver waits for
+//! meanwhile (memory, modules, pinned pages) comes to its end, which a card that spins in a collective operation does not.
+//!
+//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else ([`Given::release`]).
+
+use super::event::Event;
+use super::library::{Driver, Opaque, driver};
+use super::operation::Cube;
+use super::submit::{bound, flush, submit};
+use super::{Fault, card_of, told};
+use crate::number::wide;
+use burn::backend::{Cuda, DType};
+use burn::tensor::{Device, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{c_int, c_uint};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Where values lie, and the event behind which they do.
+struct Ready {
+    addresses: Vec<u64>,
+    event: Event,
+    /// They lie in the host's memory.
+    pages: Option<Pages>,
+}
+
+/// Behind what the values are copied.
+struct Taken {
+    event: Event,
+    /// They lay there.
+    pages: Option<Pages>,
+}
+
+/// What the taker is told.
+pub struct Offer {
+    ready: Receiver<Ready>,
+    taken: Sender<Taken>,
+    bytes: Vec<usize>,
+}
+
+/// What the giver keeps until it was taken.
+pub struct Given {
+    tensors: Vec<Cube>,
+    taken: Receiver<Taken>,
+}
+
+/// Offers tensors to a card, behind all that was asked of theirs before; or the tensors, where they are on no card or on several.
+pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, Given), Vec<Tensor<1>>> {
+    let cards: BTreeSet<Option<usize>> = tensors.iter().map(|tensor| card_of(&tensor.device())).collect();
+    let (Some(Some(card)), 1) = (cards.first().copied(), cards.len()) else { return Err(tensors) };
+    let all: Result<Vec<Cube>, _> = tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
+    let Ok(all) = all else { return Err(tensors) };
+    drop(tensors);
+    let all: Vec<Cube> = all.into_iter().map(into_contiguous).collect();
+    let bytes: Vec<usize> = all.iter().map(|tensor| tensor.meta.shape().num_elements() * tensor.dtype.size()).collect();
+    let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
+    let ((say, ready), (taken, hear)) = (channel(), channel());
+    let lengths = bytes.clone();
+    submit(&all[0].device, buffers, move |places, stream| {
+        let driver = driver().ok_or(Fault::Absent)?;
+        let (addresses, pages) = if reaches(driver, to, card)? {
+            (places.to_vec(), None)
+        } else {
+            let (addresses, pages) = Pages::filled(driver, places, &lengths, stream)?;
+            (addresses, Some(pages))
+        };
+        let event = Event::behind(driver, stream)?;
+        // Who takes may have ended.
+        let _ = say.send(Ready { addresses, event, pages });
+        Ok(())
+    });
+    flush(&all[0].device);
+    Ok((Offer { ready, taken, bytes }, Given { tensors: all, taken: hear }))
+}
+
+impl Offer {
+    /// Copies of what is offered, on that card, in these formats. What is asked of the card afterwards comes behind the copies.
+    ///
+    /// Panics if formats and offer do not fit, a fault of the caller.
+    pub fn take(self, device: &Device, lengths: &[usize], formats: &[DType]) -> Vec<Tensor<1>> {
+        let Self { ready, taken, bytes } = self;
+        let room = |(length, format): (&usize, &DType)| Tensor::<1>::empty([*length], (device, *format));
+        let rooms: Vec<Tensor<1>> = lengths.iter().zip(formats).map(room).collect();
+        let all: Vec<Cube> = rooms.iter().filter_map(|room| room.clone().try_into_primitive::<Cuda>().ok()).collect();
+        let fit = all.iter().map(|tensor| tensor.meta.shape().num_elements() * tensor.dtype.size()).eq(bytes.clone());
+        assert!(fit, "what is taken does not fit what was offered");
+        let Some(first) = all.first() else { return rooms };
+        let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
+        submit(&first.device.clone(), buffers, move |places, stream| {
+            let driver = driver().ok_or(Fault::Absent)?;
+            // It comes, unless it failed there: what was offered had begun before the taker was told of it.
+            let Ready { addresses, event, pages } = ready.recv().map_err(|_| Fault::Gone)?;
+            event.hold(driver, stream)?;
+            for ((to, from), bytes) in places.iter().zip(addresses).zip(bytes) {
+                copy(driver, *to, from, bytes, stream)?;
+            }
+            let _ = taken.send(Taken { event: Event::behind(driver, stream)?, pages });
+            Ok(())
+        });
+        flush(&first.device);
+        rooms
+    }
+}
+
+impl Given {
+    /// Frees what was given, behind the copy. It waits until the taker's work is queued.
+    ///
+    /// # Errors
+    /// If that takes longer than `limit`, or the taker has ended.
+    pub fn release(self, limit: Duration) -> Result<(), RecvTimeoutError> {
+        let Self { tensors, taken } = self;
+        let Taken { event, pages } = taken.recv_timeout(limit)?;
+        if let Some(pages) = pages {
+            // The card has copied them itself, before all that is asked of it from now on.
+            pages.give_back(event);
+        } else if let Some(first) = tensors.first() {
+            submit(&first.device, vec![bound(&first.handle)], move |_, stream| {
+                event.hold(driver().ok_or(Fault::Absent)?, stream)
+            });
+        }
+        drop(tensors);
+        Ok(())
+    }
+}
+
+/// Copies within a stream whose context is current. Both places have so many bytes, and stay what they are until the copy is queued, behind which nothing that the runtime does with
+/// either can come: who gives keeps its memory until its stream has waited for the copy.
+pub(super) fn copy(driver: &Driver, to: u64, from: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
+    // SAFETY: as said above.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    told("cuMemcpyAsync", unsafe { (driver.copy)(to, from, bytes, stream) })
+}
+
+/// Page-locked memory of the host that all cards read and write.
+struct Pages {
+    address: u64,
+    bytes: usize,
+}
+
+/// Pages that nobody has, each with what the next one waits for before it writes there. Locking pages takes longer than copying them: none are given back to the host.
+static FREE: Mutex<Vec<(Pages, Event)>> = Mutex::new(Vec::new());
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: for all contexts.
+const PORTABLE: c_uint = 1;
+
+/// Copies of several tensors begin at multiples of so many bytes.
+const ALIGNED: usize = 256;
+
+/// Pages are locked so many bytes at a time, so that those of one length serve for others.
+const LOCKED: usize = 1 << 20;
+
+impl Pages {
+    /// Pages into which a stream copies what lies in these places, and where each of them begins.
+    fn filled(driver: &Driver, from: &[u64], bytes: &[usize], stream: Opaque) -> Result<(Vec<u64>, Self), Fault> {
+        let starts = bytes.iter().scan(0, |end, bytes| {
+            let start = *end;
+            *end += bytes.next_multiple_of(ALIGNED);
+            Some(start)
+        });
+        let starts: Vec<usize> = starts.collect();
+        let all = bytes.iter().map(|bytes| bytes.next_multiple_of(ALIGNED)).sum();
+        let pages = Self::of(driver, all, stream)?;
+        let addresses: Vec<u64> = starts.into_iter().map(|start| pages.address + wide(start)).collect();
+        for ((from, to), bytes) in from.iter().zip(&addresses).zip(bytes) {
+            copy(driver, *to, *from, *bytes, stream)?;
+        }
+        Ok((addresses, pages))
+    }
+
+    /// So many bytes, which are free where the stream has come to now.
+    fn of(driver: &Driver, bytes: usize, stream: Opaque) -> Result<Self, Fault> {
+        let bytes = bytes.max(1).next_multiple_of(LOCKED);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = free.iter().position(|(pages, _)| pages.bytes == bytes) {
+            let (pages, event) = free.remove(place);
+            event.hold(driver, stream)?;
+            return Ok(pages);
+        }
+        drop(free);
+        let mut address: Opaque = null_mut();
+        // SAFETY: the address can be written to, and the context of the stream is current.
+        #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+        told("cuMemHostAlloc", unsafe { (driver.pages)(&raw mut address, bytes, PORTABLE) })?;
+        Ok(Self { address: wide(address.expose_provenance()), bytes })
+    }
+
+    /// Others may have them behind that event.
+    fn give_back(self, event: Event) {
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push((self, event));
+    }
+}
+
+/// `CUmemAccessDesc`: a device (`CU_MEM_LOCATION_TYPE_DEVICE`) may read and write (`CU_MEM_ACCESS_FLAGS_PROT_READWRITE`).
+#[repr(C)]
+struct Access {
+    kind: c_int,
+    device: c_int,
+    flags: c_int,
+}
+
+/// Cards that reach each other are treated as ones that do not. Tests do so.
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// Whether NCCL was told that cards do not reach each other, as where a board's switches damage what goes between them: that holds for copies of ours too.
+pub fn forbidden() -> bool {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.trim().parse::<i64>().ok());
+    let level = std::env::var("NCCL_P2P_LEVEL").unwrap_or_default();
+    number("NCCL_P2P_DISABLE").is_some_and(|value| value != 0) || ["LOC", "0"].contains(&level.trim())
+}
+
+/// Whether each of the first so many cards can read the memory of all others, which they may from then on.
+pub(super) fn all_reach_each_other(cards: usize) -> bool {
+    let Some(driver) = driver() else { return false };
+    let mut pairs = (0..cards).flat_map(|one| (0..cards).map(move |other| (one, other)));
+    pairs.all(|(one, other)| one == other || reaches(driver, one, other).unwrap_or(false))
+}
+
+/// Whether a card can read another one's memory, which it may from then on.
+fn reaches(driver: &Driver, reader: usize, owner: usize) -> Result<bool, Fault> {
+    static KNOWN: Mutex<BTreeMap<(usize, usize), bool>> = Mutex::new(BTreeMap::new());
+    if APART.load(Ordering::Relaxed) || forbidden() {
+        return Ok(false);
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(reaches) = known.get(&(reader, owner)) {
+        return Ok(*reaches);
+    }
+    let ordinal = |card: usize| c_int::try_from(card).map_err(|_| Fault::Absent);
+    let (mut reads, mut owns, mut reaches, mut pool): (c_int, c_int, c_int, Opaque) = (0, 0, 0, null_mut());
+    // SAFETY: all can be written to; the pool is the device's own.
+    #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+    unsafe {
+        told("cuDeviceGet", (driver.device)(&raw mut reads, ordinal(reader)?))?;
+        told("cuDeviceGet", (driver.device)(&raw mut owns, ordinal(owner)?))?;
+        told("cuDeviceCanAccessPeer", (driver.reaches)(&raw mut reaches, reads, owns))?;
+        if reaches == 1 {
+            let access = Access { kind: 1, device: reads, flags: 3 };
+            told("cuDeviceGetMemPool", (driver.pool)(&raw mut pool, owns))?;
+            // Where it is refused there is still the host's way.
+            reaches = c_int::from((driver.share)(pool, (&raw const access).cast(), 1) == 0);
+        }
+    }
+    known.insert((reader, owner), reaches == 1);
+    Ok(reaches == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault_on;
+    use super::*;
+    use burn::tensor::{DType, TensorData};
+
+    #[test]
+    #[ignore = "needs two GPUs"]
+    fn cards_take_from_each_other_on_gpu() {
+        back_and_forth();
+    }
+
+    #[test]
+    #[ignore = "needs two GPUs"]
+    fn cards_that_do_not_reach_each_other_take_the_host_s_way_on_gpu() {
+        APART.store(true, Ordering::Relaxed);
+        back_and_forth();
+        APART.store(false, Ordering::Relaxed);
+        let pages = FREE.lock().unwrap_or_else(PoisonError::into_inner).len();
+        // Of each direction one or two: they are used again.
+        assert!((2..=4).contains(&pages), "{pages}");
+    }
+
+    /// Each way behind work that is still going on, with more memory taken and given back meanwhile.
+    fn back_and_forth() {
+        let there = Device::enumerate(burn::tensor::DeviceType::Cuda).into_iter().count();
+        if there < 2 {
+            return println!("skipped: it needs two GPUs, and {there} is visible");
+        }
+        let ((forth, taken), (back, returned)) = (channel::<Offer>(), channel::<Offer>());
+        const LEN: usize = 1_000_003;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let device = Device::cuda(0);
+                for round in 0..20_u8 {
+                    let values = vec![f32::from(round); LEN];
+                    let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &device) * 2.0 + 1.0;
+                    let (offer, given) = offer(vec![values], 1).map_err(drop).expect("on a card");
+                    forth.send(offer).expect("the other is there");
+                    let other = Tensor::<1>::zeros([LEN + usize::from(round)], &device) + 7.0;
+                    given.release(Duration::from_secs(20)).expect("it was taken");
+                    let back = returned.recv().expect("the other is there").take(&device, &[LEN], &[DType::BF16]);
+                    let found: Vec<f32> = back[0].clone().cast(DType::F32).try_into_vec_as().expect("readable");
+                    assert!(found.iter().all(|value| *value == f32::from(round) * 2.0 + 2.0), "round {round}");
+                    drop(other);
+                }
+                assert_eq!(fault_on(0), None);
+            });
+            scope.spawn(move || {
+                let device = Device::cuda(1);
+                for _ in 0..20 {
+                    let came = taken.recv().expect("the other is there").take(&device, &[LEN], &[DType::F32]);
+                    let (offer, given) =
+                        offer(vec![(came[0].clone() + 1.0).cast(DType::BF16)], 0).map_err(drop).expect("on a card");
+                    back.send(offer).expect("the other is there");
+                    given.release(Duration::from_secs(20)).expect("it was taken");
+                }
+                assert_eq!(fault_on(1), None);
+            });
+        });
+    }
+}
