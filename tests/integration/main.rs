@@ -41,3 +41,4 @@ mod trust;
 mod tuning;
 mod units;
 mod validity;
+mod words;

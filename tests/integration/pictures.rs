@@ -3,6 +3,7 @@
 use crate::sandbox::{Sandbox, WORKER, repository};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub fn sealed() -> Sandbox {
     let sandbox = Sandbox::new();
@@ -298,4 +299,13 @@ fn base64(bytes: &[u8]) -> String {
         (0..4).map(letter).collect::<String>()
     };
     bytes.chunks(3).map(of).collect()
+}
+
+#[test]
+fn pictures_of_the_documentation_are_what_the_program_draws() {
+    let script = Command::new(repository("docs/pictures/draw.sh"))
+        .args(["--check", env!("CARGO_BIN_EXE_ledger")])
+        .output()
+        .unwrap();
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
 }
