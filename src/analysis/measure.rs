@@ -10,6 +10,7 @@ use super::parallel::{Exchanges, wait_energy};
 use super::pipeline::Rounds;
 use super::resolution::{COVERED, Pace, mean_used, resolve};
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
+use super::steps::Steps;
 use super::training::{Training, throughput};
 use super::unequal::EachGpu;
 use super::validity::{Bounds, Evidence, stamp};
@@ -31,22 +32,11 @@ const AT_ONCE: &str =
 /// A 99th percentile needs so many values.
 const PERCENTILE_VALUES: usize = 100;
 
-/// A training step as a worker reported it.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed {
-    /// Its number.
-    pub step: u64,
-    /// When it was over, in nanoseconds since the attempt's start.
-    pub t_ns: u64,
-    /// How long it took, by the worker.
-    pub duration_ns: Option<u64>,
-}
-
 /// What the metrics are computed from.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Training steps of rank 0 in order.
-    pub steps: Vec<Timed>,
+    pub steps: Steps,
     /// Phases by start, the steps among them.
     pub phases: Vec<Phase>,
     /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
