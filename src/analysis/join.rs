@@ -158,7 +158,7 @@ fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Resul
         Some(rank) => hardware.meter(Source::Gpu(rank)).map(|meter| vec![(Source::Gpu(rank), meter)]),
         None => hardware.meters(),
     };
-    Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum)
+    Hardware::energy(meters.as_deref().map_err(String::as_str), "it", windows).map(|(_, sum)| sum)
 }
 
 fn utilization(

@@ -88,7 +88,7 @@ pub use replication::{Estimate, SampleModel};
 pub use select::{Unmatched, select};
 pub use sensor::{Calibration, Sensor, Shape, Watched, Within, calibrate};
 pub use steps::{Steps, Timed};
-pub use telemetry::{Curve, Figures, Kind, bit_shares, quantity};
+pub use telemetry::{Curve, Figures, Given, Kind, bit_shares, quantity};
 pub use thin::Thin;
 pub use training::{lay_out, warmup_among, warmup_steps};
 pub use trials::{Asked, Configuration, Trial, configurations, count_left_out, names};

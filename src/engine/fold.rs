@@ -11,7 +11,7 @@ pub use self::folded::Folded;
 
 use self::invalid::invalidate;
 use self::others::Others;
-use self::points::{Told, named};
+use self::points::{Readings, Told, named};
 use self::times::{after_the_end, and_more, longer_than_the_attempt};
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
@@ -122,9 +122,6 @@ impl Fold {
         let Folding { mut observed, mut metrics, digests, mut warnings, rejected, rejected_count, mut spill, .. } =
             folding;
         let mut series = named(folding.series, &mut folding.dropped);
-        for (name, readings) in &folding.telemetry {
-            observed.telemetry.insert(name.clone(), readings.load(name, &spill)?);
-        }
         if !observed.phases.iter().any(|phase| phase.name == "step") {
             lay_out(&mut folding.step_phases);
             observed.phases.append(&mut folding.step_phases);
@@ -140,7 +137,9 @@ impl Fold {
         let output = folding.output.seal();
         facts.extend(output.iter().flat_map(|kept| kept.facts.to_facts()));
         let stated: BTreeSet<String> = metrics.keys().cloned().collect();
-        observed.complete(&mut metrics, &mut facts, &mut warnings);
+        let given = Readings::of(&folding.telemetry, &spill);
+        observed.complete(&given, &mut metrics, &mut facts, &mut warnings);
+        given.check()?;
         invalidate(&stated, &metrics, &mut facts, &mut warnings);
         warnings.extend(folding.units_in_doubt.into_values());
         warnings.extend(longer_than_the_attempt(&observed));
@@ -186,7 +185,7 @@ impl Fold {
             let events = folding.last_events.iter().map(|event| cut(without_known(&line_of(event)))).collect();
             Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events }
         };
-        drop((observed.telemetry, observed.steps));
+        drop(observed.steps);
         for (name, readings) in folding.telemetry {
             if series.insert(name.clone(), readings).is_some() {
                 warnings.push(format!(

@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::Timed;
-use crate::record::{Axis, KNOWN_METRICS};
+use crate::record::{Axis, KNOWN_METRICS, Series};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -26,7 +26,7 @@ impl Completed {
         let metrics =
             stated.iter().map(|(name, value, unit)| ((*name).to_owned(), Metric::new(*value, *unit))).collect();
         let mut completed = Self { metrics, facts, warnings: Vec::new() };
-        observed.complete(&mut completed.metrics, &mut completed.facts, &mut completed.warnings);
+        observed.complete(&observed.telemetry, &mut completed.metrics, &mut completed.facts, &mut completed.warnings);
         completed
     }
 
@@ -585,7 +585,8 @@ fn processor_time_is_known_of_nine_tenths_of_the_training() {
         let read = (0..=140).map(|i| 100 * i).filter(|ms| *ms <= read_until || *ms > 9_200);
         read.for_each(|ms| series.push(ms * MS, real(ms) / 1e3));
         let facts = eight_cores();
-        let hardware = Hardware::new([&series], &facts, 0, Some(10.0));
+        let given = vec![series];
+        let hardware = Hardware::new(&given, &facts, 0, Some(10.0));
         // Eight of a hundred parts are too short for these readings.
         let slivers = (0..8).map(|i| (10_000 + 400 * i, 10_100 + 400 * i));
         let windows = Windows::new([(0, 9_200)].into_iter().chain(slivers).map(|(from, to)| (from * MS, to * MS)));

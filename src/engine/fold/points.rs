@@ -1,10 +1,13 @@
 //! The points of an attempt's series while it is folded.
 
 use super::super::kept::{Dropped, Surplus, quoted};
+use crate::analysis::Given;
 use crate::journal::{Column, Spill};
 use crate::record::{Axis, Series};
 use crate::wire::{ChunkError, Points};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The points of a series.
 pub(super) struct Told {
@@ -41,4 +44,38 @@ pub(super) fn named(told: BTreeMap<u32, BTreeMap<String, Told>>, dropped: &mut D
         }
     }
     named
+}
+
+/// What was read of the hardware, from where it lies.
+pub(super) struct Readings<'f> {
+    telemetry: &'f BTreeMap<String, Told>,
+    spill: &'f Spill,
+    fault: RefCell<Option<ChunkError>>,
+}
+
+impl<'f> Readings<'f> {
+    pub(super) fn of(telemetry: &'f BTreeMap<String, Told>, spill: &'f Spill) -> Self {
+        Self { telemetry, spill, fault: RefCell::default() }
+    }
+
+    /// Fails if a series could not be read.
+    pub(super) fn check(self) -> Result<(), ChunkError> {
+        self.fault.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+impl Given for Readings<'_> {
+    fn names(&self) -> BTreeSet<String> {
+        self.telemetry.keys().cloned().collect()
+    }
+
+    fn give(&self, name: &str) -> Option<Cow<'_, Series>> {
+        match self.telemetry.get(name)?.load(name, self.spill) {
+            Ok(series) => Some(Cow::Owned(series)),
+            Err(fault) => {
+                self.fault.replace(Some(fault));
+                None
+            }
+        }
+    }
 }
