@@ -6,10 +6,13 @@
 //! `benches/mlflow_beside.py` asks MLflow the same, and is started by hand.
 //! Figures are medians; nothing is asserted.
 //! `-- --keep DIR RUNS [MODEL]` makes a ledger of that many light runs in `DIR`, all of one model if it is named, and measures nothing.
+//! `-- --journal DIR HOURS` makes a ledger with the journal of an attempt whose supervisor was killed, with telemetry of eight GPUs.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail, and prints")]
 
+use ledger::journal::Writer;
 use ledger::record::{
-    Attempt, Axis, Digest, Direction, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value,
+    Attempt, Axis, Digest, Direction, Entry, Metric, Nonce, Outcome, Owner, Parts, Phase, Quantity, Reading, Run,
+    Sample, Sealed, Series, Source, Table, Tail, Value,
 };
 use ledger::store::Store;
 use ledger::wire::encode_series;
@@ -214,12 +217,77 @@ fn keep(dir: &str, runs: u64, model: Option<&str>) {
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());
 }
 
+/// Leaves a journal of an attempt that read eight GPUs ten times a second for so many hours, as a supervisor that was killed.
+fn journal(dir: &str, hours: u64) {
+    const BETWEEN_NS: u64 = 100_000_000;
+    let store = Store::at(dir);
+    let none = || Value::from("none");
+    let (config, device) = (Table::from([("hardware.gpus".to_owned(), Value::Int(8))]), none());
+    let parts = Parts {
+        config: config.into(),
+        program: none(),
+        container: none(),
+        cuda: none(),
+        driver: none(),
+        device,
+        seed: 1,
+    };
+    let run = Run::new(parts);
+    let opened = Entry::Opened {
+        owner: Owner { start_ticks: 0, ..ledger::host::owner::this_owner().unwrap() },
+        nonce: Nonce([1; 16]),
+        run: Box::new(run.clone()),
+        settings: Table::from([("telemetry.hz".to_owned(), 10.0.into())]),
+        facts: Table::new(),
+        started_unix_ms: 1_750_000_000_000,
+        started_ns: 0,
+    };
+    std::fs::create_dir_all(store.journals()).unwrap();
+    let mut writer = Writer::create(&store.journals(), run.id, Nonce([1; 16]), &opened).unwrap();
+    let (mut draw, mut joules) = (Draw::new(1, 0), [0.0; 8]);
+    let looks = hours * 3_600_000_000_000 / BETWEEN_NS;
+    for look in 1..=looks {
+        for (gpu, joules) in (0u32..).zip(&mut joules) {
+            let t_ns = look * BETWEEN_NS + u64::from(gpu) * 200_000 + draw.u64() % 50_000;
+            let power = 400.0 + (300.0 * draw.unit() * 1000.0).round() / 1000.0;
+            *joules += (power * 100.0).round() / 1000.0;
+            let whole = |unit: f64| unit.round();
+            let values = [
+                (Quantity::PowerInstant, power),
+                (Quantity::PowerAverage, power - 1.0),
+                (Quantity::Energy, *joules),
+                (Quantity::Temperature, whole(50.0 + 20.0 * draw.unit())),
+                (Quantity::UtilizationGpu, whole(90.0 + 10.0 * draw.unit())),
+                (Quantity::UtilizationMemory, whole(40.0 + 20.0 * draw.unit())),
+                (Quantity::MemoryUsed, 8e10),
+                (Quantity::ClockSm, 1980.0),
+                (Quantity::ClockMemory, 2619.0),
+                (Quantity::ThrottleReasons, 0.0),
+            ];
+            let readings = values.map(|(quantity, value)| Reading { quantity, t_ns, value }).to_vec();
+            let sample = Sample { source: Source::Gpu(gpu), t_ns, cost_ns: 200_000 + draw.u64() % 50_000, readings };
+            writer.append(&Entry::Sample(sample)).unwrap();
+        }
+        if look % 1000 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    let ended_ns = (looks + 1) * BETWEEN_NS;
+    writer.append(&Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns, cpu_ns: None }).unwrap();
+    writer.sync().unwrap();
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     if let [flag, dir, runs, model @ ..] = args.as_slice()
         && flag == "--keep"
     {
         return keep(dir, runs.parse().unwrap(), model.first().map(String::as_str));
+    }
+    if let [flag, dir, hours] = args.as_slice()
+        && flag == "--journal"
+    {
+        return journal(dir, hours.parse().unwrap());
     }
     let asked: Vec<u64> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if asked.is_empty() { vec![1000, 10_000, 100_000] } else { asked };

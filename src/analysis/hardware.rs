@@ -6,13 +6,15 @@ use super::counter::Counter;
 use super::energy::{Energy, Meter, Method};
 use super::readings::Readings;
 use super::sensor::Calibration;
+use super::telemetry::Given;
 use super::window::Windows;
-use crate::record::{Axis, Quantity, Series, Source, Table, Value};
-use std::collections::BTreeMap;
+use crate::record::{Quantity, Source, Table, Value};
+use std::collections::BTreeSet;
 
 /// The readings of an attempt.
 pub(super) struct Hardware<'a> {
-    series: BTreeMap<&'a str, &'a Series>,
+    given: &'a dyn Given,
+    names: BTreeSet<String>,
     facts: &'a Table,
     nominal_ns: Option<u64>,
     gpus: u32,
@@ -21,22 +23,16 @@ pub(super) struct Hardware<'a> {
 
 impl<'a> Hardware<'a> {
     /// `hz` is the rate of readings that was asked for.
-    pub(super) fn new(
-        series: impl IntoIterator<Item = &'a Series>,
-        facts: &'a Table,
-        gpus: u32,
-        hz: Option<f64>,
-    ) -> Self {
-        let over_time = series.into_iter().filter(|series| series.axis == Axis::TimeNs);
-        let series: BTreeMap<&str, &Series> = over_time.map(|series| (series.name.as_str(), series)).collect();
+    pub(super) fn new(given: &'a dyn Given, facts: &'a Table, gpus: u32, hz: Option<f64>) -> Self {
+        let names = given.names();
         let readable = Quantity::ALL.map(Quantity::name);
-        let read = series.keys().any(|name| name.rsplit_once('.').is_some_and(|(_, last)| readable.contains(&last)));
+        let read = names.iter().any(|name| name.rsplit_once('.').is_some_and(|(_, last)| readable.contains(&last)));
         let silence = match hz {
             _ if read => None,
             Some(0.0) => Some("telemetry is off (`telemetry.hz` = 0)"),
             _ => Some("nothing was read of the hardware"),
         };
-        Self { series, facts, nominal_ns: hz.and_then(interval_ns), gpus, silence }
+        Self { given, names, facts, nominal_ns: hz.and_then(interval_ns), gpus, silence }
     }
 
     /// Whether anything was read.
@@ -63,8 +59,8 @@ impl<'a> Hardware<'a> {
 
     /// The processor's packages whose energy was read.
     pub(super) fn packages(&self) -> Vec<Source> {
-        let number = |name: &&str| name.strip_prefix("package.")?.strip_suffix(".energy")?.parse().ok();
-        let mut numbers: Vec<u32> = self.series.keys().filter_map(number).collect();
+        let number = |name: &String| name.strip_prefix("package.")?.strip_suffix(".energy")?.parse().ok();
+        let mut numbers: Vec<u32> = self.names.iter().filter_map(number).collect();
         numbers.sort_unstable();
         numbers.into_iter().map(Source::Package).collect()
     }
@@ -101,12 +97,12 @@ impl<'a> Hardware<'a> {
 
     /// The energy of each device over the windows and the sum, or why there is none. `what` are the windows of.
     pub(super) fn energy(
-        meters: &Result<Vec<(Source, Meter)>, String>,
+        meters: Result<&[(Source, Meter)], &str>,
         what: &str,
         windows: &Windows,
     ) -> Result<(Vec<(Source, Energy)>, Energy), String> {
         let mut devices = Vec::new();
-        for (source, meter) in meters.as_ref().map_err(Clone::clone)? {
+        for (source, meter) in meters? {
             let energy = meter.energy(windows).map_err(|reason| format!("{what} {reason}"))?;
             devices.push((*source, energy));
         }
@@ -115,8 +111,13 @@ impl<'a> Hardware<'a> {
         Ok((devices, sum))
     }
 
+    /// Whether there is a series of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     fn read(&self, name: &str) -> Option<Readings> {
-        self.series.get(name).and_then(|series| Readings::new(series, self.nominal_ns))
+        self.given.give(name).and_then(|series| Readings::new(&series, self.nominal_ns))
     }
 
     /// Why none of the series is there, as far as it was recorded.
@@ -144,6 +145,7 @@ fn interval_ns(hz: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Axis, Series};
 
     fn read(name: &str) -> Series {
         let mut series = Series::new(name, "", Axis::TimeNs);
@@ -152,7 +154,7 @@ mod tests {
     }
 
     fn reason(series: &[Series], facts: &Table, gpus: u32, hz: Option<f64>) -> String {
-        Hardware::new(series, facts, gpus, hz).meters().unwrap_err()
+        Hardware::new(&series.to_vec(), facts, gpus, hz).meters().unwrap_err()
     }
 
     #[test]
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn the_run_s_devices_are_its_gpus_or_else_the_packages() {
         let series =
-            [read("gpu.0.power_average"), read("gpu.1.energy"), read("package.1.energy"), read("package.0.energy")];
+            vec![read("gpu.0.power_average"), read("gpu.1.energy"), read("package.1.energy"), read("package.0.energy")];
         let facts = Table::new();
         let sources = |gpus: u32| -> Vec<String> {
             let hardware = Hardware::new(&series, &facts, gpus, Some(10.0));

@@ -127,7 +127,7 @@ impl Kind {
 
     /// How many end in the windows; each stands for those since the one before it that were not logged.
     fn ends_in(&self, windows: &Windows) -> u64 {
-        let stands = self.intervals.iter().zip(stands(&self.indices));
+        let stands = self.intervals.iter().zip(stands(|| self.indices.iter().copied()));
         total(stands.filter(|((_, stop), _)| windows.holds(stop.saturating_sub(1))).map(|(_, stands)| stands))
     }
 
@@ -158,7 +158,7 @@ fn energy(hardware: &Hardware<'_>, gpu: Option<u32>, windows: &Windows) -> Resul
         Some(rank) => hardware.meter(Source::Gpu(rank)).map(|meter| vec![(Source::Gpu(rank), meter)]),
         None => hardware.meters(),
     };
-    Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum)
+    Hardware::energy(meters.as_deref().map_err(String::as_str), "it", windows).map(|(_, sum)| sum)
 }
 
 fn utilization(

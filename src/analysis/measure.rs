@@ -10,12 +10,14 @@ use super::parallel::{Exchanges, wait_energy};
 use super::pipeline::Rounds;
 use super::resolution::{COVERED, Pace, mean_used, resolve};
 use super::statistic::{median, nearest_rank, number, quadrature, real, seconds, share, span};
+use super::steps::Steps;
+use super::telemetry::Given;
 use super::training::{Training, throughput};
 use super::unequal::EachGpu;
 use super::validity::{Bounds, Evidence, stamp};
 use super::window::Windows;
 use super::work::trained_on;
-use crate::record::{Metric, Phase, Quantity, Series, Source, Table, Value, known_metric};
+use crate::record::{Metric, Phase, Quantity, Source, Table, Value, known_metric};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Estimators that differ by more are worth a warning, over windows that are long enough for both.
@@ -31,26 +33,16 @@ const AT_ONCE: &str =
 /// A 99th percentile needs so many values.
 const PERCENTILE_VALUES: usize = 100;
 
-/// A training step as a worker reported it.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed {
-    /// Its number.
-    pub step: u64,
-    /// When it was over, in nanoseconds since the attempt's start.
-    pub t_ns: u64,
-    /// How long it took, by the worker.
-    pub duration_ns: Option<u64>,
-}
-
 /// What the metrics are computed from.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Training steps of rank 0 in order.
-    pub steps: Vec<Timed>,
+    pub steps: Steps,
     /// Phases by start, the steps among them.
     pub phases: Vec<Phase>,
-    /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
-    pub telemetry: BTreeMap<String, Series>,
+    /// What the tests have read of the hardware.
+    #[cfg(test)]
+    pub(super) telemetry: BTreeMap<String, crate::record::Series>,
     /// How often each device was to be read, in times a second.
     pub telemetry_hz: Option<f64>,
     /// How many GPUs the run uses.
@@ -74,7 +66,13 @@ pub struct Observed {
 impl Observed {
     /// Fills in every metric that the worker did not state itself and that follows from what was seen, notes beside the attempt's
     /// other facts by what rule it was measured, and warns of what a reader of the numbers must know.
-    pub fn complete(&self, metrics: &mut BTreeMap<String, Metric>, facts: &mut Table, warnings: &mut Vec<String>) {
+    pub fn complete(
+        &self,
+        telemetry: &dyn Given,
+        metrics: &mut BTreeMap<String, Metric>,
+        facts: &mut Table,
+        warnings: &mut Vec<String>,
+    ) {
         let training = Training::new(self);
         facts.insert("measure.warmup_steps".to_owned(), training.warmup().into());
         if let Some(rule) = training.rule() {
@@ -93,30 +91,27 @@ impl Observed {
         let answers = Answers::of(&self.phases);
         inference(&answers, &mut put);
         let seen_facts = facts.clone();
-        let hardware = Hardware::new(self.telemetry.values(), &seen_facts, self.gpus, self.telemetry_hz);
+        let hardware = Hardware::new(telemetry, &seen_facts, self.gpus, self.telemetry_hz);
         self.gauges(&training, &hardware, &seen_facts, &mut put).tell(facts, warnings);
         let meters = hardware.meters();
         let shares = self.phases.iter().any(|phase| phase.name == "all_reduce" && phase.rank > 0);
-        let answering_meters = match &meters {
-            Ok(meters) if self.first_answers_alone(shares, &seen_facts) && self.gpus > 0 => {
-                Ok(meters.iter().take(1).cloned().collect())
-            }
-            _ => meters.clone(),
-        };
+        let all = meters.as_deref().map_err(String::as_str);
+        let is_alone = self.first_answers_alone(shares, &seen_facts) && self.gpus > 0;
+        let of_answers = all.map(|meters| if is_alone { meters.get(..1).unwrap_or(meters) } else { meters });
         let energies = Energies {
             training: training
                 .unseen()
                 .map_or(Ok(()), |reason| Err(reason.to_owned()))
-                .and_then(|()| Hardware::energy(&meters, TRAINING, &training.measured)),
+                .and_then(|()| Hardware::energy(all, TRAINING, &training.measured)),
             attempt: match self.ended {
-                true => Hardware::energy(&meters, "the attempt", &Windows::new([(0, self.wall_ns)])),
+                true => Hardware::energy(all, "the attempt", &Windows::new([(0, self.wall_ns)])),
                 false => Err("nobody saw the attempt's end".to_owned()),
             },
-            idle: self.told("idle").and_then(|windows| Hardware::energy(&meters, "phase `idle`", &windows)),
+            idle: self.told("idle").and_then(|windows| Hardware::energy(all, "phase `idle`", &windows)),
             inference: {
                 let energy = |(place, of_size): (usize, &Answers)| {
                     let name = of_size.names(place).next().map_or_else(String::new, |name| name("inference"));
-                    (name, Hardware::energy(&answering_meters, "the answers", &of_size.windows()))
+                    (name, Hardware::energy(of_answers, "the answers", &of_size.windows()))
                 };
                 answers.iter().enumerate().map(energy).collect()
             },
@@ -135,7 +130,7 @@ impl Observed {
             facts.insert("energy".to_owned(), table.into());
         }
         if hardware.speaks() {
-            let mut marks = self.silences(meters.as_deref().unwrap_or_default(), &seen_facts, warnings);
+            let mut marks = self.silences(&hardware, meters.as_deref().unwrap_or_default(), &seen_facts, warnings);
             marks.extend(doubts(&energies, warnings));
             facts.insert("telemetry.marks".to_owned(), marks.into_iter().collect::<Vec<_>>().into());
         }
@@ -143,7 +138,7 @@ impl Observed {
         let evidence = Evidence {
             bounds: &self.bounds,
             facts: &seen_facts,
-            telemetry: &self.telemetry,
+            telemetry,
             measured: if training.measured.is_empty() { &whole } else { &training.measured },
             trained: !training.measured.is_empty(),
             wall_ns: self.wall_ns,
@@ -243,6 +238,7 @@ impl Observed {
     /// The times in which a device was not read, as a word for `telemetry.marks`; each is also warned of.
     fn silences(
         &self,
+        hardware: &Hardware<'_>,
         meters: &[(Source, Meter)],
         facts: &Table,
         warnings: &mut Vec<String>,
@@ -257,7 +253,7 @@ impl Observed {
             }
             marks.insert("gap");
             let names = MEASURED.map(|quantity| source.series(quantity));
-            let mut read = names.iter().filter(|name| self.telemetry.contains_key(*name));
+            let mut read = names.iter().filter(|name| hardware.has(name));
             let why = read.find_map(|name| facts.get(&format!("telemetry.unread.{name}"))?.as_str());
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             let (name, length) = (device(*source), span(gaps.length()));

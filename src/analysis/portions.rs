@@ -54,7 +54,9 @@ pub fn portions(sealed: &Sealed) -> Portions {
     let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
     let hardware = Hardware::new(&sealed.series, &attempt.facts, gpus, hz);
     let meters = hardware.meters();
-    let energy = |windows: &Windows| Hardware::energy(&meters, "it", windows).map(|(_, sum)| sum);
+    let energy = |windows: &Windows| {
+        Hardware::energy(meters.as_deref().map_err(String::as_str), "it", windows).map(|(_, sum)| sum)
+    };
     let mut found: Vec<(u64, Portion)> = Vec::new();
     let (kept, within) = disjoint(&sealed.phases, attempt.wall_ns);
     for (name, windows) in kept {

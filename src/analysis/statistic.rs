@@ -39,15 +39,29 @@ pub(super) fn median(values: &[u64]) -> Option<f64> {
     middle(values).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
 }
 
+/// The median of values in order.
+pub(super) fn median_sorted(sorted: &[u64]) -> Option<f64> {
+    middle_sorted(sorted).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
+}
+
 /// The median of whole nanoseconds, rounded down.
 pub(super) fn median_ns(values: &[u64]) -> Option<u64> {
     middle(values).map(|(lower, upper)| lower.midpoint(upper))
+}
+
+/// The median of whole nanoseconds in order, rounded down.
+pub(super) fn median_ns_sorted(sorted: &[u64]) -> Option<u64> {
+    middle_sorted(sorted).map(|(lower, upper)| lower.midpoint(upper))
 }
 
 /// The two values in the middle, which are one where their number is odd.
 fn middle(values: &[u64]) -> Option<(u64, u64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
+    middle_sorted(&sorted)
+}
+
+fn middle_sorted(sorted: &[u64]) -> Option<(u64, u64)> {
     let upper = *sorted.get(sorted.len() / 2)?;
     Some((sorted[(sorted.len() - 1) / 2], upper))
 }
@@ -64,6 +78,11 @@ pub(super) fn median_real(values: &[f64]) -> Option<f64> {
 pub(super) fn nearest_rank(values: &[u64], percent: usize) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
+    nearest_rank_sorted(&sorted, percent)
+}
+
+/// The same of values in order.
+pub(super) fn nearest_rank_sorted(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }

@@ -2,6 +2,10 @@
 //!
 //! Knows which quantities are counters and which are bits. Must not know how anything is shown.
 
+mod given;
+
+pub use given::Given;
+
 use crate::record::{Axis, Quantity, Series};
 
 /// A rate is taken over at least this long: counters that tick ten times a second would show nothing but their own ticks.

@@ -2,11 +2,14 @@
 //!
 //! Knows what a worker said of steps and phases, and nothing of the hardware.
 
-use super::measure::{Observed, Timed};
-use super::statistic::{median, median_ns, median_real, nearest_rank, number, real, seconds, total};
+use super::measure::Observed;
+use super::statistic::{
+    median_ns_sorted, median_real, median_sorted, nearest_rank_sorted, number, real, seconds, total,
+};
+use super::steps::{Steps, Timed};
 use super::window::Windows;
 use crate::record::{Attempt, Phase, Value, count};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Phases that are no training, though a worker may do them within an epoch.
 const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
@@ -39,15 +42,26 @@ pub fn warmup_among<'a>(attempt: &Attempt, mut names: impl Iterator<Item = &'a s
 
 /// The first step from which on so many step times in a row have a coefficient of variation of at most `cv`; none where there is none.
 /// Of some steps nobody knows how long they took: these are in no such row.
-pub(super) fn steady_from(durations_ns: &[Option<u64>], cv: f64, over: usize) -> Option<usize> {
-    let is_steady = |window: &[Option<u64>]| {
+pub(super) fn steady_from(durations_ns: impl Iterator<Item = Option<u64>>, cv: f64, over: usize) -> Option<usize> {
+    let over = over.max(2);
+    let is_steady = |window: &VecDeque<Option<u64>>| {
         let Some(window) = window.iter().copied().collect::<Option<Vec<u64>>>() else { return false };
         let n = number(window.len());
         let mean = window.iter().map(|ns| real(*ns)).sum::<f64>() / n;
         let squares: f64 = window.iter().map(|ns| (real(*ns) - mean).powi(2)).sum();
         (squares / (n - 1.0)).sqrt() <= cv * mean
     };
-    durations_ns.windows(over.max(2)).position(is_steady)
+    let mut window = VecDeque::new();
+    for (at, duration_ns) in durations_ns.enumerate() {
+        window.push_back(duration_ns);
+        if window.len() > over {
+            window.pop_front();
+        }
+        if window.len() == over && is_steady(&window) {
+            return Some(at + 1 - over);
+        }
+    }
+    None
 }
 
 /// Lays steps out in time. A worker that asks its device seldom tells of many steps at one moment: the last of them was over
@@ -64,18 +78,11 @@ pub fn lay_out(phases: &mut [Phase]) {
     }
 }
 
-/// A training step in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lap {
-    start_ns: Option<u64>,
-    stop_ns: u64,
-    duration_ns: Option<u64>,
-}
-
 /// When an attempt trained.
 #[derive(Debug, Default)]
 pub(super) struct Training {
-    laps: Vec<Lap>,
+    /// The steps in time: when each was over, and how long it took as far as that is known.
+    laps: Steps,
     /// How many steps those of them stand for that lie in the training.
     steps: u64,
     warmup: usize,
@@ -90,6 +97,9 @@ pub(super) struct Training {
     pub(super) measured: Windows,
     /// The median step after the warm-up, in nanoseconds.
     step_ns: Option<f64>,
+    /// The 95th percentile of these steps, and how many of them say how long they took.
+    p95_ns: Option<u64>,
+    timed: usize,
     /// Whether the moments of the steps are those at which many of them were read.
     read_together: bool,
     /// Whether those of the epochs are so too.
@@ -109,19 +119,19 @@ impl Training {
         let mut borders: Vec<u64> = epochs.iter().map(|(start, _)| *start).collect();
         borders.extend(others.iter().map(|(_, stop)| stop));
         borders.sort_unstable();
-        let stands = stands(&observed.steps.iter().map(|step| step.step).collect::<Vec<_>>());
+        let stands = stands(|| observed.steps.iter().map(|step| step.step));
         let together = read_together(&observed.steps);
         let laps = match together {
-            Some(_) => observed.steps.iter().map(Lap::of_unknown_length).collect(),
-            None => laps(&observed.steps, &borders, stands.first() == Some(&1)),
+            Some(_) => observed.steps.iter().map(|step| Timed { duration_ns: None, ..step }).collect(),
+            None => laps(&observed.steps, &borders, stands.clone().next() == Some(1)),
         };
         let is_blurred = together.is_some_and(|together| SHARED * together.most > observed.steps.len());
         // An epoch that begins in the moment of many steps was kept back with them.
-        let shared: BTreeSet<u64> =
-            observed.steps.windows(2).filter(|pair| pair[0].t_ns == pair[1].t_ns).map(|pair| pair[0].t_ns).collect();
-        let is_late = is_blurred && epochs.iter().any(|(start, _)| shared.contains(start));
+        let starts: BTreeSet<u64> = epochs.iter().map(|(start, _)| *start).collect();
+        let mut pairs = observed.steps.iter().zip(observed.steps.iter().skip(1));
+        let is_late = is_blurred && pairs.any(|(one, next)| one.t_ns == next.t_ns && starts.contains(&one.t_ns));
         let span =
-            laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns.unwrap_or(first.stop_ns), last.stop_ns));
+            laps.first().zip(laps.last()).map(|(first, last)| (first.start_ns().unwrap_or(first.t_ns), last.t_ns));
         let spans = Windows::new(epochs.iter().copied());
         let epochs: Vec<Windows> = epochs.into_iter().map(|epoch| Windows::new([epoch]).subtract(&others)).collect();
         let windows = match span {
@@ -129,31 +139,35 @@ impl Training {
             Some(span) if epochs.is_empty() => Windows::new([span]).subtract(&others),
             _ => Windows::new(epochs.iter().flat_map(Windows::iter)),
         };
-        let durations: Vec<Option<u64>> = laps.iter().map(|lap| lap.duration_ns).collect();
         let (warmup, steady) = match observed.bounds.steady {
             None => (warmup_steps(laps.len()), None),
-            Some((cv, over)) => match steady_from(&durations, cv, over) {
+            Some((cv, over)) => match steady_from(laps.iter().map(|lap| lap.duration_ns), cv, over) {
                 Some(from) => (from, Some(Ok((cv, over)))),
                 None => (warmup_steps(laps.len()), Some(Err((cv, over)))),
             },
         };
-        let warm_until = laps[..warmup].last().map_or(0, |lap| lap.stop_ns);
-        let durations: Vec<u64> = laps[warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
-        let step_ns = median(&durations).filter(|ns| *ns > 0.0);
+        let warm_until = laps.iter().take(warmup).last().map_or(0, |lap| lap.t_ns);
+        let mut durations: Vec<u64> = laps.iter().skip(warmup).filter_map(|lap| lap.duration_ns).collect();
+        durations.sort_unstable();
+        let step_ns = median_sorted(&durations).filter(|ns| *ns > 0.0);
+        let (p95_ns, timed) = (nearest_rank_sorted(&durations, 95), durations.len());
+        drop(durations);
         let steps = if epochs.is_empty() {
             // The training begins with the first logged step, or at its end, and what was before it does not count: nor do those that were read with it.
             let before = together.filter(|_| !is_blurred).map_or(1, |together| together.first);
-            let first = laps.first().is_some_and(|lap| lap.start_ns.is_some() || step_ns.is_some());
-            total(stands.iter().skip(before).copied()).saturating_add(u64::from(first))
+            let first = laps.first().is_some_and(|lap| lap.start_ns().is_some() || step_ns.is_some());
+            total(stands.skip(before)).saturating_add(u64::from(first))
         } else {
             // Where nobody knows when the epochs were, nobody knows either which steps lie in them.
             let is_known = !is_late && !spans.is_empty();
-            let in_epochs = stands.iter().zip(&laps).filter(|(_, lap)| !is_known || lap.lies_in(&spans));
-            total(in_epochs.map(|(stands, _)| *stands))
+            let in_epochs = stands.zip(laps.iter()).filter(|(_, lap)| !is_known || lap.lies_in(&spans));
+            total(in_epochs.map(|(stands, _)| stands))
         };
         Self {
             measured: windows.clip(warm_until, u64::MAX),
             step_ns,
+            p95_ns,
+            timed,
             steps,
             laps,
             warmup,
@@ -226,6 +240,10 @@ impl Training {
         })
     }
 
+    fn warm(&self) -> impl Iterator<Item = Timed> {
+        self.laps.iter().take(self.warmup)
+    }
+
     /// How many steps are warm-up.
     pub(super) fn warmup(&self) -> usize {
         self.warmup
@@ -238,13 +256,12 @@ impl Training {
 
     /// The 95th percentile of the steps after the warm-up, by nearest rank; none of fewer than twenty, of which it would be the largest.
     pub(super) fn step_p95_s(&self) -> Option<f64> {
-        let durations: Vec<u64> = self.laps[self.warmup..].iter().filter_map(|lap| lap.duration_ns).collect();
-        nearest_rank(&durations, 95).filter(|ns| *ns > 0 && durations.len() >= 20).map(seconds)
+        self.p95_ns.filter(|ns| *ns > 0 && self.timed >= 20).map(seconds)
     }
 
     /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.
     pub(super) fn warmup_s(&self) -> Option<f64> {
-        let durations: Vec<u64> = self.laps[..self.warmup].iter().filter_map(|lap| lap.duration_ns).collect();
+        let durations: Vec<u64> = self.warm().filter_map(|lap| lap.duration_ns).collect();
         (!durations.is_empty()).then(|| seconds(total(durations)))
     }
 
@@ -255,9 +272,9 @@ impl Training {
         }
         let span_is_of_steps = self.epochs.is_empty();
         // Where nothing tells when the first step began, the windows begin at its end.
-        let unseen = span_is_of_steps && self.laps.first().is_some_and(|lap| lap.start_ns.is_none());
+        let unseen = span_is_of_steps && self.laps.first().is_some_and(|lap| lap.start_ns().is_none());
         let missing = if unseen { self.step_s().unwrap_or(0.0) } else { 0.0 };
-        let warm = self.laps[..self.warmup].iter().filter(|lap| span_is_of_steps || lap.lies_in(&self.windows));
+        let warm = self.warm().filter(|lap| span_is_of_steps || lap.lies_in(&self.windows));
         Some(self.replaced(self.windows.length(), warm) + missing)
     }
 
@@ -268,7 +285,7 @@ impl Training {
             .iter()
             .take(whole)
             .map(|epoch| {
-                let warm = self.laps[..self.warmup].iter().filter(|lap| lap.lies_in(epoch));
+                let warm = self.warm().filter(|lap| lap.lies_in(epoch));
                 self.replaced(epoch.length(), warm)
             })
             .collect();
@@ -277,7 +294,7 @@ impl Training {
     }
 
     /// A time in which these steps of the warm-up count as measured ones. One of which nobody knows how long it took cannot be taken out, and stays in it as it was.
-    fn replaced<'a>(&self, length_ns: u64, warm: impl Iterator<Item = &'a Lap>) -> f64 {
+    fn replaced(&self, length_ns: u64, warm: impl Iterator<Item = Timed>) -> f64 {
         let raw: Vec<u64> = warm.filter_map(|lap| lap.duration_ns).collect();
         let Some(step_s) = self.step_s().filter(|_| !raw.is_empty()) else { return seconds(length_ns) };
         let count = number(raw.len());
@@ -296,31 +313,30 @@ impl Training {
     }
 }
 
-impl Lap {
-    fn of_unknown_length(step: &Timed) -> Self {
-        Self { start_ns: None, stop_ns: step.t_ns, duration_ns: None }
+impl Timed {
+    fn start_ns(&self) -> Option<u64> {
+        self.duration_ns.map(|duration| self.t_ns.saturating_sub(duration))
     }
 
     fn lies_in(&self, windows: &Windows) -> bool {
         // The middle, since a step is as long as its worker says, and may stand out of its epoch by the time of an event.
-        let middle = self.duration_ns.map_or(self.stop_ns, |duration| self.stop_ns.saturating_sub(duration / 2));
-        windows.holds(middle.min(self.stop_ns.saturating_sub(1)))
+        let middle = self.duration_ns.map_or(self.t_ns, |duration| self.t_ns.saturating_sub(duration / 2));
+        windows.holds(middle.min(self.t_ns.saturating_sub(1)))
     }
 }
 
 /// How many steps each logged one stands for, by their numbers in order: itself and those since the one before it. The first, and one
 /// at which the numbers begin anew, stands for as many as usual, but for no more than its number.
-pub(super) fn stands(numbers: &[u64]) -> Vec<u64> {
-    let since: Vec<u64> =
-        numbers.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0])).filter(|n| *n > 0).collect();
-    let usual = median_ns(&since).unwrap_or(1);
-    let mut before = u64::MAX;
-    let each = numbers.iter().map(|number| {
-        let stands = if *number > before { number - before } else { (*number).clamp(1, usual) };
-        before = *number;
-        stands
-    });
-    each.collect()
+pub(super) fn stands<I: Iterator<Item = u64> + Clone>(numbers: impl Fn() -> I) -> impl Iterator<Item = u64> + Clone {
+    let since = numbers().zip(numbers().skip(1)).filter_map(|(one, next)| next.checked_sub(one)).filter(|n| *n > 0);
+    let mut since: Vec<u64> = since.collect();
+    since.sort_unstable();
+    let usual = median_ns_sorted(&since).unwrap_or(1);
+    numbers().scan(u64::MAX, move |before, number| {
+        let stands = if number > *before { number - *before } else { number.clamp(1, usual) };
+        *before = number;
+        Some(stands)
+    })
 }
 
 /// How many of the steps were read at once that were read many at a time.
@@ -332,25 +348,47 @@ struct Together {
     most: usize,
 }
 
+/// How many steps were told at one moment.
+struct Moment {
+    t_ns: u64,
+    len: usize,
+}
+
 /// Whether most steps share a moment and none says how long it took: then their lines were kept back and read at once. Some that share
 /// one are read in time all the same, by a supervisor that had no processor for a moment.
-fn read_together(steps: &[Timed]) -> Option<Together> {
-    let moments: Vec<&[Timed]> = steps.chunk_by(|a, b| a.t_ns == b.t_ns).collect();
-    let shared: usize = moments.iter().map(|moment| moment.len()).filter(|len| *len > 1).sum();
+fn read_together(steps: &Steps) -> Option<Together> {
+    let pairs = || steps.iter().zip(steps.iter().skip(1));
+    // Of each moment of several steps the first is counted with its successor.
+    let (mut shared, mut before) = (0, None);
+    for (one, next) in pairs() {
+        if one.t_ns == next.t_ns {
+            shared += if before == Some(one.t_ns) { 1 } else { 2 };
+            before = Some(one.t_ns);
+        } else {
+            before = None;
+        }
+    }
     if 2 * shared <= steps.len() || steps.iter().any(|step| step.duration_ns.is_some()) {
         return None;
     }
+    let mut moments: Vec<Moment> = Vec::new();
+    for Timed { t_ns, .. } in steps.iter() {
+        match moments.last_mut() {
+            Some(moment) if moment.t_ns == t_ns => moment.len += 1,
+            _ => moments.push(Moment { t_ns, len: 1 }),
+        }
+    }
     // A pipe holds so much and no more: what a program keeps for long is read in several turns.
-    let waited = |one: &&[Timed], next: &&[Timed]| {
-        let patience = WAITED_NS.saturating_mul(u64::try_from(one.len()).unwrap_or(u64::MAX));
-        next[0].t_ns.saturating_sub(one[0].t_ns) < patience
+    let waited = |one: &Moment, next: &Moment| {
+        let patience = WAITED_NS.saturating_mul(u64::try_from(one.len).unwrap_or(u64::MAX));
+        next.t_ns.saturating_sub(one.t_ns) < patience
     };
     let (mut at_once, mut silent_since_ns) = (Vec::new(), 0);
     for turns in moments.chunk_by(waited) {
-        let (Some([first, ..]), Some([last, ..])) = (turns.first(), turns.last()) else { continue };
+        let (Some(first), Some(last)) = (turns.first(), turns.last()) else { continue };
         let silence_ns = first.t_ns.saturating_sub(silent_since_ns);
         silent_since_ns = last.t_ns;
-        let lens = turns.iter().map(|moment| moment.len());
+        let lens = turns.iter().map(|moment| moment.len);
         // Steps that are as fast as that come without such a silence.
         if last.t_ns.saturating_sub(first.t_ns).saturating_mul(SILENCE) < silence_ns {
             at_once.push(lens.sum());
@@ -363,31 +401,28 @@ fn read_together(steps: &[Timed]) -> Option<Together> {
 
 /// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,
 /// `first_alone` says that none was left out before the first.
-fn laps(steps: &[Timed], borders: &[u64], first_alone: bool) -> Vec<Lap> {
+fn laps(steps: &Steps, borders: &[u64], first_alone: bool) -> Steps {
     let stated = steps.iter().any(|step| step.duration_ns.is_some());
-    let mut laps = Vec::with_capacity(steps.len());
     if stated {
         let mut next = u64::MAX;
-        for step in steps.iter().rev() {
-            let stop_ns = step.t_ns.min(next);
-            let start_ns = step.duration_ns.map(|duration| stop_ns.saturating_sub(duration));
-            next = start_ns.unwrap_or(stop_ns);
-            laps.push(Lap { start_ns, stop_ns, duration_ns: step.duration_ns });
-        }
-        laps.reverse();
-        return laps;
+        let lap = |step: Timed| {
+            let lap = Timed { t_ns: step.t_ns.min(next), ..step };
+            next = lap.start_ns().unwrap_or(lap.t_ns);
+            lap
+        };
+        let backwards: Steps = steps.iter().rev().map(lap).collect();
+        return backwards.iter().rev().collect();
     }
-    let mut before: Option<&Timed> = None;
-    for step in steps {
+    let mut before: Option<Timed> = None;
+    let lap = |step: Timed| {
         let follows = before.filter(|before| step.step == before.step.wrapping_add(1)).map(|before| before.t_ns);
         let border = borders[..borders.partition_point(|border| *border < step.t_ns)].last().copied();
         // Only a step that follows the one before it, or is the first of all, is known to have begun at a border.
         let start_ns = if follows.is_some() || before.is_none() && first_alone { follows.max(border) } else { None };
-        let duration_ns = start_ns.map(|start| step.t_ns.saturating_sub(start));
-        laps.push(Lap { start_ns, stop_ns: step.t_ns, duration_ns });
         before = Some(step);
-    }
-    laps
+        Timed { duration_ns: start_ns.map(|start| step.t_ns.saturating_sub(start)), ..step }
+    };
+    steps.iter().map(lap).collect()
 }
 
 /// Samples a second at that time a step.

@@ -4,10 +4,10 @@
 //! where a protocol asks for the readings.
 
 use super::statistic::{median_real, number, seconds};
-use super::telemetry::has_bit;
+use super::telemetry::{Given, has_bit};
 use super::window::Windows;
 use crate::record::{Attempt, Quantity, Series, Source, Table, Value, count};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 /// NVML's reasons of low clocks that no setting of the card explains, by their bits.
 const THROTTLES: [(i32, &str); 4] = [(3, "hw_slowdown"), (5, "sw_thermal"), (6, "hw_thermal"), (7, "hw_power_brake")];
@@ -81,7 +81,7 @@ impl Bounds {
 pub(super) struct Evidence<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) facts: &'a Table,
-    pub(super) telemetry: &'a BTreeMap<String, Series>,
+    pub(super) telemetry: &'a dyn Given,
     /// When it was measured; the whole attempt where it told of no training.
     pub(super) measured: &'a Windows,
     /// Whether that is training, and not the whole attempt.
@@ -148,8 +148,8 @@ impl Evidence<'_> {
         self.facts.get(&format!("gpu.{rank}.{name}")).and_then(Value::as_float)
     }
 
-    fn series(&self, source: Source, quantity: Quantity) -> Option<&Series> {
-        self.telemetry.get(&source.series(quantity))
+    fn series(&self, source: Source, quantity: Quantity) -> Option<Cow<'_, Series>> {
+        self.telemetry.give(&source.series(quantity))
     }
 
     /// The finite values that were read while it was measured, and when.
@@ -274,8 +274,8 @@ impl Evidence<'_> {
     /// The first temperature that was read of each GPU.
     fn starts_c(&self) -> Vec<(u32, Option<f64>)> {
         let first = |rank: u32| {
-            let values = &self.series(Source::Gpu(rank), Quantity::Temperature)?.values;
-            values.iter().copied().find(|value| value.is_finite())
+            let temperature = self.series(Source::Gpu(rank), Quantity::Temperature)?;
+            temperature.values.iter().copied().find(|value| value.is_finite())
         };
         (0..self.gpus).map(|rank| (rank, first(rank))).collect()
     }

@@ -199,7 +199,11 @@ pub(super) fn rerun(
         say(&format!("changed too, as was seen while it was executed:\n{}", told.trim_end()));
     }
     changed.extend(late);
-    let reruns: Vec<&Sealed> = executed.iter().map(|rerun| &rerun.sealed).collect();
+    let reruns = context.store().read(|reader| {
+        let sealed = executed.iter().map(|rerun| reader.sealed(rerun.id));
+        Ok(sealed.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<Sealed>>())
+    })?;
+    let reruns: Vec<&Sealed> = reruns.iter().collect();
     let verdict = verdict(&original.sealed, &original.earlier, &reruns, margin);
     let unix_ms = clock::unix_ms();
     context.store().write(|writer| {
@@ -214,7 +218,7 @@ pub(super) fn rerun(
         }
         Ok(())
     })?;
-    let ids: Vec<(AttemptId, RunId)> = executed.iter().map(|rerun| (rerun.id, rerun.sealed.run.id)).collect();
+    let ids: Vec<(AttemptId, RunId)> = executed.iter().map(|rerun| (rerun.id, rerun.run.id)).collect();
     context.answer(
         || verdict_text(&verdict, original.id, &original.sealed, &ids),
         || verdict_value(&verdict, original.id, &ids, &parts, &changed),
@@ -230,7 +234,7 @@ pub(super) fn rerun(
 fn seen_late(original: &Attempt, executed: &[Executed], known: &[FieldDifference]) -> Vec<FieldDifference> {
     let mut late: Vec<FieldDifference> = Vec::new();
     for rerun in executed {
-        for change in environment_changes(&original.facts, &rerun.sealed.attempt.facts) {
+        for change in environment_changes(&original.facts, &rerun.attempt.facts) {
             if known.iter().chain(&late).all(|other| other.field != change.field) {
                 late.push(change);
             }

@@ -273,14 +273,14 @@ impl Run<'_> {
         }
         let mut facts = facts.clone();
         facts.insert("slurm.cell".to_owned(), member.id.to_string().into());
-        let watch = TaskWatch::new(self.spooler, member.id, self.job, left.attempts);
+        let watch = TaskWatch::new(store, self.spooler, member.id, self.job, left.attempts);
         let sweep =
             Sweep { store, facts: &facts, shim: &shim()?, watch: &watch, stop: &**self.stop, jobs: 1, canary: false };
         let cause = Cause::Repeat(left.attempts);
         let report =
             sweep.run(vec![Planned { bound, sealed: left.sealed, missing: left.attempts, cause, out_of_memory: None }]);
         watch.watcher.finish();
-        let ended = report.executed.iter().filter(|executed| executed.sealed.attempt.outcome.name() != "interrupted");
+        let ended = report.executed.iter().filter(|executed| executed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();
         self.executed += ended;
         // What this node refuses to set, finds changed or cannot look at is no fault of the ledger's.
@@ -345,6 +345,7 @@ fn spent_j(before: i64, now: Option<i64>) -> Option<i64> {
 /// Tells the spooler what an engine sees.
 struct TaskWatch<'a> {
     watcher: Watcher,
+    store: &'a Store,
     spooler: &'a Spooler,
     cell: Digest,
     job: &'a str,
@@ -356,14 +357,18 @@ struct TaskWatch<'a> {
 }
 
 impl<'a> TaskWatch<'a> {
-    fn new(spooler: &'a Spooler, cell: Digest, job: &'a str, attempts: usize) -> Self {
+    fn new(store: &'a Store, spooler: &'a Spooler, cell: Digest, job: &'a str, attempts: usize) -> Self {
         let energy_j = AtomicI64::new(Slurm.energy_j(job).unwrap_or(UNKNOWN));
         let (watcher, steps, lost) = (Watcher::new(attempts, &[]), AtomicI64::new(0), AtomicBool::new(false));
-        Self { watcher, spooler, cell, job, energy_j, steps, lost }
+        Self { watcher, store, spooler, cell, job, energy_j, steps, lost }
     }
 
     fn bring(&self, executed: &engine::Executed) {
-        if let Err(error) = patiently(|| self.spooler.bring(self.cell, &executed.sealed, executed.output.as_slice())) {
+        let bring = || {
+            let sealed = self.store.read(|reader| reader.sealed(executed.id))?;
+            sealed.map_or(Ok(()), |sealed| self.spooler.bring(self.cell, &sealed, executed.output.as_slice()))
+        };
+        if let Err(error) = patiently(bring) {
             self.lost.store(true, Ordering::SeqCst);
             say(&format!("error: attempt {} stays on the node: {error}", executed.id.0.prefix(8)));
         }

@@ -132,7 +132,7 @@ fn label(bound: &Bound) -> String {
 }
 
 fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -> String) -> String {
-    let attempt = &executed.sealed.attempt;
+    let attempt = &executed.attempt;
     let mut words = vec![attempt.outcome.name().to_owned()];
     let usual = ["accuracy", "mean_return", "perplexity", "loss"];
     let deciding = bound.cell.text("objective.metric").filter(|name| !usual.contains(name));
@@ -184,7 +184,7 @@ impl Watch for Watcher {
                 let head = self.line(bound, "").chars().count() + 3;
                 let text = result_line(bound, executed, |reason, before| self.short(run, reason, head + before));
                 self.end(bound, &text);
-                self.note(bound, &executed.sealed.attempt);
+                self.note(bound, &executed.attempt);
             }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {

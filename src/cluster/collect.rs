@@ -3,10 +3,10 @@
 use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
 use super::{Answer, ClusterError, Fate, Folder, Note};
-use crate::engine::fold;
+use crate::engine::Left;
 use crate::host::clock;
-use crate::journal::{self, Contents};
-use crate::record::{AttemptId, Digest, Entry, RunId, Sealed, SourceText};
+use crate::journal;
+use crate::record::{Attempt, AttemptId, Digest, RunId, Sealed, SourceText};
 use crate::store::{Added, Store};
 use crate::wire::{PackError, decode_own_packed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,7 +139,7 @@ fn take_in(
     for (Arrived { path, sealed, .. }, added) in packs.iter().zip(added) {
         if added.id() == sealed.attempt.id() {
             folder.mark_collected(path, added.id())?;
-            collected.brought.push(brought(sealed, added));
+            collected.brought.push(brought(&sealed.attempt, added));
         } else {
             // Its node was believed dead, and was not.
             let fault =
@@ -155,11 +155,11 @@ fn without_remedy(said: &str) -> &str {
     said.split_once(" (").map_or(said, |(said, _)| said)
 }
 
-fn brought(sealed: &Sealed, added: Added) -> Brought {
+fn brought(attempt: &Attempt, added: Added) -> Brought {
     Brought {
-        run: sealed.run.id,
+        run: attempt.run,
         attempt: added.id(),
-        outcome: sealed.attempt.outcome.name().to_owned(),
+        outcome: attempt.outcome.name().to_owned(),
         new: matches!(added, Added::New(_)),
     }
 }
@@ -191,15 +191,15 @@ fn bring_journal(
     patience: Duration,
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
-    let contents = match journal::read(path) {
-        Ok(contents) => contents,
+    let left = match Left::read(path) {
+        Ok(left) => left.ok(),
         Err(journal::JournalError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => {
             collected.faults.push((path.to_owned(), error.to_string()));
             return Ok(());
         }
     };
-    let Some((cell, nonce)) = opened(&contents) else {
+    let Some((left, cell)) = left.and_then(|left| cell_of(&left).map(|cell| (left, cell))) else {
         // Its first entry has not arrived, and will not.
         if gone.is_some() && rests(path, patience) {
             journal::discard(path)?
@@ -208,6 +208,7 @@ fn bring_journal(
         }
         return Ok(());
     };
+    let nonce = left.nonce;
     if folder.has_come_back(nonce)? {
         // A pack that is not in the ledger yet may turn out to be none.
         if !folder.is_pending(nonce)? {
@@ -215,28 +216,25 @@ fn bring_journal(
         }
         return Ok(());
     }
-    let ended = matches!(contents.entries.last(), Some(Entry::Ended { .. }));
     let lost = match gone {
-        Some(lost) if ended || rests(path, patience) => lost,
+        Some(lost) if left.has_ended || rests(path, patience) => lost,
         _ => {
             collected.waiting += 1;
             collected.waiting_for.insert(Folder::key(cell));
             return Ok(());
         }
     };
-    let side = journal::read_side(path);
-    let Some(folded) = fold(&contents.entries, &side, &lost, contents.torn_bytes) else { return Ok(()) };
+    let folded = left.fold(&lost)?;
     let added = folded.seal(store)?;
-    folder.mark_recovered(cell, &folded.sealed, added.id())?;
+    folder.mark_recovered(cell, &folded.attempt, added.id())?;
     journal::discard(path)?;
-    collected.brought.push(brought(&folded.sealed, added));
+    collected.brought.push(brought(&folded.attempt, added));
     Ok(())
 }
 
-/// The cell and the execution that a journal is of.
-fn opened(contents: &Contents) -> Option<(Digest, crate::record::Nonce)> {
-    let Entry::Opened { nonce, facts, .. } = contents.entries.first()? else { return None };
-    Some((facts.get("slurm.cell")?.as_str()?.parse().ok()?, *nonce))
+/// The cell that a journal is of.
+fn cell_of(left: &Left) -> Option<Digest> {
+    left.facts.get("slurm.cell")?.as_str()?.parse().ok()
 }
 
 /// Whether nobody has written a file for that long.
@@ -251,6 +249,7 @@ mod tests {
     use super::*;
     use crate::cluster::mirror::prefix;
     use crate::cluster::{Seen, Spool, Submitted};
+    use crate::record::Entry;
     use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Table};
 
     fn run(name: &str) -> Run {
@@ -282,7 +281,12 @@ mod tests {
     }
 
     fn sealed(name: &str, nonce: u8, whole: bool) -> Sealed {
-        fold(&entries(name, nonce, whole), &[], "", 0).unwrap().sealed
+        let dir = tempfile::tempdir().unwrap();
+        let entries = entries(name, nonce, whole);
+        let mut writer = journal::Writer::create(dir.path(), run(name).id, Nonce([nonce; 16]), &entries[0]).unwrap();
+        entries[1..].iter().for_each(|entry| writer.append(entry).unwrap());
+        writer.sync().unwrap();
+        Left::read(writer.path()).unwrap().unwrap_or_else(|_| panic!()).fold("").unwrap().sealed().unwrap()
     }
 
     struct Place {

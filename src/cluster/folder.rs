@@ -20,7 +20,7 @@
 use super::fields::{Fields, text_of};
 use super::{ClusterError, Note, Submission, TaskFile, io_error};
 use crate::host::files;
-use crate::record::{AttemptId, Digest, Nonce, Outcome, RunId, Sealed, SourceText};
+use crate::record::{Attempt, AttemptId, Digest, Nonce, Outcome, RunId, Sealed, SourceText};
 use crate::wire::encode_with;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -294,9 +294,9 @@ impl Folder {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn mark_recovered(&self, cell: Digest, sealed: &Sealed, attempt: AttemptId) -> Result<(), ClusterError> {
-        let name = result_name(cell, sealed.attempt.nonce, &sealed.attempt.outcome);
-        self.write(&format!("out/{name}.collected"), attempt.to_string().as_bytes())
+    pub fn mark_recovered(&self, cell: Digest, attempt: &Attempt, id: AttemptId) -> Result<(), ClusterError> {
+        let name = result_name(cell, attempt.nonce, &attempt.outcome);
+        self.write(&format!("out/{name}.collected"), id.to_string().as_bytes())
     }
 
     /// The attempts of a cell that are in the ledger, by how they ended.

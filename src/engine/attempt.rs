@@ -19,7 +19,7 @@ use crate::host::clock::Moment;
 use crate::host::user_key::UserKey;
 use crate::host::{clock, files, owner, process};
 use crate::journal::{self, Gate};
-use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, RunId, Sealed, SourceText, Table};
+use crate::record::{Attempt, AttemptId, Entry, EventKind, Exit, Outcome, Run, RunId, SourceText, Table};
 use crate::store::{Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -46,8 +46,10 @@ const JUMP_MS: u64 = 2000;
 pub struct Executed {
     /// Its id.
     pub id: AttemptId,
-    /// What was sealed.
-    pub sealed: Sealed,
+    /// The run.
+    pub run: Run,
+    /// What was sealed of it; its series and phases are in the ledger.
+    pub attempt: Attempt,
     /// What its worker wrote, as far as it is kept.
     pub output: Option<SourceText>,
 }
@@ -242,6 +244,7 @@ impl Supervision {
         let journal = journal::Writer::create(&dir, bound.run.id, nonce, &opened)?;
         drop(gate);
         let Some(fold) = Fold::open(&opened) else { return Ok(None) };
+        let fold = fold.spilling_beside(journal.path());
         let overflow = Overflow::of(journal.path());
         Ok(Some(Self {
             journal,
@@ -498,17 +501,15 @@ impl Supervision {
 
     fn seal(self, store: &Store) -> Result<Attempted, EngineError> {
         let journal = self.journal.path().to_owned();
-        let folded = self.fold.seal("", 0);
-        match folded.seal(store) {
-            Ok(added) => {
+        let nonce = self.fold.nonce();
+        let sealed =
+            self.fold.seal("", 0).map_err(StoreError::from).and_then(|folded| Ok((folded.seal(store)?, folded)));
+        match sealed {
+            Ok((added, Folded { run, attempt, output, .. })) => {
                 self.journal.remove()?;
-                let Folded { sealed, output } = folded;
-                Ok(Attempted::Executed(Box::new(Executed { id: added.id(), sealed, output })))
+                Ok(Attempted::Executed(Box::new(Executed { id: added.id(), run, attempt, output })))
             }
-            Err(source) => {
-                let nonce = folded.sealed.attempt.nonce;
-                Err(EngineError::Unsealed { journal, nonce, source: Box::new(source) })
-            }
+            Err(source) => Err(EngineError::Unsealed { journal, nonce, source: Box::new(source) }),
         }
     }
 }

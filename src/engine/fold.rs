@@ -4,12 +4,14 @@
 mod folded;
 mod invalid;
 mod others;
+mod points;
 mod times;
 
 pub use self::folded::Folded;
 
 use self::invalid::invalidate;
 use self::others::Others;
+use self::points::{Readings, Told, named};
 use self::times::{after_the_end, and_more, longer_than_the_attempt};
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
@@ -20,13 +22,14 @@ use super::said::{self, End};
 use crate::analysis::{Bounds, Observed, Timed, lay_out, samples_of_a_pass, share_for_percent};
 use crate::gpu::is_out_of_memory;
 use crate::host::secrets::{cleaned, redacted, without_known};
-use crate::journal::SidePart;
+use crate::journal::{SidePart, Spill};
 use crate::record::{
-    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Sealed,
-    Series, Stream, Table, Tail, Value, count, known_metric,
+    Attempt, Axis, Digest, Entry, Event, EventKind, Metric, Nonce, Outcome, Phase, PhaseEdge, Run, Sample, Stream,
+    Table, Tail, Value, count, known_metric,
 };
-use crate::wire::write_event;
+use crate::wire::{ChunkError, encode_phases, write_event};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::path::Path;
 
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
@@ -34,23 +37,6 @@ const REJECTED_SHOWN: usize = 3;
 pub const REJECTED: &str = "events.rejected";
 /// The fact that quotes the first of them, and says why it is none.
 pub const FIRST_REJECTED: &str = "events.first_rejected";
-
-/// Folds the entries of an attempt. None if it was never opened.
-///
-/// `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last
-/// good entry.
-///
-/// `side` is what lay beside the journal.
-pub fn fold(entries: &[Entry], side: &[SidePart], lost: &str, torn_bytes: u64) -> Option<Folded> {
-    let (opened, rest) = entries.split_first()?;
-    let mut fold = Fold::open(opened)?;
-    rest.iter().for_each(|entry| fold.take(entry));
-    for part in side {
-        fold.folding.output.had(part.before);
-        part.entries.iter().for_each(|entry| fold.take(entry));
-    }
-    Some(fold.seal(lost, torn_bytes))
-}
 
 /// What an attempt's entries came to so far: an attempt of days has millions, and none is kept.
 pub(super) struct Fold {
@@ -83,9 +69,28 @@ impl Fold {
         })
     }
 
+    /// With a file beside this journal for the points of series, once there are many.
+    pub(super) fn spilling_beside(mut self, journal: &Path) -> Self {
+        self.folding.spill = Spill::beside(journal);
+        self
+    }
+
+    /// Takes what lay beside the journal.
+    pub(super) fn take_side(&mut self, side: &[SidePart]) {
+        for part in side {
+            self.folding.output.had(part.before);
+            part.entries.iter().for_each(|entry| self.take(entry));
+        }
+    }
+
     /// Takes the next entry.
     pub(super) fn take(&mut self, entry: &Entry) {
         self.folding.take(entry);
+    }
+
+    /// What the execution is known by.
+    pub(super) fn nonce(&self) -> Nonce {
+        self.nonce
     }
 
     /// Why the worker said that it failed, if it did.
@@ -106,16 +111,21 @@ impl Fold {
         text.lines().rev().find(says).map(|line| line.trim().chars().take(300).collect())
     }
 
-    /// What is sealed. `lost` and `torn_bytes` as in [`fold`].
-    pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Folded {
+    /// What is sealed. `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last good entry.
+    ///
+    /// # Errors
+    /// If points cannot be read from the file beside the journal.
+    pub(super) fn seal(self, lost: &str, torn_bytes: u64) -> Result<Folded, ChunkError> {
         let Self { run, nonce, settings, mut facts, started_unix_ms, mut folding } = self;
         folding.hear_others();
         let started_ns = folding.started_ns;
-        let Folding { mut observed, mut metrics, digests, mut warnings, rejected, rejected_count, .. } = folding;
+        let Folding { mut observed, mut metrics, digests, mut warnings, rejected, rejected_count, mut spill, .. } =
+            folding;
         let mut series = named(folding.series, &mut folding.dropped);
         if !observed.phases.iter().any(|phase| phase.name == "step") {
             lay_out(&mut folding.step_phases);
             observed.phases.append(&mut folding.step_phases);
+            folding.step_phases = Vec::new();
         }
         observed.phases.sort_by_key(|phase| (phase.start_ns, phase.rank));
         warnings.extend(folding.dropped.warnings());
@@ -127,7 +137,9 @@ impl Fold {
         let output = folding.output.seal();
         facts.extend(output.iter().flat_map(|kept| kept.facts.to_facts()));
         let stated: BTreeSet<String> = metrics.keys().cloned().collect();
-        observed.complete(&mut metrics, &mut facts, &mut warnings);
+        let given = Readings::of(&folding.telemetry, &spill);
+        observed.complete(&given, &mut metrics, &mut facts, &mut warnings);
+        given.check()?;
         invalidate(&stated, &metrics, &mut facts, &mut warnings);
         warnings.extend(folding.units_in_doubt.into_values());
         warnings.extend(longer_than_the_attempt(&observed));
@@ -173,17 +185,24 @@ impl Fold {
             let events = folding.last_events.iter().map(|event| cut(without_known(&line_of(event)))).collect();
             Tail { stderr: folding.stderr.text(), stdout: folding.stdout.text(), events }
         };
-        for (name, readings) in observed.telemetry {
+        drop(observed.steps);
+        for (name, readings) in folding.telemetry {
             if series.insert(name.clone(), readings).is_some() {
                 warnings.push(format!(
                     "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
                 ));
             }
         }
-        let mut series: Vec<Series> = series.into_values().collect();
-        series.iter_mut().for_each(in_order);
-        warnings.extend(series.iter_mut().filter_map(fit_series));
+        let (mut summaries, mut chunks) = (Vec::new(), BTreeMap::new());
+        for (name, told) in series {
+            let fitted = fit_series((&name, told.unit, told.axis), &spill.points(&told.points))?;
+            drop(told);
+            summaries.push(fitted.summary);
+            warnings.extend(fitted.warning);
+            chunks.insert(name, spill.keep(fitted.bytes));
+        }
         warnings.extend(fit_phases(&mut observed.phases));
+        chunks.insert(String::new(), spill.keep(encode_phases(&observed.phases)?));
         let attempt = Attempt {
             run: run.id,
             nonce,
@@ -197,31 +216,11 @@ impl Fold {
             facts,
             warnings,
             tail,
-            series: series.iter().map(Series::summary).collect(),
+            series: summaries,
             phases: Phase::digest_all(&observed.phases),
         };
-        let sealed = Sealed { run, attempt, series, phases: observed.phases };
-        Folded { sealed, output: output.map(|kept| kept.source) }
+        Ok(Folded { run, attempt, output: output.map(|kept| kept.source), chunks, spill })
     }
-}
-
-/// Series by the names that they have in a record. Of ranks whose series come to one name the lowest keeps it.
-fn named(told: BTreeMap<u32, BTreeMap<String, Series>>, dropped: &mut Dropped) -> BTreeMap<String, Series> {
-    let mut named: BTreeMap<String, Series> = BTreeMap::new();
-    for (rank, series) in told {
-        for (name, mut series) in series {
-            let full = if rank == 0 { name.clone() } else { format!("{name}.{rank}") };
-            if named.contains_key(&full) {
-                dropped.count(Surplus::SameSeries, || {
-                    format!("{} of rank {rank}, which is another rank's {}", quoted(&name), quoted(&full))
-                });
-                continue;
-            }
-            series.name.clone_from(&full);
-            named.insert(full, series);
-        }
-    }
-    named
 }
 
 fn line_of(event: &Event) -> String {
@@ -257,7 +256,10 @@ struct Folding {
     /// Whose plan it is that is kept.
     planner: Option<u32>,
     /// By rank, and by the name that it has there.
-    series: BTreeMap<u32, BTreeMap<String, Series>>,
+    series: BTreeMap<u32, BTreeMap<String, Told>>,
+    /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
+    telemetry: BTreeMap<String, Told>,
+    spill: Spill,
     series_count: usize,
     point_count: usize,
     fact_count: usize,
@@ -545,12 +547,10 @@ impl Folding {
     /// Readings from before the attempt began are of no window of it: what they counted would be its own.
     fn sample(&mut self, sample: &Sample) {
         let started_ns = self.started_ns;
-        let mut put = |name: String, unit: &str, t_ns: u64, value: f64| {
+        let mut put = |name: String, unit: &'static str, t_ns: u64, value: f64| {
             let Some(position) = t_ns.checked_sub(started_ns) else { return };
-            let telemetry = &mut self.observed.telemetry;
-            let series =
-                telemetry.entry(name).or_insert_with_key(|name| Series::new(name.as_str(), unit, Axis::TimeNs));
-            series.push(position, value);
+            let readings = self.telemetry.entry(name).or_insert_with(|| Told::new(unit, Axis::TimeNs));
+            self.spill.push(&mut readings.points, position, value);
         };
         for reading in &sample.readings {
             put(sample.source.series(reading.quantity), reading.quantity.unit(), reading.t_ns, reading.value);
@@ -560,7 +560,7 @@ impl Folding {
         self.last_ns = self.last_ns.max(sample.t_ns);
     }
 
-    fn point(&mut self, name: &str, unit: &str, step: u64, value: f64, rank: u32) {
+    fn point(&mut self, name: &str, unit: &'static str, step: u64, value: f64, rank: u32) {
         // Of that name are the phases.
         if name.is_empty() && rank == 0 || !self.is_short(name) {
             return;
@@ -570,11 +570,11 @@ impl Folding {
             return;
         }
         if let Some(series) = self.series.get_mut(&rank).and_then(|of_rank| of_rank.get_mut(name)) {
-            series.push(step, value);
+            self.spill.push(&mut series.points, step, value);
         } else if self.series_count < MAX_SERIES {
             self.series_count += 1;
-            let mut series = Series::new(name, unit, Axis::Step);
-            series.push(step, value);
+            let mut series = Told::new(unit, Axis::Step);
+            self.spill.push(&mut series.points, step, value);
             self.series.entry(rank).or_default().insert(name.to_owned(), series);
         } else {
             self.dropped.count(Surplus::Series, || quoted(name));
@@ -582,16 +582,6 @@ impl Folding {
         }
         self.point_count += 1;
     }
-}
-
-/// Workers report in order; one that does not gets its points sorted.
-fn in_order(series: &mut Series) {
-    if series.positions.is_sorted() {
-        return;
-    }
-    let mut points: Vec<(u64, f64)> = series.positions.drain(..).zip(series.values.drain(..)).collect();
-    points.sort_by_key(|(position, _)| *position);
-    points.into_iter().for_each(|(position, value)| series.push(position, value));
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! How much of what a worker says a record keeps, and the count of what is beyond: what is sealed stays bounded however long it
 //! speaks, and one warning of each kind says what is missing.
 
-use crate::record::{self, Phase, Series, Value};
-use crate::wire::{encode_phases, encode_series};
+use crate::record::{self, Axis, Phase, SeriesSummary, Value};
+use crate::wire::{ChunkError, First, Points, encode_phases, encode_points};
 use std::collections::BTreeMap;
 
 /// A longer name is no name of anything.
@@ -158,17 +158,29 @@ pub(super) fn weight(value: &Value) -> usize {
     }
 }
 
-/// Shortens a series that no chunk holds: its points may be few enough and still not compress.
-pub(super) fn fit_series(series: &mut Series) -> Option<String> {
-    let told = series.values.len();
-    while series.values.len() > SURE_POINTS && encode_series(series).is_err() {
-        let fewer = (series.values.len() / 4 * 3).max(SURE_POINTS);
-        series.values.truncate(fewer);
-        series.positions.truncate(fewer);
+/// The chunk of a series, and what the record says of it.
+pub(super) struct Fitted {
+    pub(super) bytes: Vec<u8>,
+    pub(super) summary: SeriesSummary,
+    pub(super) warning: Option<String>,
+}
+
+/// Encodes a series. One that no chunk holds is shortened: its points may be few enough and still not compress.
+pub(super) fn fit_series(named: (&str, &str, Axis), points: &dyn Points) -> Result<Fitted, ChunkError> {
+    let told = points.count();
+    let mut kept = told;
+    loop {
+        match encode_points(named, &First { points, count: kept }) {
+            Ok((bytes, summary)) => {
+                let name = quoted(named.0);
+                let text =
+                    || format!("series {name} has {told} points, which do not compress; the first {kept} were kept");
+                return Ok(Fitted { bytes, summary, warning: (kept < told).then(text) });
+            }
+            Err(error) if kept <= SURE_POINTS || matches!(error, ChunkError::Unread(_)) => return Err(error),
+            Err(_) => kept = (kept / 4 * 3).max(SURE_POINTS),
+        }
     }
-    let kept = series.values.len();
-    let name = quoted(&series.name);
-    (kept < told).then(|| format!("series {name} has {told} points, which do not compress; the first {kept} were kept"))
 }
 
 /// Shortens phases that no chunk holds.
@@ -184,7 +196,7 @@ pub(super) fn fit_phases(phases: &mut Vec<Phase>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Axis;
+    use crate::record::Series;
 
     /// Points that are worst to keep.
     fn noise(points: usize) -> Series {
@@ -200,12 +212,12 @@ mod tests {
 
     #[test]
     fn a_series_that_no_chunk_holds_is_shortened_and_a_short_one_is_not() {
-        let mut sure = noise(SURE_POINTS);
-        assert!(encode_series(&sure).is_ok() && fit_series(&mut sure).is_none());
-        let mut long = noise(6_000_000);
-        let warning = fit_series(&mut long).unwrap();
-        assert_eq!(warning, "series `noise` has 6000000 points, which do not compress; the first 4500000 were kept");
-        assert_eq!((long.values.len(), long.positions.len()), (4_500_000, 4_500_000));
+        let named = ("noise", "", Axis::Step);
+        assert_eq!(fit_series(named, &noise(SURE_POINTS)).unwrap().warning, None);
+        let long = fit_series(named, &noise(6_000_000)).unwrap();
+        let warning = "series `noise` has 6000000 points, which do not compress; the first 4500000 were kept";
+        assert_eq!(long.warning.as_deref(), Some(warning));
+        assert_eq!(long.summary, noise(4_500_000).summary());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Attempts that live: what their journals say so far. Nothing here writes, locks or seals anything.
 
-use super::fold::Fold;
+use super::EngineError;
+use super::fold::{Fold, Folded};
 use super::output::{Lines, cut_lines};
 use crate::host::owner;
 use crate::host::secrets::Redactor;
@@ -8,6 +9,7 @@ use crate::journal::{Follower, JournalError, first, is_held, read_side};
 use crate::record::{
     Entry, Event, EventKind, Nonce, Outcome, Owner, Piece, Quantity, Run, Sample, Sealed, Source, Stream, Table,
 };
+use crate::store::StoreError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -57,17 +59,16 @@ impl Living {
     ///
     /// # Errors
     /// If the journal cannot be read.
-    pub fn sealed(&self) -> Result<Option<Sealed>, JournalError> {
+    pub fn sealed(&self) -> Result<Option<Sealed>, EngineError> {
         let mut fold: Option<Fold> = None;
         Follower::new(&self.journal).read(|entry| match &mut fold {
             None => fold = Fold::open(&entry),
             Some(fold) => fold.take(&entry),
         })?;
-        let running = |mut sealed: Sealed| {
-            sealed.attempt.outcome = Outcome::running();
-            sealed
-        };
-        Ok(fold.map(|fold| running(fold.seal("", 0).sealed)))
+        let Some(fold) = fold else { return Ok(None) };
+        let mut sealed = fold.seal("", 0).and_then(Folded::sealed).map_err(StoreError::from)?;
+        sealed.attempt.outcome = Outcome::running();
+        Ok(Some(sealed))
     }
 }
 
@@ -407,8 +408,7 @@ mod tests {
         assert!(first.starts_with(&line(0)) && last.ends_with(&line(5999)) && last.len() >= PART_BYTES);
         assert_eq!(first.len() + last.len() + usize::try_from(*gap).unwrap(), 6000 * line(0).len());
         // What the next command seals is what the supervisor itself would have sealed.
-        let contents = crate::journal::read(&path).unwrap();
-        let folded = crate::engine::fold(&contents.entries, &read_side(&path), "lost", 0).unwrap();
+        let folded = crate::engine::Left::read(&path).unwrap().unwrap_or_else(|_| panic!()).fold("lost").unwrap();
         let recovered = decode_output(&folded.output.unwrap().kept).unwrap();
         let sealed = decode_output(&supervisor.output.seal().unwrap().source.kept).unwrap();
         assert!(recovered == sealed, "{} {}", recovered.len(), sealed.len());

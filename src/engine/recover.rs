@@ -1,6 +1,7 @@
 //! Seals what a supervisor left behind when it died.
 
-use super::{EngineError, fold};
+use super::EngineError;
+use super::left::Left;
 use crate::host::{owner, process};
 use crate::journal::{self, Gate};
 use crate::record::{AttemptId, Entry, Owner, RunId};
@@ -120,48 +121,42 @@ fn recover_one(store: &Store, path: &Path, is_left: bool, until: Instant) -> Res
             return Ok(Some(Recovered::Elsewhere(path.to_owned())));
         }
     }
-    let contents = match journal::read(path) {
-        Ok(contents) => contents,
-        Err(error) => return unread(error),
-    };
-    let Some(Entry::Opened { owner, .. }) = contents.entries.first() else {
-        if contents.torn_bytes < MAY_HOLD_AN_ATTEMPT {
+    let left = match Left::read(path) {
+        Ok(Ok(left)) => left,
+        Ok(Err(torn_bytes)) if torn_bytes < MAY_HOLD_AN_ATTEMPT => {
             journal::discard(path)?;
             return Ok(Some(Recovered::Removed(path.to_owned())));
         }
-        let aside = journal::set_aside(path)?;
-        let fault = "its first entry is damaged, and it is kept under this name".to_owned();
-        return Ok(Some(Recovered::Unreadable(aside, fault)));
+        Ok(Err(_)) => {
+            let aside = journal::set_aside(path)?;
+            let fault = "its first entry is damaged, and it is kept under this name".to_owned();
+            return Ok(Some(Recovered::Unreadable(aside, fault)));
+        }
+        Err(error) => return unread(error),
     };
+    let owner = &left.owner;
     let lost = match owner::liveness(owner)? {
         // Its lock cannot be seen where this is a copy of the folder, or another mount of it.
-        owner::Liveness::Alive if !has_ended(&contents.entries) && !journal::is_given_up(path) => return Ok(None),
+        owner::Liveness::Alive if !left.has_ended && !journal::is_given_up(path) => return Ok(None),
         // Given up when it could not be sealed, nor perhaps its end be written.
         owner::Liveness::Alive => format!("its supervisor (pid {}) could not write how it ended", owner.pid),
         owner::Liveness::Elsewhere => {
             format!("its supervisor (pid {} on {}) was said to be gone", owner.pid, owner.host)
         }
         owner::Liveness::Gone => {
-            end_left(path, &contents.entries);
+            end_left(path, left.worker);
             format!("its supervisor (pid {}) was gone", owner.pid)
         }
     };
-    let side = journal::read_side(path);
-    let Some(folded) = fold(&contents.entries, &side, &lost, contents.torn_bytes) else { return Ok(None) };
-    let added = folded.seal(store)?;
+    let added = left.fold(&lost)?.seal(store)?;
     journal::discard(path)?;
     Ok(matches!(added, Added::New(_)).then_some(Recovered::Sealed(added.id())))
 }
 
-fn has_ended(entries: &[Entry]) -> bool {
-    entries.iter().any(|entry| matches!(entry, Entry::Ended { .. }))
-}
-
 /// The kernel has ended the worker with its supervisor, but not what the worker had started.
-fn end_left(journal: &Path, entries: &[Entry]) {
+fn end_left(journal: &Path, worker: Option<u32>) {
     let pipe = journal.with_extension("events");
-    let started = entries.iter().find_map(|entry| if let Entry::Started { pid } = entry { Some(*pid) } else { None });
-    if let Some(leader) = started {
+    if let Some(leader) = worker {
         // Where nobody can look, nobody can end anything; the attempt is sealed all the same.
         let _ =
             process::end_left_group(leader, "LEDGER_EVENTS", |path| Path::new(path).file_name() == pipe.file_name());
@@ -362,7 +357,7 @@ mod tests {
         let report = Mutex::new(SweepReport { troubled: waiting, ..SweepReport::default() });
         sweep.seal_waiting(&report);
         let report = report.into_inner().unwrap();
-        let executed: Vec<Nonce> = report.executed.iter().map(|one| one.sealed.attempt.nonce).collect();
+        let executed: Vec<Nonce> = report.executed.iter().map(|one| one.attempt.nonce).collect();
         assert_eq!(executed, [Nonce([7; 16]), Nonce([8; 16])]);
         let [(_, EngineError::Unsealed { nonce, .. })] = report.troubled.as_slice() else { panic!("{report:?}") };
         assert_eq!(*nonce, Nonce([9; 16]));

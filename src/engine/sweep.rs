@@ -122,7 +122,7 @@ pub struct SweepReport {
 impl SweepReport {
     /// Whether any attempt of this sweep failed.
     pub fn any_failed(&self) -> bool {
-        self.executed.iter().any(|executed| matches!(executed.sealed.attempt.outcome, Outcome::Failed { .. }))
+        self.executed.iter().any(|executed| matches!(executed.attempt.outcome, Outcome::Failed { .. }))
     }
 }
 
@@ -315,7 +315,8 @@ impl Sweep<'_> {
         let found = self.store.read(|reader| {
             let Some((id, sealed)) = reader.sealed_as(*nonce)? else { return Ok(None) };
             let output = reader.output(&sealed.attempt.facts)?;
-            Ok(Some(Executed { id, sealed, output }))
+            let crate::record::Sealed { run, attempt, .. } = sealed;
+            Ok(Some(Executed { id, run, attempt, output }))
         });
         found.ok()?
     }
@@ -355,7 +356,7 @@ impl Sweep<'_> {
             match execute(self.store, &task.bound, task.wanted, self.facts, self.shim, self.watch, self.stop) {
                 Ok(Attempted::Executed(executed)) => {
                     self.watch.see(Seen::Ended(&task.bound, &executed));
-                    let is_out_of_memory = executed.sealed.attempt.is_out_of_memory();
+                    let is_out_of_memory = executed.attempt.is_out_of_memory();
                     locked().executed.push(*executed);
                     task.left -= 1;
                     if is_out_of_memory && task.wanted.is_some() {

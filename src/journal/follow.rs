@@ -60,4 +60,11 @@ impl Follower {
             }
         }
     }
+
+    /// How many bytes follow the last whole entry.
+    pub(super) fn unread_bytes(&self) -> Result<u64, JournalError> {
+        let Some(file) = &self.file else { return Ok(0) };
+        let len = file.metadata().map_err(io_error("read", &self.path))?.len();
+        Ok(len.saturating_sub(self.at))
+    }
 }

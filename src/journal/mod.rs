@@ -6,9 +6,11 @@
 
 mod follow;
 mod side;
+mod spill;
 
 pub use follow::Follower;
 pub use side::{Side, SidePart, copy_side, read_side};
+pub use spill::{Column, Kept, Spill};
 
 use crate::record::{Entry, Nonce, RunId, room_hint};
 use crate::wire::{WireError, decode_entry, encode_entry};
@@ -86,6 +88,7 @@ impl Drop for Writer {
 /// Room kept aside for the last entry of an attempt that filled the disk.
 const RESERVE_BYTES: usize = 64 << 10;
 const RESERVE_EXTENSION: &str = "reserve";
+const SPILL_EXTENSION: &str = "spill";
 /// What an attempt says is this user's alone, whatever the process's mask.
 const PRIVATE: u32 = 0o600;
 
@@ -202,6 +205,16 @@ pub fn read(path: &Path) -> Result<Contents, JournalError> {
     Ok(parse(&bytes))
 }
 
+/// Gives each entry of a journal up to its torn tail, and says how many bytes that has. Memory does not grow with the journal.
+///
+/// # Errors
+/// As [`read`].
+pub fn scan(path: &Path, take: impl FnMut(Entry)) -> Result<u64, JournalError> {
+    let mut follower = Follower::new(path);
+    follower.read(take)?;
+    follower.unread_bytes()
+}
+
 /// Reads a journal's first entry alone, however long it is; none if that is torn.
 pub fn first(path: &Path) -> Result<Option<Entry>, JournalError> {
     let mut file = File::open(path).map_err(io_error("read", path))?;
@@ -293,7 +306,9 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
 
 /// Removes a journal whose attempt is sealed, and what lies beside it. What is gone already is no fault.
 pub fn discard(path: &Path) -> Result<(), JournalError> {
-    for extension in side::EXTENSIONS.into_iter().chain([RESERVE_EXTENSION, "events", "loaded", EXTENSION]) {
+    for extension in
+        side::EXTENSIONS.into_iter().chain([RESERVE_EXTENSION, SPILL_EXTENSION, "events", "loaded", EXTENSION])
+    {
         let path = path.with_extension(extension);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &path)(error)),

@@ -68,6 +68,10 @@ fn a_torn_tail_loses_only_itself() {
         let used = cut - usize::try_from(contents.torn_bytes).unwrap();
         assert!(parse(&bytes[..used.max(8).min(cut)]).entries.len() == contents.entries.len());
         seen.push(contents.entries.len());
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let mut scanned = Vec::new();
+        let torn_bytes = scan(&path, |entry| scanned.push(entry)).unwrap();
+        assert_eq!(Contents { entries: scanned, torn_bytes }, contents);
     }
     assert_eq!(seen.last(), Some(&3));
     assert!(seen.is_sorted());

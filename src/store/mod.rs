@@ -563,7 +563,7 @@ impl Handle {
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
-const MANY_CACHE_BYTES: usize = 256 << 20;
+const MANY_CACHE_BYTES: usize = 160 << 20;
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();

@@ -6,13 +6,17 @@ use super::tables::{
     SHAPES, SOURCES, TAGS, TOTALS, UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
-use crate::record::{AttemptId, Change, Digest, LogEntry, Outcome, Sealed, SourceText, Target};
+use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Outcome, Run, Sealed, SourceText, Target};
 use crate::wire::{
-    decode_attempt, decode_log_entry, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run,
-    encode_series, encode_source,
+    ChunkError, decode_attempt, decode_log_entry, encode_attempt, encode_log_entry, encode_phases, encode_row,
+    encode_run, encode_series, encode_source,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// Gives the chunk of a series by its name, and the phases' by the empty one.
+type ChunkOf<'c> = dyn Fn(&str) -> Result<Cow<'c, [u8]>, ChunkError> + 'c;
 
 /// Whether an attempt was new to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +139,22 @@ impl<'txn> Writer<'txn> {
         self.add(sealed, unix_ms, change)
     }
 
+    /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by the empty one.
+    pub fn seal_encoded(
+        &mut self,
+        (run, attempt): (&Run, &Attempt),
+        chunk: &ChunkOf<'_>,
+        unix_ms: i64,
+    ) -> Result<Added, StoreError> {
+        let id = attempt.id();
+        if self.txn.open_table(ATTEMPTS)?.get(id.0.0)?.is_none()
+            && let Some(known) = self.sealed_as(attempt.nonce)?
+        {
+            return Ok(Added::Known(known));
+        }
+        self.put_new((run, attempt), chunk, unix_ms, Change::Sealed)
+    }
+
     fn add(
         &mut self,
         sealed: &Sealed,
@@ -143,6 +163,20 @@ impl<'txn> Writer<'txn> {
     ) -> Result<Added, StoreError> {
         sealed.check()?;
         let Sealed { run, attempt, series, phases } = sealed;
+        let chunk = |name: &str| match series.iter().find(|series| series.name == name) {
+            Some(series) => encode_series(series).map(Cow::Owned),
+            None => encode_phases(phases).map(Cow::Owned),
+        };
+        self.put_new((run, attempt), &chunk, unix_ms, change)
+    }
+
+    fn put_new(
+        &mut self,
+        (run, attempt): (&Run, &Attempt),
+        chunk: &ChunkOf<'_>,
+        unix_ms: i64,
+        change: impl FnOnce(AttemptId) -> Change,
+    ) -> Result<Added, StoreError> {
         let id = attempt.id();
         let key = id.0.0;
         if self.txn.open_table(ATTEMPTS)?.get(key)?.is_some() {
@@ -154,10 +188,9 @@ impl<'txn> Writer<'txn> {
         self.txn.open_table(ATTEMPTS)?.insert(key, encode_attempt(attempt)?.as_slice())?;
         {
             let mut chunks = self.txn.open_table(CHUNKS)?;
-            for series in series {
-                chunks.insert((key, series.name.as_str()), encode_series(series)?.as_slice())?;
+            for name in attempt.series.iter().map(|series| series.name.as_str()).chain([""]) {
+                chunks.insert((key, name), chunk(name)?.as_ref())?;
             }
-            chunks.insert((key, ""), encode_phases(phases)?.as_slice())?;
         }
         self.txn.open_table(BY_RUN)?.insert((run.id.0.0, key), outcome_code(&attempt.outcome))?;
         // Of several that are one execution, the smallest stands for it.

@@ -3,9 +3,13 @@
 //! A chunk is kept apart from its attempt's record, so that listing attempts never reads it. Values are bit-exact: each column
 //! takes the tightest of a few forms that give every bit back.
 
+mod points;
+
+pub use points::{First, Points, encode_points, summarize_series};
+
 use super::v1::{WireError, axis_code, axis_of, decode, encode};
 use bincode::{Decode, Encode};
-use ledger_record::{Phase, Series, SeriesDigest, SeriesSummary, count};
+use ledger_record::{Phase, Series, count};
 use pco::ChunkConfig;
 use pco::data_types::Number;
 use pco::standalone::{ChunkDecompressor, DecompressorItem, FileDecompressor};
@@ -31,6 +35,9 @@ pub enum ChunkError {
     /// More points than any attempt has.
     #[error("a chunk of {0} values is refused (at most {MAX_POINTS} points, and {MAX_BYTES} bytes of memory)")]
     TooLong(u64),
+    /// Points that cannot be read from where they lie.
+    #[error("the points of a series cannot be read: {0}")]
+    Unread(#[from] std::io::Error),
     /// A phase whose length would be read as that of one that never stopped.
     #[error("phase `{name}` {index} stops a nanosecond before its start, which a chunk cannot hold")]
     Backwards {
@@ -274,25 +281,6 @@ pub fn visit_series(bytes: &[u8], visit: &mut dyn FnMut(u64, f64)) -> Result<(),
             visit_columns(wire.len, &mut positions, Column::coded(bytes)?, |value: f64| value, visit)
         }
     }
-}
-
-/// What the record of an attempt should say of a series. Memory does not grow with the series.
-///
-/// # Errors
-/// If it does not decode.
-pub fn summarize_series(bytes: &[u8]) -> Result<SeriesSummary, ChunkError> {
-    /// Longer ones are decoded twice: the digest takes all positions first.
-    const AT_ONCE: u64 = 1 << 20;
-    let (wire, _) = series_frame(bytes)?;
-    if wire.len <= AT_ONCE {
-        return Ok(decode_series(bytes)?.summary());
-    }
-    let axis = axis_of(wire.axis)?;
-    let len = usize::try_from(wire.len).unwrap_or(usize::MAX);
-    let mut digest = SeriesDigest::new(&wire.name, &wire.unit, axis, len);
-    visit_series(bytes, &mut |position, _| digest.position(position))?;
-    visit_series(bytes, &mut |_, value| digest.value(value))?;
-    Ok(SeriesSummary { name: wire.name, unit: wire.unit, axis, len: wire.len, digest: digest.finish() })
 }
 
 fn visit_columns<T: Number + Default>(

@@ -20,8 +20,8 @@ mod v1;
 pub use brief::{Known, Place, Shape, Wanted, decode_shape, decode_values, encode_brief};
 pub use choice::{Choice, parse_choice};
 pub use chunk::{
-    ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
-    summarize_series, visit_series,
+    ChunkError, First, Points, decode_phases, decode_series, encode_phases, encode_points, encode_series,
+    phases_memory, series_memory, summarize_series, visit_series,
 };
 pub use entry::{decode_entry, encode_entry};
 pub use event::{EventFault, MAX_EVENT_BYTES, event_schema, parse_event, parse_line, write_event};

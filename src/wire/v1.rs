@@ -44,7 +44,7 @@ pub enum WireError {
 }
 
 /// No single record is larger; a decoder allocates no more than this on the word of its input.
-const LIMIT_BYTES: usize = 64 << 20;
+pub(super) const LIMIT_BYTES: usize = 64 << 20;
 
 /// Tables and lists lie inside each other no deeper than this.
 const MAX_DEPTH: usize = 64;

@@ -60,7 +60,7 @@ fn tried(sandbox: &Sandbox, bound: &Bound, script: &str, stop: &Asked) -> Result
 fn executed(sandbox: &Sandbox, bound: &Bound, script: &str) -> Attempt {
     let came = tried(sandbox, bound, script, &NOBODY).unwrap();
     let Attempted::Executed(executed) = came else { panic!("{came:?}") };
-    executed.sealed.attempt
+    executed.attempt
 }
 
 fn with_text() -> Sandbox {

@@ -194,7 +194,7 @@ fn a_card_whose_worker_cannot_be_started_is_given_back_and_what_went_wrong_is_ke
     shim.executable = once;
     let came = execute(&store, &bound, None, &Table::new(), &shim, &Panicking, &Nobody);
     let Ok(Attempted::Executed(executed)) = came else { panic!("{came:?}") };
-    let attempt = &executed.sealed.attempt;
+    let attempt = &executed.attempt;
     assert!(attempt.outcome.reason().unwrap().contains("the worker could not be started"), "{attempt:?}");
     let warned = attempt.warnings.concat();
     assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");

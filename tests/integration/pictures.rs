@@ -282,7 +282,7 @@ fn the_policy_of_the_pages_lets_their_own_script_run() {
     let frame = fs::read_to_string(repository("src/report/site/html.rs")).unwrap();
     for name in ["style.css", "script.js"] {
         let path = repository("src/report/site").join(name);
-        let said = std::process::Command::new("sha256sum").arg(&path).output().unwrap();
+        let said = Command::new("sha256sum").arg(&path).output().unwrap();
         let digest = String::from_utf8(said.stdout).unwrap();
         let bytes: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap()).collect();
         assert!(frame.contains(&base64(&bytes)), "html.rs has to say {} of {name}", base64(&bytes));

@@ -1,5 +1,6 @@
 use super::*;
-use crate::record::{Axis, KNOWN_METRICS};
+use crate::analysis::Timed;
+use crate::record::{Axis, KNOWN_METRICS, Series};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
@@ -25,7 +26,7 @@ impl Completed {
         let metrics =
             stated.iter().map(|(name, value, unit)| ((*name).to_owned(), Metric::new(*value, *unit))).collect();
         let mut completed = Self { metrics, facts, warnings: Vec::new() };
-        observed.complete(&mut completed.metrics, &mut completed.facts, &mut completed.warnings);
+        observed.complete(&observed.telemetry, &mut completed.metrics, &mut completed.facts, &mut completed.warnings);
         completed
     }
 
@@ -58,7 +59,7 @@ fn attempt(gpus: u32) -> Observed {
     stops.extend((1..=8).map(|i| 25_000 + 500 * i));
     stops.extend((1..=10).map(|i| 32_000 + 500 * i));
     let mut before = 5_000;
-    let mut steps = Vec::new();
+    let mut steps = Steps::default();
     for (step, stop) in (1..).zip(stops) {
         let start = if step == 11 { 32_000 } else { before };
         steps.push(Timed { step, t_ns: stop * MS, duration_ns: Some((stop - start) * MS) });
@@ -283,7 +284,7 @@ fn what_cannot_be_said_has_its_reason() {
     assert_eq!(completed.reason("energy_per_epoch"), "the worker told of no epoch");
     assert_eq!(completed.reason("energy_per_sample"), "the worker did not say how many samples a step has");
     assert!(completed.value("energy") > 0.0 && completed.value("edp") > 0.0);
-    bare.steps.clear();
+    bare.steps = Steps::default();
     bare.ended = false;
     let completed = Completed::of(&bare, &[], Table::new());
     assert!(completed.reason("energy").ends_with("nobody knows when it trained"));
@@ -295,7 +296,7 @@ fn what_cannot_be_said_has_its_reason() {
     assert_eq!(stated.reason("edp"), "the training has no time");
 
     let mut short = attempt(1);
-    short.steps.truncate(3);
+    short.steps = short.steps.iter().take(3).collect();
     short.phases = vec![phase("epoch", 1, 5_000, 5_003)];
     let completed = Completed::of(&short, &[], eight_cores());
     assert_eq!(
@@ -476,7 +477,7 @@ fn the_slowest_of_twenty_steps_is_no_percentile_of_fewer() {
     let mut steps = Observed { steps: (1..=24).map(step).collect(), ..Observed::default() };
     // Two of 24 are warm-up: of 22, the 21st is the first that 95% do not exceed.
     Completed::of(&steps, &[], Table::new()).assert_near("step_time_p95", 23e-9, 1e-9);
-    steps.steps.truncate(20);
+    steps.steps = steps.steps.iter().take(20).collect();
     assert!(!Completed::of(&steps, &[], Table::new()).metrics.contains_key("step_time_p95"));
 }
 
@@ -523,7 +524,7 @@ fn the_manual_names_every_metric_with_its_unit() {
 fn a_worker_that_logs_every_fifth_step_has_the_energy_of_all_of_them() {
     let every = Completed::of(&attempt(1), &[("tokens_per_sample", 16.0, "")], eight_cores());
     let mut observed = attempt(1);
-    observed.steps.retain(|step| step.step % 5 == 0);
+    observed.steps = observed.steps.iter().filter(|step| step.step % 5 == 0).collect();
     let fifth = Completed::of(&observed, &[("tokens_per_sample", 16.0, "")], eight_cores());
     // Nothing is left out as warm-up of so few, so that the energies differ, but they are of 20 steps alike.
     for completed in [every, fifth] {
@@ -544,7 +545,8 @@ fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
     assert!((samples(&passes) - 600.0).abs() < 1e-6, "{}", samples(&passes));
     // Two steps of 600, of 1,000 in all.
     let mut short = attempt(1);
-    short.steps = [15, 25].map(|at| Timed { step: (at - 5) / 10, t_ns: at * S, duration_ns: Some(10 * S) }).to_vec();
+    short.steps =
+        [15, 25].map(|at| Timed { step: (at - 5) / 10, t_ns: at * S, duration_ns: Some(10 * S) }).into_iter().collect();
     short.phases = vec![phase("epoch", 1, 5_000, 25_000)];
     (short.samples_per_step, short.samples_of_a_pass) = (Some(600), Some(1_000));
     assert!((samples(&short) - 1_000.0).abs() < 1e-6, "{}", samples(&short));
@@ -583,7 +585,8 @@ fn processor_time_is_known_of_nine_tenths_of_the_training() {
         let read = (0..=140).map(|i| 100 * i).filter(|ms| *ms <= read_until || *ms > 9_200);
         read.for_each(|ms| series.push(ms * MS, real(ms) / 1e3));
         let facts = eight_cores();
-        let hardware = Hardware::new([&series], &facts, 0, Some(10.0));
+        let given = vec![series];
+        let hardware = Hardware::new(&given, &facts, 0, Some(10.0));
         // Eight of a hundred parts are too short for these readings.
         let slivers = (0..8).map(|i| (10_000 + 400 * i, 10_100 + 400 * i));
         let windows = Windows::new([(0, 9_200)].into_iter().chain(slivers).map(|(from, to)| (from * MS, to * MS)));

@@ -28,7 +28,7 @@ fn of_cell(
     let config = config.iter().map(|(key, value)| (format!("hardware.{key}"), Value::Int(*value))).collect();
     let bounds = Bounds::of(&config, &table(settings));
     let measured = Windows::new([(20 * TICK, 100 * TICK)]);
-    let telemetry = telemetry.into_iter().collect();
+    let telemetry: std::collections::BTreeMap<String, Series> = telemetry.into_iter().collect();
     let evidence = Evidence {
         bounds: &bounds,
         facts: &table(facts),

@@ -5,7 +5,7 @@ use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
-use crate::record::{Table, Value};
+use crate::record::{Sealed, Table, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::Added;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,14 +114,29 @@ struct Taken {
 impl Taken {
     /// Takes secrets out of the recorded cells.
     fn redact(&mut self, results: &mut Results) {
-        for sealed in &mut results.sealed {
-            self.secret_fields.extend(secrets::places(sealed.run.config()));
-            if let Some(import) = sealed.attempt.facts.get_mut("import") {
-                let clean = secrets::cleaned(import, &secrets::redacted);
-                self.redacted += usize::from(clean != *import);
-                *import = clean;
+        let redact = |rows: &mut [Sealed]| {
+            let (mut fields, mut redacted) = (BTreeSet::new(), 0);
+            for sealed in rows {
+                fields.extend(secrets::places(sealed.run.config()));
+                if let Some(import) = sealed.attempt.facts.get_mut("import") {
+                    let clean = secrets::cleaned(import, &secrets::redacted);
+                    redacted += usize::from(clean != *import);
+                    *import = clean;
+                }
             }
-        }
+            (fields, redacted)
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let share = results.sealed.len().div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                results.sealed.chunks_mut(share).map(|rows| scope.spawn(move || redact(rows))).collect();
+            for worker in workers {
+                let (fields, redacted) = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                self.secret_fields.extend(fields);
+                self.redacted += redacted;
+            }
+        });
     }
 
     /// Says that secrets were taken out, and warns of those that became a part of a run's identity.

@@ -1,16 +1,25 @@
 //! What an attempt came to, with all that is kept of it.
 
 use crate::host::clock;
-use crate::record::{Sealed, SourceText};
+use crate::journal::{Kept, Spill};
+use crate::record::{Attempt, Run, Sealed, SourceText};
 use crate::store::{Added, Store, StoreError};
+use crate::wire::{ChunkError, decode_phases, decode_series};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-/// What an attempt's entries came to.
-#[derive(Clone, Debug, PartialEq)]
+/// What an attempt's entries came to. Series and phases are encoded, and may lie in a file: memory does not grow with them.
+#[derive(Debug)]
 pub struct Folded {
-    /// What is sealed.
-    pub sealed: Sealed,
+    /// The run that was executed.
+    pub run: Run,
+    /// What happened.
+    pub attempt: Attempt,
     /// What the worker wrote, as far as it is kept beside the record.
     pub output: Option<SourceText>,
+    /// By the names of the series; the phases by the empty one.
+    pub(super) chunks: BTreeMap<String, Kept>,
+    pub(super) spill: Spill,
 }
 
 impl Folded {
@@ -21,7 +30,23 @@ impl Folded {
     pub fn seal(&self, store: &Store) -> Result<Added, StoreError> {
         store.write(|writer| {
             self.output.iter().try_for_each(|output| writer.keep(output))?;
-            writer.seal(&self.sealed, clock::unix_ms())
+            writer.seal_encoded((&self.run, &self.attempt), &|name| self.chunk(name), clock::unix_ms())
         })
+    }
+
+    /// All of it in memory.
+    ///
+    /// # Errors
+    /// If its series cannot be read.
+    pub fn sealed(self) -> Result<Sealed, ChunkError> {
+        let series = self.attempt.series.iter().map(|series| decode_series(&self.chunk(&series.name)?));
+        let series = series.collect::<Result<_, _>>()?;
+        let phases = decode_phases(&self.chunk("")?)?;
+        Ok(Sealed { series, phases, run: self.run, attempt: self.attempt })
+    }
+
+    fn chunk(&self, name: &str) -> Result<Cow<'_, [u8]>, ChunkError> {
+        let kept = self.chunks.get(name).ok_or(std::io::ErrorKind::NotFound).map_err(std::io::Error::from)?;
+        Ok(self.spill.read(kept)?)
     }
 }

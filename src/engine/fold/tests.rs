@@ -1,6 +1,8 @@
 use super::*;
-use crate::record::{Exit, Owner, Parts};
-use crate::wire::{decode_phases, encode_attempt, encode_phases, encode_series};
+use crate::record::Sealed;
+use crate::record::{Exit, Owner, Parts, Series};
+use crate::wire::{decode_phases, encode_attempt, encode_series};
+use proptest::prelude::*;
 
 fn opened() -> Entry {
     let none = || Value::from("none");
@@ -31,7 +33,7 @@ fn sealed_of(said: impl Iterator<Item = Entry>) -> Sealed {
     said.for_each(|entry| fold.take(&entry));
     let exit = Some(Exit::Code(0));
     fold.take(&Entry::Ended { outcome: Outcome::Finished, exit, ended_ns: 9, cpu_ns: None });
-    let sealed = fold.seal("", 0).sealed;
+    let sealed = fold.seal("", 0).unwrap().sealed().unwrap();
     encode_attempt(&sealed.attempt).unwrap();
     assert_eq!(decode_phases(&encode_phases(&sealed.phases).unwrap()).unwrap(), sealed.phases);
     sealed.series.iter().for_each(|series| drop(encode_series(series).unwrap()));
@@ -117,7 +119,7 @@ fn a_failure_for_want_of_gpu_memory_has_a_kind() {
         let mut fold = Fold::open(&opened()).unwrap();
         fold.take(&Entry::Stderr(stderr.to_owned()));
         fold.take(&Entry::Ended { outcome, exit: Some(Exit::Code(1)), ended_ns: 9, cpu_ns: None });
-        fold.seal("", 0).sealed.attempt.is_out_of_memory()
+        fold.seal("", 0).unwrap().attempt.is_out_of_memory()
     };
     let failed = |reason: &str| Outcome::Failed { reason: reason.to_owned() };
     let torch = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 48.00 GiB.\n";
@@ -289,4 +291,51 @@ fn lines_that_are_no_events_are_one_warning_with_their_number() {
     }
     let one = sealed_of([line(0)].into_iter()).attempt.warnings.join("\n");
     assert!(one.starts_with("1 line of the worker's events is no event: `hello`"), "{one}");
+}
+
+#[test]
+fn a_fold_keeps_few_bytes_of_each_event() {
+    const EVENTS: u64 = 1_300_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut fold = Fold::open(&opened()).unwrap().spilling_beside(&dir.path().join("a.journal"));
+    for step in 1..=EVENTS {
+        let values = vec![("loss".to_owned(), 1.0 / real(step)), ("rate".to_owned(), 0.5)];
+        let kind = EventKind::Step { step, duration_ns: None, values };
+        fold.take(&Entry::Event(Event { t_ns: 1000 * step, rank: 0, kind }));
+    }
+    assert!(fold.folding.spill.kept_bytes() <= 32 << 20, "{}", fold.folding.spill.kept_bytes());
+    let steps = fold.folding.observed.steps.kept_bytes();
+    assert!(steps <= 10 * usize::try_from(EVENTS).unwrap(), "{steps}");
+    let folded = fold.seal("lost", 0).unwrap();
+    let lens: Vec<u64> = folded.attempt.series.iter().map(|series| series.len).collect();
+    assert_eq!(lens, [EVENTS, EVENTS]);
+    folded.sealed().unwrap().check().unwrap();
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn real(step: u64) -> f64 {
+    step as f64
+}
+
+proptest! {
+    #[test]
+    fn series_are_those_that_a_plain_fold_would_make(
+        said in prop::collection::vec((0u32..3, 0u64..100, 0usize..3, any::<u64>()), 0..3000)
+    ) {
+        let names = ["loss", "rate", "x"];
+        let mut plain: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+        for (rank, at, name, bits) in &said {
+            let name = if *rank == 0 { names[*name].to_owned() } else { format!("{}.{rank}", names[*name]) };
+            plain.entry(name).or_default().push((*at, *bits));
+        }
+        plain.values_mut().for_each(|points| points.sort_by_key(|(at, _)| *at));
+        let entries = said.iter().map(|(rank, at, name, bits)| step(*rank, *at, names[*name], f64::from_bits(*bits)));
+        let sealed = sealed_of(entries);
+        let points = |series: &Series| -> Vec<(u64, u64)> {
+            series.positions.iter().copied().zip(series.values.iter().map(|value| value.to_bits())).collect()
+        };
+        let found: BTreeMap<String, Vec<(u64, u64)>> =
+            sealed.series.iter().map(|series| (series.name.clone(), points(series))).collect();
+        prop_assert_eq!(found, plain);
+    }
 }
