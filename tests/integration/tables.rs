@@ -82,7 +82,10 @@ fn rows_that_a_map_leaves_out_and_rows_that_were_hidden_by_hand_stay_as_they_are
     assert_eq!(sandbox.json(&["import", "table", "t.csv", "--map", "m3.toml"], 0)["replaced"], 1);
     assert_eq!(best(&sandbox), [(4.0, 1), (6e3, 2)]);
     sandbox.run(&["hide", "--where", "batch_size == 8"]).expect(0);
-    assert_eq!(sandbox.json(&["import", "table", "t.csv", "--map", "m1.toml"], 0)["restored"], 1);
+    let again = sandbox.json(&["import", "table", "t.csv", "--map", "m1.toml"], 0);
+    assert_eq!((&again["restored"], &again["hidden_before"]), (&1.into(), &2.into()));
+    let said = sandbox.run(&["import", "table", "t.csv", "--map", "m1.toml"]).expect(0);
+    assert!(said.contains("2 known rows were hidden before, and not counted now (`ledger ls --hidden`"), "{said}");
     assert_eq!(best(&sandbox), [(4e3, 1)], "what a person has hidden does not come back by the same map");
     // Another view of the same rows may count beside the first.
     sandbox.write("view.toml", MAP.replace("energy = { value = \"{joules}\", unit = \"kJ\" }", "accuracy = \"{acc}\""));

@@ -42,6 +42,8 @@ pub(super) struct Replaced {
     shown: Vec<AttemptId>,
     /// How many rows have attempts that are taken out.
     pub(super) rows: usize,
+    /// How many rows are hidden attempts, and stay so.
+    pub(super) hidden_before: usize,
     /// New rows in runs that have rows of other files, and the names of these.
     pub(super) shared: (usize, BTreeSet<String>),
 }
@@ -85,8 +87,11 @@ impl Earlier {
         // What a person took out stays out: nothing stood in its place.
         let back =
             same.iter().filter(|row| row.is_hidden && ids.contains(&row.id) && replaced.contains(&row.origin.line));
+        let shown: Vec<AttemptId> = back.map(|row| row.id).collect();
+        let known = self.rows.iter().filter(|row| !row.counts && ids.contains(&row.id)).count();
         Replaced {
-            shown: back.map(|row| row.id).collect(),
+            hidden_before: known - shown.len(),
+            shown,
             rows: replaced.len(),
             shared: if results.has_devices { Default::default() } else { self.shared(results, added, &digest) },
             hidden,
@@ -111,6 +116,7 @@ impl Replaced {
         self.hidden.extend(other.hidden);
         self.shown.extend(other.shown);
         self.rows += other.rows;
+        self.hidden_before += other.hidden_before;
         self.shared.0 += other.shared.0;
         self.shared.1.extend(other.shared.1);
     }

@@ -192,6 +192,15 @@ fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replac
             count(replaced.rows, "row")
         ));
     }
+    if replaced.hidden_before > 0 {
+        text.push_str(&format!(
+            "{} hidden before, and not counted now (`ledger ls --hidden` lists them, `ledger hide --undo ID` counts one again)\n",
+            match replaced.hidden_before {
+                1 => "1 known row was".to_owned(),
+                known => format!("{known} known rows were"),
+            }
+        ));
+    }
     text
 }
 
@@ -222,6 +231,7 @@ fn value(results: &Results, models: &BTreeMap<String, Model>, replaced: &Replace
         ("taints", taints.into()),
         ("replaced", hidden.into()),
         ("restored", shown.into()),
+        ("hidden_before", replaced.hidden_before.into()),
         ("repeats_of_other_files", replaced.shared.0.into()),
         ("notes", results.notes.clone().into()),
     ])
