@@ -3,7 +3,7 @@
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
 use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
-use super::pairwise::{Comparison, Scale, compare};
+use super::pairwise::{Comparison, Scale, compared};
 use super::replication::Estimate;
 use super::resample::probabilities;
 use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric};
@@ -160,21 +160,63 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     places.iter_mut().for_each(|place| place.scale = scale);
     let probabilities = best_of(&places, direction);
     places.iter_mut().zip(probabilities).for_each(|(place, probability)| place.probability = probability);
+    let compared = with_first(&places, scale);
     let Some((first, others)) = places.split_first_mut() else { return places };
-    let compared: Vec<Option<Comparison>> =
-        others.iter().map(|other| compare(&first.contender, &other.contender, scale)).collect();
-    let tested = |one: &Option<Comparison>| Some(one.as_ref()?.test.ok()?.0);
-    let probabilities: Vec<f64> = compared.iter().filter_map(tested).collect();
-    let pairs = probabilities.len() * (probabilities.len() + 1) / 2;
-    let mut corrected = holm_among(&probabilities, pairs).into_iter();
-    for (other, comparison) in others.iter_mut().zip(compared) {
-        let corrected = tested(&comparison).and_then(|_| corrected.next());
+    for (other, (comparison, corrected)) in others.iter_mut().zip(compared) {
         let difference = other.estimate.mean - first.estimate.mean;
         let relative = (first.estimate.mean != 0.0).then(|| difference / first.estimate.mean.abs());
         let is_within = tolerance.is_some_and(|most| difference.abs() <= most * first.estimate.mean.abs());
         other.against = Some(Against { relative, comparison, corrected, is_within });
     }
     places
+}
+
+/// Of no more configurations all pairs are tested: of more, pairs without the first one are only counted.
+const MOST_PAIRED: usize = 40;
+
+/// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the first
+/// was seen in the same data. Pairs of which no corrected probability below 0.05 is possible are not tested, and not counted.
+fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option<f64>)> {
+    let Some((first, others)) = places.split_first() else { return Vec::new() };
+    let pair = |a: &Place, b: &Place| compared(&a.contender, &b.contender, scale);
+    let beside_first: Vec<Option<Comparison>> = others.iter().map(|other| pair(first, other)).collect();
+    let tested = |one: &Option<Comparison>| one.and_then(|one| Some((one.test.ok()?.0, one.least)));
+    // By the place of the other one, which pairs without the first do not have.
+    let mut family: Vec<(Option<usize>, f64, f64)> = beside_first
+        .iter()
+        .enumerate()
+        .filter_map(|(at, one)| tested(one).map(|(p, least)| (Some(at), p, least)))
+        .collect();
+    let is_whole = places.len() <= MOST_PAIRED;
+    if is_whole {
+        let rest =
+            others.iter().enumerate().flat_map(|(at, one)| others[at + 1..].iter().map(move |other| pair(one, other)));
+        family.extend(rest.filter_map(|one| tested(&one)).map(|(p, least)| (None, p, least)));
+    }
+    let size = |family: &[(Option<usize>, f64, f64)]| match is_whole {
+        true => family.len(),
+        false => family.len() * (family.len() + 1) / 2,
+    };
+    loop {
+        let least: Vec<f64> = family.iter().map(|(.., least)| *least).collect();
+        let mut possible = holm_among(&least, size(&family)).into_iter().map(|least| least < SIGNIFICANCE);
+        let before = family.len();
+        family.retain(|_| possible.next().unwrap_or(true));
+        if family.len() == before {
+            break;
+        }
+    }
+    let probabilities: Vec<f64> = family.iter().map(|(_, p, _)| *p).collect();
+    let corrected = holm_among(&probabilities, size(&family));
+    let mut found: Vec<Option<f64>> = vec![None; others.len()];
+    for ((at, ..), corrected) in family.iter().zip(corrected) {
+        if let Some(at) = at {
+            found[*at] = Some(corrected);
+        }
+    }
+    let settle =
+        |(one, corrected): (Option<Comparison>, Option<f64>)| (one.map(|one| one.of_family(corrected)), corrected);
+    beside_first.into_iter().zip(found).map(settle).collect()
 }
 
 /// The scale of a metric that [`scale_named`] does not know, by its estimates:

@@ -102,6 +102,8 @@ pub struct Comparison {
     pub degrees: Option<f64>,
     /// The probability that chance alone makes so large a difference, and how it was found; or why there is none.
     pub test: Result<(f64, Method), Untested>,
+    /// The smallest probability that the test can give with this number of units; 0 of a t-test.
+    pub least: f64,
 }
 
 impl Comparison {
@@ -112,7 +114,22 @@ impl Comparison {
             Scale::Points => 100.0 * (other - first),
             Scale::Difference => other - first,
         };
-        Self { scale, estimate, interval: None, degrees: None, test: Err(Untested::TooFew) }
+        Self { scale, estimate, interval: None, degrees: None, test: Err(Untested::TooFew), least: 0.0 }
+    }
+
+    fn settled(self) -> Self {
+        if matches!(self.test, Ok((_, Method::Permutation))) {
+            Self { interval: None, degrees: None, ..self }
+        } else {
+            self
+        }
+    }
+
+    /// The same as one of several tests that were corrected together: `corrected` is the probability by then, none where the correction
+    /// leaves no value below 0.05 possible.
+    pub(super) fn of_family(self, corrected: Option<f64>) -> Self {
+        let is_impossible = self.test.is_ok() && corrected.is_none();
+        if is_impossible { Self { test: Err(Untested::TooFew), ..self } } else { self.settled() }
     }
 
     /// The first mean compared with the second.
@@ -128,12 +145,17 @@ pub(super) const PAIRS: usize = 3;
 /// Exchanges of more units are not counted one by one.
 const MOST_EXCHANGED: usize = 500;
 
-/// Compares two configurations.
+/// Compares two configurations. An exact test has no interval beside it: the t interval of few units can contradict it.
+pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+    compared(first, other, scale).map(Comparison::settled)
+}
+
+/// Compares two configurations, before it is known how many other pairs are tested.
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, section 4). Where both
 /// have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and the estimate is over these alone; where they ran on
 /// the same machines, the differences within those. What the same sensors are off by cancels; other sensors may be off to other sides.
-pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
     // All values in units of their own mean where the scale is a ratio: small differences of these are differences of logarithms.
@@ -152,18 +174,20 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         let half = reach(judged.degrees)? * judged.variance.sqrt();
         Some(((shifts - half, shifts + half), judged.degrees))
     });
+    let mut least = 0.0;
     let test = match judged {
         Some(judged) if judged.is_enough && scatters => judged.test(shifts),
         Some(judged) if judged.is_enough => Err(Untested::NoScatter),
         _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
         _ => match exchanged(&a.units, &b.units) {
             Some(_) if systematic > 0.0 => Err(Untested::Sensors),
-            Some(p) => Ok((p, Method::Permutation)),
+            Some((p, smallest)) => {
+                least = smallest;
+                Ok((p, Method::Permutation))
+            }
             None => Err(Untested::TooFew),
         },
     };
-    // The t interval of few units can contradict the exact test.
-    let interval = interval.filter(|_| !matches!(test, Ok((_, Method::Permutation))));
     let shown = |shift: f64| match scale {
         Scale::Ratio => shift.exp(),
         Scale::Points => 100.0 * shift,
@@ -175,6 +199,7 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
         interval: interval.map(|((low, high), _)| (shown(low), shown(high))),
         degrees: interval.map(|(_, degrees)| degrees),
         test,
+        least,
     })
 }
 
@@ -336,9 +361,9 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     })
 }
 
-/// The exact two-sided permutation test of the difference of means. None where even the most extreme outcome has a probability of 5% or more, or where there
+/// The exact two-sided permutation test of the difference of means, and the smallest probability that it can give. None where even the most extreme outcome has a probability of 5% or more, or where there
 /// are too many exchanges to count.
-fn exchanged(a: &[f64], b: &[f64]) -> Option<f64> {
+fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let n = few.len() + many.len();
     let all: Vec<f64> = few.iter().chain(many).copied().collect();
@@ -361,7 +386,7 @@ fn exchanged(a: &[f64], b: &[f64]) -> Option<f64> {
         _ => return None,
     }
     let smallest = if few.len() == many.len() { 2.0 } else { 1.0 } / counts.1;
-    (smallest < SIGNIFICANCE).then(|| counts.0 / counts.1)
+    (smallest < SIGNIFICANCE).then(|| (counts.0 / counts.1, smallest))
 }
 
 #[cfg(test)]

@@ -125,3 +125,44 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
     let places = place(vec![seeds(1, &x), others], ordering);
     assert!(places[0].probability.unwrap() < 0.7, "{:?}", places[0].probability);
 }
+
+/// Accuracies of seeds 1, 2 and so on.
+fn accuracies(x: i64, values: &[f64]) -> Contender {
+    Contender { kind: MetricKind::Outcome, ..contender(x, values, None, "s") }
+}
+
+fn corrected(contenders: Vec<Contender>) -> Vec<Option<f64>> {
+    let places = place(contenders, Ordering::of("accuracy", "", Direction::Maximize));
+    places[1..].iter().map(|place| place.against.unwrap().corrected).collect()
+}
+
+#[test]
+fn holms_correction_is_over_all_pairs_also_those_without_the_first() {
+    let four = vec![
+        accuracies(1, &[0.90083, 0.90576, 0.89588]),
+        accuracies(2, &[0.89528, 0.89659, 0.88847]),
+        accuracies(3, &[0.87956, 0.88371, 0.87517]),
+        accuracies(4, &[0.86067, 0.86515, 0.856]),
+    ];
+    // Paired by seed, the six pairs have P 0.01949, 0.00033, 0.00003, 0.00399, 0.00081 and 0.00009.
+    let found: Vec<f64> = corrected(four).into_iter().flatten().collect();
+    for (found, expected) in found.iter().zip([0.01949, 0.00033 * 4.0, 0.00003 * 6.0]) {
+        assert!((found - expected).abs() < 0.03 * expected + 1e-5, "{found} and {expected}");
+    }
+    assert_eq!(found.len(), 3);
+}
+
+#[test]
+fn pairs_that_the_correction_leaves_no_chance_are_not_tested_and_keep_their_interval() {
+    let seven = accuracies(1, &[0.90, 0.91, 0.905, 0.91, 0.90, 0.903, 0.904]);
+    let (two, other) = (accuracies(2, &[0.80, 0.81]), accuracies(3, &[0.70, 0.71]));
+    // Alone, P can be 1/36.
+    assert!(corrected(vec![seven.clone(), two.clone()])[0].is_some_and(|p| (p - 1.0 / 36.0).abs() < 1e-12));
+    let places = place(vec![seven, two, other], Ordering::of("accuracy", "", Direction::Maximize));
+    for place in &places[1..] {
+        let against = place.against.unwrap();
+        let comparison = against.comparison.unwrap();
+        assert_eq!((against.corrected, comparison.test), (None, Err(Untested::TooFew)));
+        assert!(comparison.interval.is_some());
+    }
+}
