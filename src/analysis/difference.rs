@@ -4,7 +4,7 @@ use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
 use super::lines::changed_lines;
 use super::units::standard;
-use crate::record::{Attempt, Axis, Digest, Metric, Part, Run, Sealed, Series, SourceText, Table, Value};
+use crate::record::{self, Attempt, Axis, Digest, Metric, Part, Run, Sealed, Series, SourceText, Table, Value};
 use std::collections::BTreeSet;
 
 /// A field that two tables do not agree on.
@@ -263,9 +263,9 @@ pub(super) fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
         .collect()
 }
 
-/// Whether a series is what was computed, which a rerun has to meet, and not how long it took or what the hardware did meanwhile.
+/// Whether a series is what was computed, which a rerun has to meet.
 pub fn is_computed(series: &Series) -> bool {
-    series.axis == Axis::Step && series.unit != "ns"
+    record::is_computed(&series.name, &series.unit, series.axis)
 }
 
 #[cfg(test)]

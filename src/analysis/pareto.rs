@@ -33,7 +33,7 @@ pub fn dominators(points: &[Vec<f64>], directions: &[Direction]) -> Vec<Option<u
         .iter()
         .map(|point| {
             let sign = |direction: &Direction| if *direction == Direction::Maximize { -1.0 } else { 1.0 };
-            point.iter().zip(directions).map(|(value, direction)| sign(direction) * value).collect()
+            point.iter().zip(directions).map(|(value, direction)| sign(direction) * value + 0.0).collect()
         })
         .collect();
     let mut order: Vec<usize> = (0..points.len()).collect();
@@ -78,6 +78,8 @@ mod tests {
         ];
         assert_eq!(dominators(&points, &directions), [None, None, Some(1), None, None, Some(0)]);
         assert_eq!(dominators(&[], &directions), []);
+        let zeros = [vec![-0.0, 7.0], vec![0.0, 5.0]];
+        assert_eq!(dominators(&zeros, &[Direction::Minimize; 2]), [Some(1), None], "zeros are equal");
     }
 
     proptest! {

@@ -98,7 +98,7 @@ impl Sought {
     }
 
     fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
-        let Some(found) = self.pattern.find(line) else { return };
+        let Some(found) = self.pattern.find(line.trim_end_matches(['\n', '\r'])) else { return };
         let value = match found.value {
             Ok(value) => value,
             Err(text) => {
@@ -180,6 +180,13 @@ mod tests {
         told.extend(found.push("acc 0.75", 2 * EVERY_NS + 1));
         told.extend(found.finish(2 * EVERY_NS + 2));
         assert_eq!(metrics(&told), [(1, 0.1), (2 * EVERY_NS, 0.5), (2 * EVERY_NS + 2, 0.75)]);
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_its_last_character_before_the_break() {
+        let mut found = matches(&[("loss", r"^loss (\S+)$".into())]);
+        let told = found.push("loss 0.5\r\nloss 0.25\n", 1);
+        assert_eq!(metrics(&told), [(1, 0.25)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::gpu::{Change, Settings};
 use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Outcome, RunId, Table};
 use crate::store::{Reader, Store, StoreError};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -48,13 +48,12 @@ pub enum Cause {
     Repeat(usize),
 }
 
-/// Looks up which attempts are missing. Runs that appear twice are planned once.
+/// Looks up which attempts are missing. Runs that appear twice are planned once, with the larger number of finished attempts.
 ///
 /// # Errors
 /// If the ledger cannot be read; one that does not exist yet is empty.
 pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, StoreError> {
-    let mut seen = HashSet::new();
-    let bounds: Vec<(Bound, Cause)> = bounds.into_iter().filter(|(bound, _)| seen.insert(bound.run.id)).collect();
+    let bounds = once(bounds);
     type Held = (usize, Option<AttemptId>);
     let held = |reader: &Reader<'_>, run| Ok((filled(reader, run)?, out_of_memory(reader, run.id)?));
     let found: Option<Vec<Held>> =
@@ -75,6 +74,28 @@ pub fn plan(store: &Store, bounds: Vec<(Bound, Cause)>) -> Result<Vec<Planned>, 
         Ok(Planned { bound, sealed, missing, cause, out_of_memory })
     });
     planned.collect()
+}
+
+/// Each run once.
+fn once(bounds: Vec<(Bound, Cause)>) -> Vec<(Bound, Cause)> {
+    let mut places: HashMap<RunId, usize> = HashMap::new();
+    let mut found: Vec<(Bound, Cause)> = Vec::new();
+    for (bound, cause) in bounds {
+        match places.get(&bound.run.id).map(|at| &mut found[*at]) {
+            Some(known) => {
+                if let (Cause::Complete(wanted), Cause::Complete(before)) = (cause, known.1)
+                    && wanted > before
+                {
+                    *known = (bound, cause);
+                }
+            }
+            None => {
+                places.insert(bound.run.id, found.len());
+                found.push((bound, cause));
+            }
+        }
+    }
+    found
 }
 
 /// An attempt of a run that failed for want of GPU memory.
@@ -143,6 +164,9 @@ pub struct Sweep<'a> {
     /// Whether the canary of the protocol is executed too. Whoever wants a certain number of attempts wants no more of them.
     pub canary: bool,
 }
+
+/// How long a thread without a task waits before it asks again.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 struct Task {
     bound: Bound,
@@ -256,6 +280,11 @@ impl Rounds {
         if self.in_flight.is_empty() && self.since_canary > 0 { self.canary.take() } else { None }
     }
 
+    /// Whether no task is left, nor may be put back.
+    fn is_over(&self) -> bool {
+        self.now.is_empty() && self.next.is_empty() && self.in_flight.is_empty()
+    }
+
     /// Ends a task of a run, which may have been put back before.
     fn end(&mut self, run: RunId) {
         self.in_flight.retain(|other| *other != run);
@@ -336,8 +365,15 @@ impl Sweep<'_> {
                 }
                 rounds.take()
             };
-            let Some(mut task) = next else { return };
-            last = Some(task.bound.run.id);
+            last = next.as_ref().map(|task| task.bound.run.id);
+            let Some(mut task) = next else {
+                if self.stop.asked() > 0 || rounds().is_over() {
+                    return;
+                }
+                // What is left waits for attempts of the same runs, which other threads execute.
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            };
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
                 return;

@@ -37,7 +37,7 @@ pub use listing::{DEEPEST, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 pub use log::{Change, LogEntry, Origin, Repeated, Row, Target, tag_fault};
 pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, MetricKind, known_metric, mean};
 pub use output::{OutputFacts, Piece, Stream};
-pub use replicate::{Replicate, execution_values, unit_mean, unit_values};
+pub use replicate::{Replicate, execution_values, is_computed, unit_mean, unit_values};
 pub use room::room_hint;
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};

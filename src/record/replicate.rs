@@ -3,7 +3,7 @@
 //! An outcome is decided by the weights, so that its unit of replication is the seed: executions that computed the same count once, others of one
 //! seed are averaged. What is measured is decided by the machine, so that its unit is the GPU or host, or, where all come from one, the attempt.
 
-use super::{Attempt, Axis, Digest, MetricKind, Run, Value, mean};
+use super::{Attempt, Axis, Digest, MetricKind, Run, Unit, Value, known_metric, mean};
 use std::collections::BTreeMap;
 
 /// Which seed, which computation and which machine an attempt belongs to. Equal numbers mean the same one.
@@ -60,6 +60,12 @@ fn short(digest: &Digest) -> u64 {
     digest.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
+/// Whether a series is what an attempt computed, which a rerun has to meet, and not how long that took or what the hardware did meanwhile.
+pub fn is_computed(name: &str, unit: &str, axis: Axis) -> bool {
+    let is_measured = || known_metric(name).is_some_and(|known| known.kind() == MetricKind::Measured);
+    axis == Axis::Step && unit != "ns" && !Unit::named(unit).is_some_and(Unit::is_of_machine) && !is_measured()
+}
+
 /// The digest of data says what was read, not what was computed.
 fn execution(attempt: &Attempt) -> u64 {
     let mut computed = Vec::new();
@@ -67,7 +73,7 @@ fn execution(attempt: &Attempt) -> u64 {
         computed.extend_from_slice(name.as_bytes());
         computed.extend_from_slice(&digest.0);
     }
-    for series in attempt.series.iter().filter(|series| series.axis == Axis::Step && series.unit != "ns") {
+    for series in attempt.series.iter().filter(|series| is_computed(&series.name, &series.unit, series.axis)) {
         computed.extend_from_slice(&series.digest.0);
     }
     if computed.is_empty() {

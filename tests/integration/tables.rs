@@ -94,6 +94,28 @@ fn rows_that_a_map_leaves_out_and_rows_that_were_hidden_by_hand_stay_as_they_are
 }
 
 #[test]
+fn a_corrected_version_of_a_file_says_which_rows_count_twice_and_replaces_them_on_request() {
+    let sandbox = imported();
+    let table = fs::read_to_string(sandbox.path("t.csv")).unwrap();
+    let row = table.lines().nth(1).unwrap();
+    sandbox.write("t.csv", format!("{table}{}\n", row.replacen("8,", "99,", 1)));
+    let import =
+        |map: &str, more: &[&str]| sandbox.run(&[["import", "table", "t.csv", "--map", map].as_slice(), more].concat());
+    // The same map: rows are known, and the row that was added is new.
+    assert!(!import("m1.toml", &[]).err.contains("warning"), "nothing counts twice");
+    let said = import("m2.toml", &[]);
+    assert!(
+        said.err.contains("3 rows of an earlier version of t.csv count beside this version (--replace"),
+        "{}",
+        said.err
+    );
+    let replaced = sandbox.json(&["import", "table", "t.csv", "--map", "m2.toml", "--replace"], 0);
+    assert_eq!((&replaced["replaced"], &replaced["beside_earlier_versions"]), (&3.into(), &0.into()));
+    assert_eq!(best(&sandbox), [(4.0, 1), (5.0, 1), (6.0, 2)], "each row once");
+    assert!(!import("m2.toml", &[]).err.contains("warning"));
+}
+
+#[test]
 fn many_attempts_are_hidden_by_a_condition_or_by_the_file_that_they_came_from() {
     let sandbox = imported();
     sandbox.write("other.csv", "net,batch,joules,acc\na,64,1,0.1\n");

@@ -2,7 +2,7 @@
 
 use crate::cli::selection::in_parallel;
 use crate::interop::{Results, RowOrigin};
-use crate::record::{AttemptId, Change, LogEntry, RunId, Target, Value};
+use crate::record::{AttemptId, Change, Digest, LogEntry, RunId, Sealed, Target, Value};
 use crate::store::{Added, Reader, StoreError, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +46,10 @@ pub(super) struct Replaced {
     pub(super) hidden_before: usize,
     /// New rows in runs that have rows of other files, and the names of these.
     pub(super) shared: (usize, BTreeSet<String>),
+    /// Attempts of earlier versions of the file that rows of this one stand for too.
+    versions: BTreeSet<AttemptId>,
+    /// The attempts of this import.
+    own: BTreeSet<AttemptId>,
 }
 
 impl Earlier {
@@ -94,14 +98,31 @@ impl Earlier {
             shown,
             rows: replaced.len(),
             shared: if results.has_devices { Default::default() } else { self.shared(results, added, &digest) },
+            versions: self.versions(results, &digest),
+            own: ids,
             hidden,
         }
     }
 
-    /// New rows in runs that have rows of other files.
+    /// The attempts of an earlier version of the file that these rows stand for too: by their cells, or by their place and run. Those that
+    /// are attempts of this version as well are among them.
+    fn versions(&self, results: &Results, digest: &str) -> BTreeSet<AttemptId> {
+        let of_row = |sealed: &Sealed| Some((RowOrigin::of(&sealed.attempt)?, sealed.run.id));
+        let rows: Vec<(RowOrigin, RunId)> = results.sealed.iter().filter_map(of_row).collect();
+        let Some((RowOrigin { file, .. }, _)) = rows.first() else { return BTreeSet::new() };
+        let cells: BTreeSet<Digest> = rows.iter().map(|(origin, _)| origin.cells).collect();
+        let places: BTreeSet<(RunId, i64)> = rows.iter().map(|(origin, run)| (*run, origin.line)).collect();
+        let is_version = |row: &&Row| row.counts && row.origin.digest != digest && row.origin.file == *file;
+        let is_same = |row: &&Row| cells.contains(&row.origin.cells) || places.contains(&(row.run, row.origin.line));
+        self.rows.iter().filter(is_version).filter(is_same).map(|row| row.id).collect()
+    }
+
+    /// New rows in runs that have rows of files with other names.
     fn shared(&self, results: &Results, added: &[Added], digest: &str) -> (usize, BTreeSet<String>) {
         let mut files: BTreeMap<RunId, BTreeSet<&str>> = BTreeMap::new();
-        for row in self.rows.iter().filter(|row| row.counts && row.origin.digest != digest) {
+        let name = results.sealed.first().and_then(|sealed| RowOrigin::of(&sealed.attempt)).map(|origin| origin.file);
+        let is_other = |row: &&Row| row.origin.digest != digest && Some(&row.origin.file) != name.as_ref();
+        for row in self.rows.iter().filter(|row| row.counts).filter(is_other) {
             files.entry(row.run).or_default().insert(&row.origin.file);
         }
         let new = results.sealed.iter().zip(added).filter(|(_, added)| matches!(added, Added::New(_)));
@@ -119,6 +140,20 @@ impl Replaced {
         self.hidden_before += other.hidden_before;
         self.shared.0 += other.shared.0;
         self.shared.1.extend(other.shared.1);
+        self.versions.extend(other.versions);
+        self.own.extend(other.own);
+    }
+
+    /// How many attempts of earlier versions of the file count beside this version.
+    pub(super) fn beside_versions(&self) -> usize {
+        self.versions.difference(&self.own).count()
+    }
+
+    /// Takes these out of answers too.
+    pub(super) fn replace_versions(&mut self) {
+        let versions: Vec<AttemptId> = std::mem::take(&mut self.versions).difference(&self.own).copied().collect();
+        self.rows += versions.len();
+        self.hidden.extend(versions);
     }
 
     /// The same, except that nothing is hidden.

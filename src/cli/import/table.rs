@@ -36,6 +36,10 @@ pub(super) struct Args {
     /// Count what earlier imports made of the same rows beside this one
     #[arg(long)]
     keep_earlier: bool,
+
+    /// Hide the rows of an earlier version of this file (same name, other content) that this version has too
+    #[arg(long, conflicts_with = "keep_earlier")]
+    replace: bool,
 }
 
 /// So many rows are attempts in memory at a time.
@@ -66,9 +70,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     taken.tell_secrets();
     if args.keep_earlier {
         taken.replaced = taken.replaced.beside();
+    } else if args.replace {
+        taken.replaced.replace_versions();
     }
     let Taken { models, replaced, .. } = taken;
     store.write_many(|writer| replaced.write(writer, &source, now))?;
+    let beside = replaced.beside_versions();
+    if beside > 0 && !args.keep_earlier {
+        say(&format!(
+            "warning: {} of an earlier version of {} {} beside this version (--replace hides them)",
+            count(beside, "row"),
+            name_of(&args.file),
+            if beside == 1 { "counts" } else { "count" },
+        ));
+    }
     let (shared, files) = &replaced.shared;
     if *shared > 0 {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
@@ -233,6 +248,7 @@ fn value(results: &Results, models: &BTreeMap<String, Model>, replaced: &Replace
         ("restored", shown.into()),
         ("hidden_before", replaced.hidden_before.into()),
         ("repeats_of_other_files", replaced.shared.0.into()),
+        ("beside_earlier_versions", replaced.beside_versions().into()),
         ("notes", results.notes.clone().into()),
     ])
 }

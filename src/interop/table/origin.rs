@@ -1,6 +1,6 @@
 //! From which row of which file an attempt came, as its record says.
 
-use crate::record::{Attempt, Table, Value};
+use crate::record::{Attempt, Digest, Table, Value};
 
 /// The row of a table that an attempt was made of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,6 +11,8 @@ pub struct RowOrigin {
     pub digest: String,
     /// The line on which the row begins.
     pub line: i64,
+    /// The digest of its cells that are not empty, by their columns' names.
+    pub cells: Digest,
 }
 
 impl RowOrigin {
@@ -18,7 +20,12 @@ impl RowOrigin {
     pub fn of(attempt: &Attempt) -> Option<Self> {
         let import = import(attempt)?;
         let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
-        Some(Self { file: text("file")?, digest: text("digest")?, line: import.get("line")?.as_int()? })
+        let is_filled = |cell: &&Value| cell.as_str() != Some("");
+        let cells = import.get("cells").and_then(Value::as_table).into_iter().flatten();
+        let cells: Table =
+            cells.filter(|(_, cell)| is_filled(cell)).map(|(head, cell)| (head.clone(), cell.clone())).collect();
+        let cells = Value::Table(cells).digest();
+        Some(Self { file: text("file")?, digest: text("digest")?, line: import.get("line")?.as_int()?, cells })
     }
 }
 
