@@ -5,7 +5,7 @@
 use super::best::{Contender, Measured};
 use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided};
-use super::replication::{Estimate, by_machine};
+use super::replication::{Estimate, SampleModel, by_machine};
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{MetricKind, Replicate, execution_values, mean};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +74,8 @@ pub enum Untested {
     TooFew,
     /// Neither side scatters, so that chance cannot be judged.
     NoScatter,
+    /// One side ran on a single machine of a device, or has a single seed, and the other side on others: the difference contains theirs.
+    Confounded,
     /// There are too few units for a t-test, and a permutation test does not take the uncertainty of different sensors into account.
     Sensors,
 }
@@ -84,6 +86,7 @@ impl Untested {
         match self {
             Self::TooFew => "too_few",
             Self::NoScatter => "no_scatter",
+            Self::Confounded => "confounded",
             Self::Sensors => "different_sensors",
         }
     }
@@ -162,7 +165,8 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
     let units = (unit(&a), unit(&b));
     let systematic = systematic(first, other, (&a, &b), units);
-    let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() {
+    let is_confounded = is_confounded((first, &a), (other, &b));
+    let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() || is_confounded {
         None
     } else {
         paired(first, other, scale).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
@@ -178,6 +182,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     let test = match judged {
         Some(judged) if judged.is_enough && scatters => judged.test(shifts),
         Some(judged) if judged.is_enough => Err(Untested::NoScatter),
+        _ if is_confounded => Err(Untested::Confounded),
         _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
         _ => match exchanged(&a.units, &b.units) {
             Some(_) if systematic > 0.0 => Err(Untested::Sensors),
@@ -277,6 +282,26 @@ fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTree
 pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     let found: BTreeSet<u64> = contender.measured.iter().map(|one| one.replicate.machine).collect();
     (!found.contains(&0)).then_some(found)
+}
+
+/// Whether the units of one side are attempts on one machine, or executions of one seed, which the other side does not have alone. Machines of
+/// different devices are what is compared.
+fn is_confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> bool {
+    let seeds =
+        |contender: &Contender| contender.measured.iter().map(|one| one.replicate.seed).collect::<BTreeSet<_>>();
+    match first.1.kind {
+        MetricKind::Measured => match (machines(first.0), machines(other.0)) {
+            (Some(own), Some(others)) => {
+                let is_one_device = first.0.run.parts.device == other.0.run.parts.device;
+                is_one_device && own != others && own.len().min(others.len()) == 1
+            }
+            _ => false,
+        },
+        MetricKind::Outcome => {
+            let is_of_one = [first.1, other.1].iter().any(|one| one.model == SampleModel::Executions);
+            is_of_one && seeds(first.0) != seeds(other.0)
+        }
+    }
 }
 
 /// The differences within common blocks: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.

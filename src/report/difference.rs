@@ -202,6 +202,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             Untested::TooFew,
             "with so few independent repetitions no p below 0.05 is possible (3 or more each are needed)",
         ),
+        (Untested::Confounded, "either side has a GPU or a seed of its own: the difference contains theirs"),
         (Untested::Sensors, "different sensors measured the two: a t-test of that needs 3 or more repetitions each"),
     ] {
         let names: Vec<&str> = difference

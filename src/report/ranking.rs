@@ -213,6 +213,17 @@ fn sureness(ranking: &Ranking) -> String {
     if !still.is_empty() {
         text.push_str(&format!("not tested: {}; neither these nor #1 vary between {units}\n", still.join(" ")));
     }
+    let confounded = untested(Untested::Confounded);
+    if !confounded.is_empty() {
+        let (own, fix) = match first.estimate.kind {
+            MetricKind::Outcome => ("seeds", "give all configurations the same seeds"),
+            MetricKind::Measured => ("GPUs", "run all configurations on the same GPUs"),
+        };
+        text.push_str(&format!(
+            "not tested: {}; these have other {own} than #1, so the difference contains that of the {own} ({fix})\n",
+            confounded.join(" ")
+        ));
+    }
     if !sensors.is_empty() {
         text.push_str(&format!(
             "not tested: {}; different sensors measured these and #1, and a t-test of that needs 3 or more {units} each ({})\n",

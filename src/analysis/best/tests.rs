@@ -10,7 +10,7 @@ pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>,
         container: "host".into(),
         cuda: "none".into(),
         driver: "none".into(),
-        device: "cpu".into(),
+        device: sensor.into(),
         seed: 1,
     });
     let id = run.id;

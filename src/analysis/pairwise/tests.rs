@@ -111,6 +111,32 @@ fn two_machines_that_both_ran_on_are_held() {
 }
 
 #[test]
+fn a_machine_or_a_seed_of_its_own_is_no_ground_for_a_test() {
+    let on = |machines: &[u64]| {
+        let mut one = of(&[100.0, 102.0, 101.0]);
+        one.measured.iter_mut().zip(machines).for_each(|(measured, machine)| measured.replicate.machine = *machine);
+        one
+    };
+    let found = compare(&on(&[1, 1, 1]), &on(&[2, 2, 2]), Scale::Ratio).unwrap();
+    assert_eq!((found.test, found.interval), (Err(Untested::Confounded), None));
+    assert_eq!(compare(&on(&[1, 1, 1]), &on(&[1, 2, 3]), Scale::Ratio).unwrap().test, Err(Untested::Confounded));
+    assert!(compare(&on(&[1, 1, 1]), &on(&[1, 1, 1]), Scale::Ratio).unwrap().test.is_ok());
+    let mut other_device = on(&[2, 2, 2]);
+    other_device.run.parts.device = "another".into();
+    assert!(compare(&on(&[1, 1, 1]), &other_device, Scale::Ratio).unwrap().test.is_ok(), "devices are compared");
+    let with = |seeds: &[u64]| {
+        let mut one = Contender { kind: MetricKind::Outcome, ..of(&[0.5, 0.6, 0.7]) };
+        one.measured.iter_mut().zip(seeds).for_each(|(measured, seed)| measured.replicate.seed = *seed);
+        one
+    };
+    for seeds in [[2, 2, 2], [1, 2, 3]] {
+        let found = compare(&with(&[1, 1, 1]), &with(&seeds), Scale::Points).unwrap();
+        assert_eq!(found.test, Err(Untested::Confounded), "{seeds:?}");
+    }
+    assert!(compare(&with(&[1, 1, 1]), &with(&[1, 1, 1]), Scale::Points).unwrap().test.is_ok());
+}
+
+#[test]
 fn few_units_are_exchanged_or_not_tested() {
     // SciPy: scipy.stats.permutation_test of the absolute difference of means, all exchanges.
     let found = compare(&of(&C), &of(&[13.4, 14.1, 13.0, 13.8, 13.9]), Scale::Ratio).unwrap();
