@@ -12,7 +12,7 @@ pub use self::folded::Folded;
 use self::invalid::invalidate;
 use self::others::Others;
 use self::points::{Readings, Told, named};
-use self::times::{after_the_end, and_more, longer_than_the_attempt};
+use self::times::{after_the_end, and_more, disturb, longer_than_the_attempt};
 use super::kept::{
     Dropped, MAX_FACT_BYTES, MAX_NAME_BYTES, MAX_NAMES, MAX_PHASES, MAX_POINTS, MAX_SERIES, MAX_STEPS, MAX_WARNINGS,
     Surplus, cut, fit_phases, fit_series, most_phases, quoted, weight,
@@ -142,7 +142,10 @@ impl Fold {
         given.check()?;
         invalidate(&stated, &metrics, &mut facts, &mut warnings);
         warnings.extend(folding.units_in_doubt.into_values());
-        warnings.extend(longer_than_the_attempt(&observed));
+        if let Some(text) = longer_than_the_attempt(&observed) {
+            disturb(&mut facts, "steps longer than the attempt");
+            warnings.push(text);
+        }
         warnings.extend(after_the_end(&observed));
         if let Some((first, count)) = folding.backwards {
             let more = and_more(count - 1);

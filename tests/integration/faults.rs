@@ -86,7 +86,7 @@ fn rubbish_among_events_is_counted_and_does_no_harm() {
 }
 
 #[test]
-fn times_that_cannot_be_are_warned_of() {
+fn times_that_cannot_be_are_warned_of_and_do_not_count() {
     let script = r#"
     say() { echo "$1" >> "$LEDGER_EVENTS"; }
     say '{"event":"step","step":1,"duration_ns":1000000000000000,"values":{"loss":2}}'
@@ -96,7 +96,9 @@ fn times_that_cannot_be_are_warned_of() {
     say '{"event":"phase_start","name":"late","index":2,"t_ns":9000000000000000000}'
     say '{"event":"phase_stop","name":"late","index":2,"t_ns":9000000000000000001}'
     "#;
-    let warnings = attempt_of(script, 0)["warnings"].to_string();
+    let attempt = attempt_of(script, 0);
+    assert!(attempt["facts"]["validity.reasons"].to_string().contains("steps longer than the attempt"), "{attempt}");
+    let warnings = attempt["warnings"].to_string();
     for told in [
         "the steps are stated to have taken 2000000.000 s together, and the attempt took ",
         "phase `back` 1 was stopped before it was started, by its `t_ns`",

@@ -1,6 +1,7 @@
 //! Warnings of times that cannot be.
 
 use crate::analysis::Observed;
+use crate::record::{Attempt, Table, Value};
 use std::time::Duration;
 
 /// By no more than this an event comes after the worker's end.
@@ -17,6 +18,15 @@ pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
             seconds(observed.wall_ns)
         )
     })
+}
+
+/// Adds a reason for which no time, power or energy of the attempt counts.
+pub(super) fn disturb(facts: &mut Table, reason: &str) {
+    facts.insert(Attempt::VALIDITY.to_owned(), "tainted".into());
+    match facts.get_mut(Attempt::DISTURBED) {
+        Some(Value::List(reasons)) => reasons.push(reason.into()),
+        _ => drop(facts.insert(Attempt::DISTURBED.to_owned(), vec![reason].into())),
+    }
 }
 
 /// What to warn of where phases begin after the end that the supervisor saw. A line that has no time of its own is stamped a little later.
