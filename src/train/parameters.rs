@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of models. The order of a model's parameters is part of what a run computes: frozen.
 
-use super::draw::{Draw, Stream};
 use super::number::{real_len, single, wide};
+use super::rng::{Rng, Stream};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -60,18 +60,18 @@ impl Layout {
         self.shape.iter().product()
     }
 
-    fn values(&self, mut draw: Draw) -> Vec<f32> {
+    fn values(&self, mut rng: Rng) -> Vec<f32> {
         let len = self.len();
         match self.start {
             Start::Constant(value) => vec![value; len],
-            Start::Uniform(bound) => (0..len).map(|_| draw.range(-bound, bound)).collect(),
-            Start::Normal(deviation) => (0..len).map(|_| single(draw.normal() * deviation)).collect(),
+            Start::Uniform(bound) => (0..len).map(|_| rng.range(-bound, bound)).collect(),
+            Start::Normal(deviation) => (0..len).map(|_| single(rng.normal() * deviation)).collect(),
             Start::Every { period, place, value } => {
                 (0..len).map(|n| if n % period.max(1) == place { value } else { 0.0 }).collect()
             }
             Start::Truncated(deviation) => {
                 let mut within = || loop {
-                    let value = draw.normal();
+                    let value = rng.normal();
                     if value.abs() <= 2.0 {
                         return value;
                     }
@@ -84,13 +84,13 @@ impl Layout {
 
 /// The initial values of every parameter. Each has a sequence of random numbers of its own, by its place.
 pub fn initial(layouts: &[Layout], seed: u64) -> Vec<Vec<f32>> {
-    let of = |(place, layout): (usize, &Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(place)));
+    let of = |(place, layout): (usize, &Layout)| layout.values(Rng::new(seed, Stream::Initial, wide(place)));
     layouts.par_iter().enumerate().map(of).collect()
 }
 
 /// Those of some parameters, each with its place among all of the model.
 pub fn initial_of(layouts: &[(usize, Layout)], seed: u64) -> Vec<Vec<f32>> {
-    let of = |(place, layout): &(usize, Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(*place)));
+    let of = |(place, layout): &(usize, Layout)| layout.values(Rng::new(seed, Stream::Initial, wide(*place)));
     layouts.par_iter().map(of).collect()
 }
 

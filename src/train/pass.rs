@@ -2,11 +2,11 @@
 //!
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
-use super::draw::{Draw, Stream};
 use super::early::{self, Groups, Marks};
 use super::number::wide;
 use super::parameters::Index;
 use super::precision::Precision;
+use super::rng::{Rng, Stream};
 use super::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
 use std::cell::RefCell;
@@ -251,7 +251,7 @@ impl<'a> Pass<'a> {
         training.drawn += 1;
         // No step draws as many things as that.
         let index = training.step.wrapping_mul(1 << 20).wrapping_add(training.drawn);
-        let bits = Draw::new(training.seed, Stream::Dropout, index).bits();
+        let bits = Rng::new(training.seed, Stream::Dropout, index).bits();
         u32::try_from(bits >> 32).ok()
     }
 

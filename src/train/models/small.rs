@@ -6,10 +6,10 @@
 use crate::convolution::{self, FEATURES, Trace};
 use crate::data::Batch;
 use crate::device::Place;
-use crate::draw::{Draw, Stream};
 use crate::images::{CLASSES, PIXELS, SIDE};
 use crate::number::{real_len, single};
 use crate::parameters::{Layout, Start};
+use crate::rng::{Rng, Stream};
 use crate::spec::Small;
 use crate::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
@@ -117,8 +117,8 @@ impl Small {
             return None;
         };
         let (threshold, kept) = (single(dropout), single(1.0 / (1.0 - dropout)));
-        let mut draw = Draw::new(seed, Stream::Dropout, step);
-        let mask: Vec<f32> = (0..rows * WIDE).map(|_| if draw.unit() < threshold { 0.0 } else { kept }).collect();
+        let mut rng = Rng::new(seed, Stream::Dropout, step);
+        let mask: Vec<f32> = (0..rows * WIDE).map(|_| if rng.unit() < threshold { 0.0 } else { kept }).collect();
         Some(Tensor::from_data(TensorData::new(mask, [rows, WIDE]), &place.device()))
     }
 

@@ -6,10 +6,10 @@ mod faults;
 mod scripted;
 
 use super::*;
-use crate::draw::{Draw, Stream};
 use crate::number::{real_len, single};
 use crate::optimizer::Optimizer;
 use crate::parameters::initial;
+use crate::rng::{Rng, Stream};
 use crate::sample::{Notebook, Told, cell, linear_cell, tell, tiny_cell};
 use crate::task::{Gradients, Inner, Step, Task};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -88,11 +88,8 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     let (sink, batch) = (Notebook::default(), spec.batch * ranks);
     let (mut losses, mut number) = (Vec::new(), 0);
     for epoch in 1..=3 {
-        let order = if whole {
-            (0..samples).collect()
-        } else {
-            Draw::new(spec.seed, Stream::Order, epoch).permutation(samples)
-        };
+        let order =
+            if whole { (0..samples).collect() } else { Rng::new(spec.seed, Stream::Order, epoch).permutation(samples) };
         let mut left = order.as_slice();
         while !left.is_empty() {
             number += 1;

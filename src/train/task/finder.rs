@@ -8,13 +8,13 @@ use crate::detection::boxes::Xywh;
 use crate::detection::mask::Mask;
 use crate::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
 use crate::detection::{Detection, Truth};
-use crate::draw::of_rank;
 use crate::evaluate::turn;
 use crate::fit::WARM_UP;
 use crate::heartbeat::Heartbeat;
 use crate::models::detector::{Detector, Found, HostTime};
 use crate::number::real;
 use crate::parameters::Layout;
+use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
@@ -188,7 +188,7 @@ impl Task for Finder {
         }
         let leaves = leaves(parameters);
         let mut host = HostTime::default();
-        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
+        let (model, mut pass) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = step.inner.phase("forward", || {
             let images = pass.constant(images);
             Ok(model.loss(&mut pass, images, &objects, &mut host)?)

@@ -6,7 +6,6 @@ use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::data::planes::{DEVIATION, MEAN};
 use crate::dataset::{Dataset, Inputs, Samples};
-use crate::draw::of_rank;
 use crate::evaluate::turn;
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
@@ -14,6 +13,7 @@ use crate::models::{Input, Model};
 use crate::number::{real, real_len};
 use crate::parameters::Layout;
 use crate::pass::whole;
+use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
@@ -112,7 +112,7 @@ impl Task for Learner {
         })?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
-        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
+        let (model, mut pass) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = inner.phase("forward", || {
             let targets = asked.ask(&mut pass);
             let answers = answer_taped(model, &mut pass, input);

@@ -16,7 +16,6 @@ use crate::data::text::{Objective, Text, Vocabulary, Windows};
 use crate::dataset::Dataset;
 use crate::device::Place;
 use crate::dqn::{Config, Exploration};
-use crate::draw::of_rank;
 use crate::environment::{CartPole, Catch, Controls, Environment};
 use crate::layers::Cell;
 use crate::models::detector::Detector;
@@ -24,6 +23,7 @@ use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, 
 use crate::number::single;
 use crate::parallel::End;
 use crate::parameters::Layout;
+use crate::rng::rank_seed;
 use crate::spec::{
     DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
 };
@@ -155,7 +155,7 @@ fn objects(detect: &DetectSpec) -> Result<ObjectPictures, DataError> {
 
 /// An agent in its environment. Each rank's agent lives through episodes of its own.
 fn player(play: &PlaySpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
-    let seed = of_rank(spec.seed, rank);
+    let seed = rank_seed(spec.seed, rank);
     let config = Config {
         // The loop decides when it is over.
         steps: u64::MAX,

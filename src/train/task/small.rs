@@ -4,11 +4,11 @@ use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::data::{Batch, Data, image_batch};
 use crate::device::Place;
-use crate::draw::of_rank;
 use crate::early::Marks;
 use crate::evaluate::{BATCH, answer, evaluate, turn};
 use crate::heartbeat::Heartbeat;
 use crate::parameters::Layout;
+use crate::rng::rank_seed;
 use crate::spec::Small;
 use burn::tensor::Tensor;
 use ledger_record::Digest;
@@ -50,7 +50,7 @@ impl Task for SmallTask {
         let unread = |source| TrainError::read("the gradients", source);
         let fed = inner.phase("data", || {
             let batch = self.data.batch(step.indices);
-            let mask = model.mask(of_rank(self.seed, step.rank), step.number, batch.rows, place);
+            let mask = model.mask(rank_seed(self.seed, step.rank), step.number, batch.rows, place);
             Ok(model.feed(batch, mask, place))
         })?;
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;

@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn the_most_costly_stage_costs_as_little_as_possible() {
-        let mut draw = crate::draw::Draw::new(3, crate::draw::Stream::Initial, 0);
+        let mut rng = crate::rng::Rng::new(3, crate::rng::Stream::Initial, 0);
         for units in 4..12_usize {
             let costs: Vec<f64> =
-                (0..units).map(|_| f64::from(u32::try_from(draw.bits() % 100).expect("small"))).collect();
+                (0..units).map(|_| f64::from(u32::try_from(rng.bits() % 100).expect("small"))).collect();
             for stages in 1..=4 {
                 let found = cut(&costs, stages).expect("enough units");
                 assert_eq!(found.len(), stages);
