@@ -17,13 +17,13 @@ use super::early::{self, Mark, Marks, Passes};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
-use super::laps::Laps;
 use super::number::{real, real_len, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Sums, Team};
 use super::parameters::Layout;
 use super::precision::Scaler;
 use super::spec::Spec;
+use super::step_timer::StepTimer;
 use super::task::{Gradients, Inner, Step, Task};
 use super::{Finish, Sink, TrainError, idle, room};
 use burn::tensor::{Tensor, TensorData};
@@ -84,7 +84,7 @@ struct Trainee<'a> {
     /// When the first of them began.
     since_ns: u64,
     /// Their borders by the device's clock.
-    laps: Laps,
+    step_timer: StepTimer,
     last_loss: f64,
     /// Of each step whose passes are timed, the share of it in which this stage was in none.
     idle: Vec<f64>,
@@ -142,7 +142,7 @@ impl<'a> Trainee<'a> {
             smaller: false,
             unread: Vec::new(),
             since_ns: 0,
-            laps: Laps::default(),
+            step_timer: StepTimer::default(),
             last_loss: f64::NAN,
             idle: Vec::new(),
             seen: Digest::of(b""),
@@ -268,7 +268,7 @@ impl<'a> Trainee<'a> {
             }
             if self.unread.is_empty() {
                 self.since_ns = self.sink.now_ns();
-                self.laps.begin(self.place);
+                self.step_timer.begin(self.place);
             }
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
             let pass = if self.task.whole() { step } else { epoch };
@@ -279,7 +279,7 @@ impl<'a> Trainee<'a> {
                 return Ok(Finish::Stopped);
             };
             self.unread.push(unread);
-            self.laps.lap(self.place);
+            self.step_timer.mark_step(self.place);
             if alone {
                 self.read_losses()?;
             }
@@ -434,12 +434,13 @@ impl<'a> Trainee<'a> {
             self.team.took(Duration::from_nanos(duration_ns));
         }
         let mut t_ns = self.since_ns;
-        let laps = self.laps.durations_ns().filter(|laps| laps.len() == many && many > 1);
-        let told =
-            |(passes, lap): (&Option<Passes>, &u64)| passes.as_ref()?.idle(Duration::from_nanos(*lap).as_secs_f64());
-        self.idle.extend(passes.iter().zip(laps.iter().flatten()).filter_map(told));
-        let laps = laps.unwrap_or_else(|| vec![duration_ns; many]);
-        for ((step, loss), duration_ns) in (first..).zip(losses).zip(laps) {
+        let durations = self.step_timer.durations_ns().filter(|durations| durations.len() == many && many > 1);
+        let told = |(passes, duration_ns): (&Option<Passes>, &u64)| {
+            passes.as_ref()?.idle(Duration::from_nanos(*duration_ns).as_secs_f64())
+        };
+        self.idle.extend(passes.iter().zip(durations.iter().flatten()).filter_map(told));
+        let durations = durations.unwrap_or_else(|| vec![duration_ns; many]);
+        for ((step, loss), duration_ns) in (first..).zip(losses).zip(durations) {
             self.last_loss = loss;
             t_ns = t_ns.saturating_add(duration_ns);
             // It is that of all ranks.

@@ -20,7 +20,6 @@ mod heartbeat;
 mod idle;
 mod idx;
 mod images;
-mod laps;
 mod layers;
 mod load;
 mod models;
@@ -37,6 +36,7 @@ mod room;
 mod schedule;
 mod smoke;
 mod spec;
+mod step_timer;
 mod task;
 mod watch;
 
