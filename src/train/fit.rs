@@ -20,7 +20,7 @@ use super::images::order;
 use super::number::{real, real_len, wide};
 use super::optimizer::Optimizer;
 use super::parallel::{Pace, Sums, Team};
-use super::parameters::Layout;
+use super::parameters::ParamSpec;
 use super::precision::Scaler;
 use super::spec::Spec;
 use super::step_timer::StepTimer;
@@ -116,8 +116,8 @@ impl<'a> Trainee<'a> {
     ) -> Result<Self, TrainError> {
         let parameters = team.start(initial(&team, &*task, spec.seed, place))?;
         let optimizer = match place {
-            Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.layouts()),
-            Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.layouts(), device),
+            Place::Host => Optimizer::on_host(spec.rule, spec.decay, task.param_specs()),
+            Place::Device(device) => Optimizer::on_device(spec.rule, spec.decay, task.param_specs(), device),
         };
         let [on_host, on_device] = INNER_EVERY;
         let drained = matches!(place, Place::Host);
@@ -365,8 +365,8 @@ impl<'a> Trainee<'a> {
     /// What a rank adds to a step in which no sample is left for it.
     fn nothing(&self) -> Gradients {
         let device = self.place.device();
-        let zeros = |layout: &Layout| Tensor::zeros([layout.len()], &device);
-        let gradients = self.task.layouts().iter().map(zeros).collect();
+        let zeros = |param_spec: &ParamSpec| Tensor::zeros([param_spec.len()], &device);
+        let gradients = self.task.param_specs().iter().map(zeros).collect();
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
     }
 
@@ -485,7 +485,7 @@ impl<'a> Trainee<'a> {
 fn initial(team: &Team, task: &dyn Task, seed: u64, place: &Place) -> Vec<Tensor<1>> {
     let device = place.device();
     if !team.leads() && !team.pipelined() {
-        return task.layouts().iter().map(|layout| Tensor::zeros([layout.len()], &device)).collect();
+        return task.param_specs().iter().map(|param_spec| Tensor::zeros([param_spec.len()], &device)).collect();
     }
     let values = task.initial(seed).into_iter();
     values.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect()

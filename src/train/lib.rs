@@ -236,5 +236,5 @@ pub fn generators() -> Vec<(&'static str, Digest)> {
 
 /// How many values the model of a cell learns.
 pub fn parameter_count(cell: &Cell) -> Result<u64, TrainError> {
-    Ok(parameters::count(&task::layouts(&spec::Spec::read_task(cell)?)))
+    Ok(parameters::count(&task::param_specs(&spec::Spec::read_task(cell)?)))
 }

@@ -262,8 +262,8 @@ impl<'a> Pass<'a> {
 }
 
 /// Running values as they start: the statistics of nothing.
-pub fn fresh(layouts: &[super::parameters::Layout], device: &Device) -> Vec<Tensor<1>> {
-    super::parameters::initial(layouts, 0)
+pub fn fresh(param_specs: &[super::parameters::ParamSpec], device: &Device) -> Vec<Tensor<1>> {
+    super::parameters::initial(param_specs, 0)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), device))
         .collect()

@@ -3,7 +3,7 @@
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
 use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, Team, together};
-use super::parameters::Layout;
+use super::parameters::ParamSpec;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
 use super::{Finish, Sink, TrainError, smoke};
@@ -110,7 +110,7 @@ impl Run {
             place
         };
         let task = self.loaded.task(&self.spec, &place, member.rank);
-        let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
+        let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
         let team = member.team(self.limits, &lengths);
         fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
     }

@@ -6,7 +6,7 @@ use crate::device::caught;
 use crate::evaluate::enough;
 use crate::number::{real, real_len, wide};
 use crate::parallel::Pace;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::peak::matmul_tflops;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
@@ -124,8 +124,8 @@ impl Trainee<'_> {
         // Twice as long as ranks wait for each other: those that wait name the one that does not come.
         let last = self.team.patience().limits().last;
         self.summing(2, Pace::Within(last.saturating_mul(2)));
-        let Some((layouts, values)) = self.task.whole_model(values)? else { return Ok(()) };
-        let weights = weights_digest(&layouts, &values);
+        let Some((param_specs, values)) = self.task.whole_model(values)? else { return Ok(()) };
+        let weights = weights_digest(&param_specs, &values);
         self.team.alike("weights", weights)?;
         if self.team.shards() > 1 {
             let name = format!("shard.{}", self.team.rank());
@@ -160,14 +160,14 @@ impl Trainee<'_> {
 }
 
 /// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
-fn weights_digest(layouts: &[Layout], values: &[Vec<f32>]) -> Digest {
-    let pieces: Vec<Vec<u8>> = layouts
+fn weights_digest(param_specs: &[ParamSpec], values: &[Vec<f32>]) -> Digest {
+    let pieces: Vec<Vec<u8>> = param_specs
         .iter()
         .zip(values)
-        .flat_map(|(layout, values)| {
-            let shape = layout.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
+        .flat_map(|(param_spec, values)| {
+            let shape = param_spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            [layout.name.as_bytes().to_vec(), shape, bytes]
+            [param_spec.name.as_bytes().to_vec(), shape, bytes]
         })
         .collect();
     Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())

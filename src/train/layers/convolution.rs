@@ -5,7 +5,7 @@ use crate::native::dnn;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
 use crate::number::{real_len, wide};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 #[cfg(feature = "cuda")]
 use crate::precision::Precision;
@@ -34,9 +34,9 @@ impl Window {
 
 /// `name.weight` [out, in, side, side], normal around 0 with the deviation √(2/(out·side²)): it keeps the size of gradients where half of them pass a ReLU (He et al. 2015,
 /// "Delving deep into rectifiers", section 2.2, backward case; torchvision's `kaiming_normal_` with `fan_out`).
-pub fn convolution_layout(name: &str, [to, from, side]: [usize; 3]) -> Layout {
+pub fn convolution_spec(name: &str, [to, from, side]: [usize; 3]) -> ParamSpec {
     let deviation = (2.0 / real_len(to * side * side)).sqrt();
-    Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(deviation))
+    ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(deviation))
 }
 
 /// Floating-point operations of a convolution that gives images of `places` x `places`: 2·side²·in·out·places².

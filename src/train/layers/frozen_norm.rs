@@ -3,16 +3,16 @@
 use super::norm::{After, BATCH_EPSILON, running_names};
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{self, BatchNorm, FrozenNorm};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use crate::precision::exact;
 use crate::tape::{Plain, Taped};
 use burn::tensor::Tensor;
 
 /// The four statistics of a frozen normalisation: `name.weight` and `name.running_var`, which start at 1, `name.bias` and `name.running_mean`, which start at 0.
-pub fn frozen_statistics(name: &str, features: usize) -> [Layout; 4] {
+pub fn frozen_statistics(name: &str, features: usize) -> [ParamSpec; 4] {
     [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)]
-        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+        .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
 /// Sets the mean and the variance of a frozen norm to those of the channels of x, so that what it gives for them is normalised.

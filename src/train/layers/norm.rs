@@ -3,7 +3,7 @@
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
 use crate::number::real_len;
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
@@ -19,15 +19,15 @@ pub(super) const BATCH_EPSILON: f64 = 1e-5;
 const SHARE: f64 = 0.1;
 
 /// `name.weight`, which starts at 1, and `name.bias`, which starts at 0.
-pub fn norm_layouts(name: &str, features: usize) -> [Layout; 2] {
+pub fn norm_specs(name: &str, features: usize) -> [ParamSpec; 2] {
     [("weight", 1.0), ("bias", 0.0)]
-        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+        .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
 /// `name.running_mean`, which starts at 0, and `name.running_var`, which starts at 1.
-pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
+pub fn norm_statistics(name: &str, features: usize) -> [ParamSpec; 2] {
     [("running_mean", 0.0), ("running_var", 1.0)]
-        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+        .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
 /// A function of each value behind a normalisation.

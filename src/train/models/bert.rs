@@ -7,17 +7,17 @@ use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::layers::{
     Attention, Residual, Stream, add_positions, asked_rows, attend, attention_flops, dropout, embed, gelu, layer_norm,
-    linear, norm_layouts, unembed,
+    linear, norm_specs, unembed,
 };
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
 const EPSILON: f64 = 1e-12;
 /// How every weight starts.
-const START: Start = Start::Truncated(0.02);
+const INIT: Init = Init::Truncated(0.02);
 /// The table of tokens, of which the head reads its answers too.
 const WORDS: &str = "bert.embeddings.word_embeddings";
 /// Kinds of segments; only the first is used.
@@ -98,36 +98,36 @@ impl Bert {
 }
 
 /// `name.weight` [in, out] and `name.bias`, which starts at 0.
-fn affine(name: &str, inputs: usize, outputs: usize) -> [Layout; 2] {
+fn affine(name: &str, inputs: usize, outputs: usize) -> [ParamSpec; 2] {
     [
-        Layout::new(format!("{name}.weight"), &[inputs, outputs], START),
-        Layout::new(format!("{name}.bias"), &[outputs], Start::Constant(0.0)),
+        ParamSpec::new(format!("{name}.weight"), &[inputs, outputs], INIT),
+        ParamSpec::new(format!("{name}.bias"), &[outputs], Init::Constant(0.0)),
     ]
 }
 
 impl Model for Bert {
-    fn layouts(&self) -> Vec<Layout> {
+    fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
         let table = |name: &str, entries| {
-            Layout::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], START)
+            ParamSpec::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], INIT)
         };
-        let mut layouts =
+        let mut param_specs =
             vec![table("word", self.vocabulary), table("position", self.width), table("token_type", SEGMENTS)];
-        layouts.extend(norm_layouts("bert.embeddings.LayerNorm", hidden));
+        param_specs.extend(norm_specs("bert.embeddings.LayerNorm", hidden));
         for layer in 0..self.layers {
             let name = |part: &str| format!("bert.encoder.layer.{layer}.{part}");
             for part in ["self.query", "self.key", "self.value", "output.dense"] {
-                layouts.extend(affine(&name(&format!("attention.{part}")), hidden, hidden));
+                param_specs.extend(affine(&name(&format!("attention.{part}")), hidden, hidden));
             }
-            layouts.extend(norm_layouts(&name("attention.output.LayerNorm"), hidden));
-            layouts.extend(affine(&name("intermediate.dense"), hidden, self.inner));
-            layouts.extend(affine(&name("output.dense"), self.inner, hidden));
-            layouts.extend(norm_layouts(&name("output.LayerNorm"), hidden));
+            param_specs.extend(norm_specs(&name("attention.output.LayerNorm"), hidden));
+            param_specs.extend(affine(&name("intermediate.dense"), hidden, self.inner));
+            param_specs.extend(affine(&name("output.dense"), self.inner, hidden));
+            param_specs.extend(norm_specs(&name("output.LayerNorm"), hidden));
         }
-        layouts.push(Layout::new("cls.predictions.bias", &[self.vocabulary], Start::Constant(0.0)));
-        layouts.extend(affine("cls.predictions.transform.dense", hidden, hidden));
-        layouts.extend(norm_layouts("cls.predictions.transform.LayerNorm", hidden));
-        layouts
+        param_specs.push(ParamSpec::new("cls.predictions.bias", &[self.vocabulary], Init::Constant(0.0)));
+        param_specs.extend(affine("cls.predictions.transform.dense", hidden, hidden));
+        param_specs.extend(norm_specs("cls.predictions.transform.LayerNorm", hidden));
+        param_specs
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.

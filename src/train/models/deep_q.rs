@@ -6,7 +6,7 @@
 use super::{Input, Model};
 use crate::layers::{Window, convolution_flops, convolve_relu, linear};
 use crate::number::wide;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -79,17 +79,17 @@ fn convolved() -> (usize, usize) {
 }
 
 impl Model for DeepQ {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = Vec::new();
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = Vec::new();
         if self.body == Body::Frames {
             for (name, [to, from, side], _) in CONVOLUTIONS {
-                layouts.extend(Layout::pair(name, &[to, from, side, side], to));
+                param_specs.extend(ParamSpec::pair(name, &[to, from, side, side], to));
             }
         }
         for (name, shape) in self.linear_layers() {
-            layouts.extend(Layout::pair(name, &shape, shape[1]));
+            param_specs.extend(ParamSpec::pair(name, &shape, shape[1]));
         }
-        layouts
+        param_specs
     }
 
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {

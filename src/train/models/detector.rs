@@ -5,7 +5,7 @@
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::Mask;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 use std::error::Error;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// A model that finds objects in pictures.
 pub trait Detector: Send + Sync {
     /// The parameters in their order.
-    fn layouts(&self) -> Vec<Layout>;
+    fn param_specs(&self) -> Vec<ParamSpec>;
 
     /// The running statistics in their order.
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 

@@ -6,10 +6,10 @@ use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
-    norm_layouts, unembed,
+    norm_specs, unembed,
 };
 use crate::number::{real_len, wide};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -94,31 +94,31 @@ impl Gpt2 {
 
 impl Model for Gpt2 {
     /// The maps that end in the sum of all layers start smaller by 1/√(number of them) (section 2.3).
-    fn layouts(&self) -> Vec<Layout> {
+    fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
-        let start = Start::Normal(DEVIATION);
-        let into_sum = Start::Normal(DEVIATION / real_len(2 * self.layers).sqrt());
-        let mut layouts = vec![
-            Layout::new("transformer.wte.weight", &[self.vocabulary, hidden], start),
-            Layout::new("transformer.wpe.weight", &[self.context, hidden], start),
+        let start = Init::Normal(DEVIATION);
+        let into_sum = Init::Normal(DEVIATION / real_len(2 * self.layers).sqrt());
+        let mut param_specs = vec![
+            ParamSpec::new("transformer.wte.weight", &[self.vocabulary, hidden], start),
+            ParamSpec::new("transformer.wpe.weight", &[self.context, hidden], start),
         ];
         for layer in 0..self.layers {
             let name = |part: &str| format!("transformer.h.{layer}.{part}");
             let affine = |part: &str, inputs: usize, outputs: usize, start| {
                 [
-                    Layout::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
-                    Layout::new(name(&format!("{part}.bias")), &[outputs], Start::Constant(0.0)),
+                    ParamSpec::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
+                    ParamSpec::new(name(&format!("{part}.bias")), &[outputs], Init::Constant(0.0)),
                 ]
             };
-            layouts.extend(norm_layouts(&name("ln_1"), hidden));
-            layouts.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
-            layouts.extend(affine("attn.c_proj", hidden, hidden, into_sum));
-            layouts.extend(norm_layouts(&name("ln_2"), hidden));
-            layouts.extend(affine("mlp.c_fc", hidden, 4 * hidden, start));
-            layouts.extend(affine("mlp.c_proj", 4 * hidden, hidden, into_sum));
+            param_specs.extend(norm_specs(&name("ln_1"), hidden));
+            param_specs.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
+            param_specs.extend(affine("attn.c_proj", hidden, hidden, into_sum));
+            param_specs.extend(norm_specs(&name("ln_2"), hidden));
+            param_specs.extend(affine("mlp.c_fc", hidden, 4 * hidden, start));
+            param_specs.extend(affine("mlp.c_proj", 4 * hidden, hidden, into_sum));
         }
-        layouts.extend(norm_layouts("transformer.ln_f", hidden));
-        layouts
+        param_specs.extend(norm_specs("transformer.ln_f", hidden));
+        param_specs
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.

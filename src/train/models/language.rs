@@ -53,10 +53,10 @@ struct Trained<'a> {
 
 impl<'a> Trained<'a> {
     fn new(model: &'a dyn Model) -> Self {
-        let layouts = model.layouts();
+        let param_specs = model.param_specs();
         let tensor = |values: Vec<f32>| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex());
-        let parameters = initial(&layouts, 1).into_iter().map(tensor).collect();
-        Self { model, index: Index::new(&layouts), parameters }
+        let parameters = initial(&param_specs, 1).into_iter().map(tensor).collect();
+        Self { model, index: Index::new(&param_specs), parameters }
     }
 
     /// The answers to rows of tokens as they are, and as [position][class]; in step `step` of training, or without training.
@@ -131,10 +131,10 @@ impl Adam {
 
 #[test]
 fn models_have_the_parameters_of_the_published_ones() {
-    assert_eq!(count(&Bert::base(30_522, 512).layouts()), 109_514_298);
-    assert_eq!(count(&Gpt2::small(50_257, 1024).layouts()), 124_439_808);
-    assert_eq!(count(&Recurrent::lstm(10_000).layouts()), 11_368_208);
-    assert_eq!(count(&Recurrent::gru(10_000).layouts()), 10_448_656);
+    assert_eq!(count(&Bert::base(30_522, 512).param_specs()), 109_514_298);
+    assert_eq!(count(&Gpt2::small(50_257, 1024).param_specs()), 124_439_808);
+    assert_eq!(count(&Recurrent::lstm(10_000).param_specs()), 11_368_208);
+    assert_eq!(count(&Recurrent::gru(10_000).param_specs()), 10_448_656);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
             let loss = cross_entropy(pass, answers, targets, [classes, 5]);
             [loss.clone(), loss]
         };
-        traced([&model.layouts(), &model.statistics()], step, true, Precision::Fp32)
+        traced([&model.param_specs(), &model.statistics()], step, true, Precision::Fp32)
     };
     let (some, every) = (step(true), step(false));
     let largest = every.values().map(|values| values[0].abs()).fold(0.0, f64::max);

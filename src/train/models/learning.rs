@@ -2,7 +2,7 @@
 
 use super::{Input, Model};
 use crate::layers::cross_entropy;
-use crate::parameters::{Index, Layout, initial};
+use crate::parameters::{Index, ParamSpec, initial};
 use crate::pass::{Material, Pass, fresh, whole};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -20,7 +20,7 @@ pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rat
         let right = pass.indices(whole(targets, [rows], pass.device()));
         cross_entropy(pass, answers, right, [model.classes(), rows])
     };
-    learned([&model.layouts(), &model.statistics()], &mut loss, steps, rate).losses
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, rate).losses
 }
 
 /// What became of a model.
@@ -35,15 +35,15 @@ pub struct Learned {
 
 /// `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) for a model with these parameters and running statistics.
 pub fn learned(
-    [layouts, statistics]: [&[Layout]; 2],
+    [param_specs, statistics]: [&[ParamSpec]; 2],
     loss: &mut dyn FnMut(&mut Pass<'_>) -> Tensor<1>,
     steps: i32,
     rate: f64,
 ) -> Learned {
     let device = Device::flex();
-    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
+    let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
     let mut running = fresh(statistics, &device);
-    let mut parameters: Vec<Tensor<1>> = initial(layouts, 1)
+    let mut parameters: Vec<Tensor<1>> = initial(param_specs, 1)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
         .collect();

@@ -24,7 +24,7 @@ use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::{Mask, Size};
 use crate::layers::Roi;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use anchors::Anchors;
 use box_head::BoxHead;
@@ -242,16 +242,16 @@ struct Losses {
 }
 
 impl Detector for MaskRcnn {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = self.body(Norm::Frozen).layouts();
-        layouts.extend(self.pyramid().layouts());
-        layouts.extend(proposals::layouts(self.channels));
-        layouts.extend(self.box_head().layouts());
-        layouts.extend(self.mask_head().layouts());
-        layouts
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = self.body(Norm::Frozen).param_specs();
+        param_specs.extend(self.pyramid().param_specs());
+        param_specs.extend(proposals::param_specs(self.channels));
+        param_specs.extend(self.box_head().param_specs());
+        param_specs.extend(self.mask_head().param_specs());
+        param_specs
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.body(Norm::Frozen).statistics()
     }
 

@@ -29,7 +29,7 @@ pub use resnet::Resnet;
 pub use vgg::Vgg;
 pub use yolov3::YoloV3;
 
-use super::parameters::Layout;
+use super::parameters::ParamSpec;
 use super::pass::Pass;
 use burn::tensor::{Int, Tensor};
 use units::Units;
@@ -48,10 +48,10 @@ pub enum Input {
 /// A model.
 pub trait Model: Send + Sync {
     /// The parameters in their order.
-    fn layouts(&self) -> Vec<Layout>;
+    fn param_specs(&self) -> Vec<ParamSpec>;
 
     /// The running statistics in their order.
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 

@@ -6,7 +6,7 @@
 use super::{Input, Model};
 use crate::layers::cross_entropy;
 use crate::number::{fraction, real_len, wide};
-use crate::parameters::{Index, Layout};
+use crate::parameters::{Index, ParamSpec};
 use crate::pass::{Material, Pass, whole};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -31,15 +31,15 @@ pub fn value(name: &str, n: usize) -> f32 {
 ///
 /// The gain at the end of a bottleneck is around 0.1: at 1, fifty layers of ReLU multiply the rounding of float32 until the reference itself, in float32 and in float64,
 /// differs by a tenth.
-pub fn values(layout: &Layout) -> Vec<f32> {
-    let largest = layout.shape.iter().copied().max().unwrap_or(1);
-    let (middle, bound) = match layout.shape.as_slice() {
-        [_] if layout.name.ends_with("bn3.weight") => (0.1, 0.02),
-        [_] if layout.name.ends_with("weight") || layout.name.ends_with("var") => (1.0, 0.2),
+pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
+    let largest = param_spec.shape.iter().copied().max().unwrap_or(1);
+    let (middle, bound) = match param_spec.shape.as_slice() {
+        [_] if param_spec.name.ends_with("bn3.weight") => (0.1, 0.02),
+        [_] if param_spec.name.ends_with("weight") || param_spec.name.ends_with("var") => (1.0, 0.2),
         [_] => (0.0, 0.1),
-        _ => (0.0, crate::number::single((3.0 / real_len(layout.len() / largest)).sqrt())),
+        _ => (0.0, crate::number::single((3.0 / real_len(param_spec.len() / largest)).sqrt())),
     };
-    (0..layout.len()).map(|n| middle + bound * value(&layout.name, n)).collect()
+    (0..param_spec.len()).map(|n| middle + bound * value(&param_spec.name, n)).collect()
 }
 
 /// Where the arithmetic is compared: on the CPU, or on the first GPU where `LEDGER_PARITY=cuda` asks for it.
@@ -101,21 +101,23 @@ pub fn computed(
         let columns = exact(answers).narrow(1, 0, model.classes());
         [loss, columns.reshape([rows * model.classes()])]
     };
-    traced([&model.layouts(), &model.statistics()], step, trains, precision)
+    traced([&model.param_specs(), &model.statistics()], step, trains, precision)
 }
 
 /// The same of any function of parameters and running statistics, which gives its loss and its answers.
 pub fn traced(
-    [layouts, statistics]: [&[Layout]; 2],
+    [param_specs, statistics]: [&[ParamSpec]; 2],
     step: impl FnOnce(&mut Pass<'_>) -> [Tensor<1>; 2],
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
     let device = device();
-    let flat = |layout: &Layout| Tensor::<1>::from_data(TensorData::from(values(layout).as_slice()), &device);
-    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+    let flat =
+        |param_spec: &ParamSpec| Tensor::<1>::from_data(TensorData::from(values(param_spec).as_slice()), &device);
+    let leaves: Vec<Tensor<1>> =
+        param_specs.iter().map(|param_spec| Tensor::from_inner(flat(param_spec)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
-    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
+    let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
     let material = Material {
         index: &index,
         parameters: &leaves,
@@ -131,12 +133,12 @@ pub fn traced(
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     found.insert("loss".to_owned(), read(loss.inner()).into_iter().map(f64::from).collect());
     found.insert("answers".to_owned(), told("answers", &read(answers.inner())));
-    for (layout, gradient) in layouts.iter().zip(gradients) {
-        let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
-        found.insert(layout.name.clone(), told(&layout.name, &read(gradient)));
+    for (param_spec, gradient) in param_specs.iter().zip(gradients) {
+        let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", param_spec.name));
+        found.insert(param_spec.name.clone(), told(&param_spec.name, &read(gradient)));
     }
-    for (layout, value) in statistics.iter().zip(running) {
-        found.insert(layout.name.clone(), told(&layout.name, &read(value)));
+    for (param_spec, value) in statistics.iter().zip(running) {
+        found.insert(param_spec.name.clone(), told(&param_spec.name, &read(value)));
     }
     found
 }

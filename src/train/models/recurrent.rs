@@ -3,9 +3,9 @@
 //! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
 
 use super::{Input, Model};
-use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_layouts, recurrent_stack};
+use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_specs, recurrent_stack};
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -68,14 +68,15 @@ impl Recurrent {
 }
 
 impl Model for Recurrent {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = vec![Layout::new("embedding.weight", &[self.vocabulary, self.embedded], Start::Normal(1.0))];
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs =
+            vec![ParamSpec::new("embedding.weight", &[self.vocabulary, self.embedded], Init::Normal(1.0))];
         for layer in 0..self.layers {
             let sizes = [self.inputs(layer), self.hidden];
-            layouts.extend(recurrent_layouts(self.name(), layer, self.cell, sizes));
+            param_specs.extend(recurrent_specs(self.name(), layer, self.cell, sizes));
         }
-        layouts.extend(Layout::pair("linear", &[self.hidden, self.vocabulary], self.vocabulary));
-        layouts
+        param_specs.extend(ParamSpec::pair("linear", &[self.hidden, self.vocabulary], self.vocabulary));
+        param_specs
     }
 
     /// Panics on anything but tokens: a fault of the caller.

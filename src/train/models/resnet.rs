@@ -11,7 +11,7 @@ use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::layers::{linear, mean_pixel};
 use crate::number::wide;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -50,13 +50,13 @@ impl Resnet {
 }
 
 impl Model for Resnet {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = self.body().layouts();
-        layouts.extend(Layout::pair("fc", &[self.features(), self.classes], self.classes));
-        layouts
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = self.body().param_specs();
+        param_specs.extend(ParamSpec::pair("fc", &[self.features(), self.classes], self.classes));
+        param_specs
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.body().statistics()
     }
 

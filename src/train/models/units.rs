@@ -103,11 +103,11 @@ mod tests {
             let units = model.units().expect("made of units").units(128);
             assert_eq!(units.len(), count, "{name}");
             assert_eq!(units.iter().map(|unit| unit.flops).sum::<u64>(), model.forward_flops(128), "{name}");
-            for layout in model.layouts().into_iter().chain(model.statistics()) {
-                let owners = units.iter().filter(|unit| unit.has(&layout.name)).count();
+            for param_spec in model.param_specs().into_iter().chain(model.statistics()) {
+                let owners = units.iter().filter(|unit| unit.has(&param_spec.name)).count();
                 let tied = ["bert.embeddings.word_embeddings.weight", "transformer.wte.weight"];
-                let expected = if tied.contains(&layout.name.as_str()) { 2 } else { 1 };
-                assert_eq!(owners, expected, "{name}: {}", layout.name);
+                let expected = if tied.contains(&param_spec.name.as_str()) { 2 } else { 1 };
+                assert_eq!(owners, expected, "{name}: {}", param_spec.name);
             }
         }
     }

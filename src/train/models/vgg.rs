@@ -7,10 +7,10 @@
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
 use crate::layers::{
-    Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
+    Window, convolution_flops, convolution_spec, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
 };
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -94,16 +94,17 @@ impl Vgg {
 }
 
 impl Model for Vgg {
-    fn layouts(&self) -> Vec<Layout> {
-        let zeros = |name: &str, len: usize| Layout::new(format!("{name}.bias"), &[len], Start::Constant(0.0));
-        let mut layouts = Vec::new();
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let zeros = |name: &str, len: usize| ParamSpec::new(format!("{name}.bias"), &[len], Init::Constant(0.0));
+        let mut param_specs = Vec::new();
         for (name, shape) in self.stages().into_iter().flatten() {
-            layouts.extend([convolution_layout(&name, shape), zeros(&name, shape[0])]);
+            param_specs.extend([convolution_spec(&name, shape), zeros(&name, shape[0])]);
         }
         for (name, shape) in self.classifier() {
-            layouts.extend([Layout::new(format!("{name}.weight"), &shape, Start::Normal(0.01)), zeros(name, shape[1])]);
+            param_specs
+                .extend([ParamSpec::new(format!("{name}.weight"), &shape, Init::Normal(0.01)), zeros(name, shape[1])]);
         }
-        layouts
+        param_specs
     }
 
     fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {

@@ -12,7 +12,7 @@ mod targets;
 
 use super::detector::{Detector, Found, HostTime, ReadError};
 use crate::data::objects::Object;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 use network::Network;
@@ -80,11 +80,11 @@ impl YoloV3 {
 }
 
 impl Detector for YoloV3 {
-    fn layouts(&self) -> Vec<Layout> {
-        self.network().layouts()
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        self.network().param_specs()
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.network().statistics()
     }
 

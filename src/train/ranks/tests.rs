@@ -82,8 +82,8 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     let tensor = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &Device::flex());
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     let mut parameters: Vec<Tensor<1>> =
-        initial(tasks[0].layouts(), spec.seed).iter().map(|values| tensor(values)).collect();
-    let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].layouts());
+        initial(tasks[0].param_specs(), spec.seed).iter().map(|values| tensor(values)).collect();
+    let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].param_specs());
     let (samples, whole) = (tasks[0].samples(), tasks[0].whole());
     let (sink, batch) = (Notebook::default(), spec.batch * ranks);
     let (mut losses, mut number) = (Vec::new(), 0);
@@ -225,7 +225,7 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
     let loaded = Loaded::load(&spec).expect("nothing to load");
     let first = |rank: usize| {
         let (sink, mut task) = (Notebook::default(), loaded.task(&spec, &Place::Host, rank));
-        let parameters: Vec<Tensor<1>> = initial(task.layouts(), 1)
+        let parameters: Vec<Tensor<1>> = initial(task.param_specs(), 1)
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();

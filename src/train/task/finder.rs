@@ -13,7 +13,7 @@ use crate::fit::WARM_UP;
 use crate::heartbeat::Heartbeat;
 use crate::models::detector::{Detector, Found, HostTime};
 use crate::number::real;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
@@ -165,8 +165,8 @@ fn truth<R>(object: &Object, region: R) -> Truth<R> {
 }
 
 impl Task for Finder {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {

@@ -11,7 +11,7 @@ use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::{Input, Model};
 use crate::number::{real, real_len};
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::whole;
 use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
@@ -94,8 +94,8 @@ fn standardised(bytes: Vec<u8>, shape: [usize; 4], device: &Device) -> Tensor<4>
 }
 
 impl Task for Learner {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {

@@ -14,12 +14,12 @@ mod staged;
 
 #[cfg(test)]
 pub use open::open;
-pub use open::{Loaded, layouts};
+pub use open::{Loaded, param_specs};
 
 use super::device::Place;
 use super::early::{Groups, Marks};
 use super::heartbeat::Heartbeat;
-use super::parameters::{self, Layout};
+use super::parameters::{self, ParamSpec};
 use super::{Sink, TrainError};
 use burn::tensor::Tensor;
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
@@ -28,26 +28,26 @@ use std::time::Duration;
 /// A task.
 pub trait Task {
     /// The parameters in their order.
-    fn layouts(&self) -> &[Layout];
+    fn param_specs(&self) -> &[ParamSpec];
 
     /// Their initial values.
     fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
-        parameters::initial(self.layouts(), seed)
+        parameters::initial(self.param_specs(), seed)
     }
 
     /// How many values the model learns.
     fn weights(&self) -> u64 {
-        parameters::count(self.layouts())
+        parameters::count(self.param_specs())
     }
 
     /// Of each parameter whether it is to be counted here: where several stages have it, the first of them does.
     fn owned(&self) -> Vec<bool> {
-        vec![true; self.layouts().len()]
+        vec![true; self.param_specs().len()]
     }
 
     /// All parameters of the model with their values, of which the task has these; none on all stages but the first.
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
-        Ok(Some((self.layouts().to_vec(), mine)))
+        Ok(Some((self.param_specs().to_vec(), mine)))
     }
 
     /// Number of training samples of an epoch.
@@ -97,7 +97,7 @@ pub trait Task {
 }
 
 /// A model's parameters and their values.
-pub type Whole = (Vec<Layout>, Vec<Vec<f32>>);
+pub type Whole = (Vec<ParamSpec>, Vec<Vec<f32>>);
 
 /// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
 pub type Score = Vec<(&'static str, f64)>;

@@ -4,7 +4,7 @@ use super::{Gradients, Step};
 use crate::device::Place;
 use crate::models::detector::Detector;
 use crate::models::{Input, Model};
-use crate::parameters::{Index, Layout};
+use crate::parameters::{Index, ParamSpec};
 use crate::pass::{Material, Pass, fresh};
 use crate::precision::Precision;
 use burn::tensor::Tensor;
@@ -14,7 +14,7 @@ pub struct Network<M: ?Sized = dyn Model> {
     /// The model.
     pub model: Box<M>,
     /// Its parameters in their order.
-    pub layouts: Vec<Layout>,
+    pub param_specs: Vec<ParamSpec>,
     /// Where tensors live.
     pub place: Place,
     index: Index,
@@ -25,12 +25,12 @@ pub struct Network<M: ?Sized = dyn Model> {
 
 impl<M: ?Sized> Network<M> {
     /// One that has seen nothing, with these parameters and running statistics.
-    fn of(model: Box<M>, [layouts, statistics]: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
+    fn of(model: Box<M>, [param_specs, statistics]: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
         Self {
-            index: Index::new(&layouts),
+            index: Index::new(&param_specs),
             statistics: Index::new(&statistics),
             running: fresh(&statistics, &place.device()),
-            layouts,
+            param_specs,
             model,
             place: place.clone(),
             precision,
@@ -59,12 +59,12 @@ impl<M: ?Sized> Network<M> {
 impl Network {
     /// One that has seen nothing.
     pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
-        let parts = [model.layouts(), model.statistics()];
+        let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
     }
 
     /// A part of a model, with these parameters and running statistics of it.
-    pub fn part(model: Box<dyn Model>, parts: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
+    pub fn part(model: Box<dyn Model>, parts: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
         Self::of(model, parts, precision, place)
     }
 
@@ -84,7 +84,7 @@ impl Network {
 impl Network<dyn Detector> {
     /// One that has seen nothing.
     pub fn detector(model: Box<dyn Detector>, precision: Precision, place: &Place) -> Self {
-        let parts = [model.layouts(), model.statistics()];
+        let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
     }
 }

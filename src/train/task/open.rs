@@ -22,7 +22,7 @@ use crate::models::detector::Detector;
 use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::number::single;
 use crate::parallel::End;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::spec::{
     DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
@@ -189,12 +189,12 @@ fn deep_q(world: World) -> DeepQ {
 }
 
 /// The parameters of what a cell asks for.
-pub fn layouts(spec: &TaskSpec) -> Vec<Layout> {
+pub fn param_specs(spec: &TaskSpec) -> Vec<ParamSpec> {
     match spec {
-        TaskSpec::Small { model, .. } => model.layouts(),
-        TaskSpec::Learn(learn) => model(learn).layouts(),
-        TaskSpec::Play(play) => deep_q(play.world).layouts(),
-        TaskSpec::Detect(detect) => detector(detect).layouts(),
+        TaskSpec::Small { model, .. } => model.param_specs(),
+        TaskSpec::Learn(learn) => model(learn).param_specs(),
+        TaskSpec::Play(play) => deep_q(play.world).param_specs(),
+        TaskSpec::Detect(detect) => detector(detect).param_specs(),
     }
 }
 

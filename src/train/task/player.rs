@@ -8,7 +8,7 @@ use crate::environment::{Environment, Item};
 use crate::heartbeat::Heartbeat;
 use crate::models::Input;
 use crate::number::{real, real_len, wide};
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::whole;
 use crate::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
@@ -118,8 +118,8 @@ impl Shown for u8 {
 }
 
 impl<E: Environment<Item: Shown>> Task for Player<E> {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {

@@ -7,7 +7,7 @@ use crate::device::Place;
 use crate::early::Marks;
 use crate::evaluate::{BATCH, answer, evaluate, turn};
 use crate::heartbeat::Heartbeat;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::spec::Small;
 use burn::tensor::Tensor;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A small model and its data.
 pub struct SmallTask {
     model: Small,
-    layouts: Vec<Layout>,
+    param_specs: Vec<ParamSpec>,
     data: Arc<Data>,
     seed: u64,
     place: Place,
@@ -28,13 +28,13 @@ pub struct SmallTask {
 impl SmallTask {
     /// A model that has learned nothing.
     pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
-        Self { model, layouts: model.layouts(), data, seed, place, asked: None }
+        Self { model, param_specs: model.param_specs(), data, seed, place, asked: None }
     }
 }
 
 impl Task for SmallTask {
-    fn layouts(&self) -> &[Layout] {
-        &self.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.param_specs
     }
 
     fn samples(&self) -> usize {

@@ -5,7 +5,7 @@ use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, len: usize) -> Vec<f32> {
-    initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0)
+    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
 }
 
 /// A convolution of images [rows, in, side, side], 3 x 3, with a bias: what goes in.
@@ -20,9 +20,9 @@ struct Case {
 const KEEP: Window = Window { stride: 1, padding: 1 };
 
 impl Case {
-    fn layouts(&self) -> [Layout; 2] {
-        let bias = Layout::new("conv.bias", &[self.channels], Start::Uniform(1.0));
-        [convolution_layout("conv", [self.channels, self.images[1], 3]), bias]
+    fn param_specs(&self) -> [ParamSpec; 2] {
+        let bias = ParamSpec::new("conv.bias", &[self.channels], Init::Uniform(1.0));
+        [convolution_spec("conv", [self.channels, self.images[1], 3]), bias]
     }
 
     fn answered(&self) -> [usize; 4] {
@@ -32,10 +32,10 @@ impl Case {
 
     /// By the layer: the answer off the tape and on it, and the gradients of images, weight and bias.
     fn by_layer(&self, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
-        let layouts = self.layouts();
-        let (index, none) = (Index::new(&layouts), Index::default());
+        let param_specs = self.param_specs();
+        let (index, none) = (Index::new(&param_specs), Index::default());
         let flat = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
-        let parameters: Vec<Tensor<1>> = initial(&layouts, 3).into_iter().map(flat).collect();
+        let parameters: Vec<Tensor<1>> = initial(&param_specs, 3).into_iter().map(flat).collect();
         let leaves: Vec<_> = parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
         let images = || precision.round(flat(uniform(1, self.images.iter().product()))).reshape(self.images);
         let material = |parameters| Material {
@@ -67,7 +67,7 @@ impl Case {
     fn by_loops(&self, answer: &[f32]) -> Vec<Vec<f64>> {
         let [_, from, height, width] = self.images;
         let wide = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };
-        let (x, parameters) = (wide(uniform(1, self.images.iter().product())), initial(&self.layouts(), 3));
+        let (x, parameters) = (wide(uniform(1, self.images.iter().product())), initial(&self.param_specs(), 3));
         let [weight, bias] = [0, 1].map(|place| wide(parameters[place].clone()));
         let slopes = wide(uniform(2, self.answered().iter().product()));
         let (mut y, mut dx) = (Vec::new(), vec![0.0; x.len()]);

@@ -25,7 +25,7 @@ fn cases(dims: [usize; 4]) -> impl Iterator<Item = Case> {
 }
 
 fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[Layout::new("values", &[len], Start::Uniform(bound))], seed).remove(0);
+    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
     drawn.into_iter().map(|value| middle + value).collect()
 }
 

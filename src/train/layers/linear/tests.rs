@@ -1,5 +1,5 @@
 use super::*;
-use crate::parameters::{Index, Layout, Start, initial};
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::pass::Material;
 use burn::tensor::{Device, TensorData};
 
@@ -9,7 +9,7 @@ const ROWS: usize = 3;
 
 /// Numbers between -1 and 1 that every format holds, of a seed.
 fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
-    let values = initial(&[Layout::new("values", &shape, Start::Uniform(1.0))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(1.0))], seed).remove(0);
     Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex())
         .cast(FloatDType::BF16)
         .cast(FloatDType::F16)
@@ -34,15 +34,18 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
 }
 
 /// The parameters of maps `0`, `1` and so on, one of them a table of 61 vectors.
-fn layouts() -> Vec<Layout> {
-    let start = Start::Uniform(1.0);
+fn param_specs() -> Vec<ParamSpec> {
+    let start = Init::Uniform(1.0);
     let map = |name: usize| {
-        [Layout::new(format!("{name}.weight"), &SHAPE, start), Layout::new(format!("{name}.bias"), &[SHAPE[1]], start)]
+        [
+            ParamSpec::new(format!("{name}.weight"), &SHAPE, start),
+            ParamSpec::new(format!("{name}.bias"), &[SHAPE[1]], start),
+        ]
     };
-    let mut layouts: Vec<Layout> = (0..3).flat_map(map).collect();
-    layouts.push(Layout::new("table.weight", &[61, SHAPE[0]], start));
-    layouts.push(Layout::new("table.bias", &[61], start));
-    layouts
+    let mut param_specs: Vec<ParamSpec> = (0..3).flat_map(map).collect();
+    param_specs.push(ParamSpec::new("table.weight", &[61, SHAPE[0]], start));
+    param_specs.push(ParamSpec::new("table.bias", &[61], start));
+    param_specs
 }
 
 /// What is computed of x and the parameters.
@@ -50,11 +53,11 @@ type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
 
 /// The answer to [`ROWS`] rows of x in this format, and the gradients of x and of every parameter; those of what is not used are empty.
 fn computed(function: Function, format: FloatDType, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
-    let (layouts, none) = (layouts(), Index::default());
-    let index = Index::new(&layouts);
+    let (param_specs, none) = (param_specs(), Index::default());
+    let index = Index::new(&param_specs);
     let leaf = |values: Tensor<1>| Tensor::from_inner(moved(&values, device)).require_grad();
     let parameters: Vec<Tensor<1>> =
-        (0..).zip(&layouts).map(|(seed, layout)| leaf(values(seed, [layout.len()]))).collect();
+        (0..).zip(&param_specs).map(|(seed, param_spec)| leaf(values(seed, [param_spec.len()]))).collect();
     let x = Tensor::from_inner(moved(&values(100, [ROWS, SHAPE[0]]).cast(format), device)).require_grad();
     let material = Material {
         index: &index,
@@ -162,10 +165,10 @@ fn gradients_of_a_bias_are_summed_in_float32() {
     // From 256 on, bfloat16 has no odd numbers: a sum of ones would stay there.
     let (rows, device) = (1001, Device::flex());
     let leaf = |tensor: Tensor<1>| Tensor::from_inner(tensor).require_grad();
-    let layouts =
-        [Layout::new("0.weight", &[1, 1], Start::Constant(1.0)), Layout::new("0.bias", &[1], Start::Constant(1.0))];
+    let param_specs =
+        [ParamSpec::new("0.weight", &[1, 1], Init::Constant(1.0)), ParamSpec::new("0.bias", &[1], Init::Constant(1.0))];
     let parameters = [(); 2].map(|()| leaf(Tensor::ones([1], &device)));
-    let (index, none) = (Index::new(&layouts), Index::default());
+    let (index, none) = (Index::new(&param_specs), Index::default());
     let material = Material {
         index: &index,
         parameters: &parameters,

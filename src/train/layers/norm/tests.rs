@@ -33,7 +33,7 @@ fn bent(case: Case, value: f64) -> f64 {
 }
 
 fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[Layout::new("values", &[len], Start::Uniform(bound))], seed).remove(0);
+    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
     drawn.into_iter().map(|value| middle + value).collect()
 }
 
@@ -80,7 +80,7 @@ fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>;
 /// By the layer: the answer, the running statistics, and on a tape the gradients of images, gain, bias and residual.
 fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> Vec<(&'static str, Vec<f32>)> {
     let [x, gain, bias, residual, dy, mean, variance] = given(case);
-    let (layouts, statistics) = (norm_layouts("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
+    let (param_specs, statistics) = (norm_specs("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
     let flat = |values: &Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
     let images = |values: &Vec<f32>| precision.round(flat(values)).reshape(case.dims);
     let leaf = |tensor: Tensor<1>| if taped { Tensor::from_inner(tensor).require_grad() } else { tensor };
@@ -89,7 +89,7 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
     let (x, residual) = (leaf4(images(&x)), case.residual.then(|| leaf4(images(&residual))));
     let mut running = [flat(&mean), flat(&variance)];
     let material = Material {
-        index: &Index::new(&layouts),
+        index: &Index::new(&param_specs),
         parameters: &parameters,
         statistics: &Index::new(&statistics),
         running: &mut running,

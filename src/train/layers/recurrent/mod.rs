@@ -9,7 +9,7 @@ mod lstm;
 mod stack;
 
 use crate::number::{real_len, single, wide};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -45,10 +45,10 @@ impl Cell {
 
 /// The four parameters of a layer, with PyTorch's names for layer `layer` of a stack: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden] and a
 /// bias for each. All start uniform in ±1/√hidden.
-pub fn recurrent_layouts(name: &str, layer: usize, cell: Cell, [inputs, hidden]: [usize; 2]) -> Vec<Layout> {
+pub fn recurrent_specs(name: &str, layer: usize, cell: Cell, [inputs, hidden]: [usize; 2]) -> Vec<ParamSpec> {
     let gates = cell.gates() * hidden;
-    let start = Start::Uniform(single(1.0 / real_len(hidden).sqrt()));
-    let called = |part: &str, shape: &[usize]| Layout::new(format!("{name}.{part}_l{layer}"), shape, start);
+    let start = Init::Uniform(single(1.0 / real_len(hidden).sqrt()));
+    let called = |part: &str, shape: &[usize]| ParamSpec::new(format!("{name}.{part}_l{layer}"), shape, start);
     vec![
         called("weight_ih", &[inputs, gates]),
         called("weight_hh", &[hidden, gates]),

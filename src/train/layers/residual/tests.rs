@@ -1,8 +1,8 @@
 use super::*;
 use crate::layers::dropout::dropped;
-use crate::layers::norm_layouts;
+use crate::layers::norm_specs;
 use crate::number::real_len;
-use crate::parameters::{Index, Layout, Start, initial};
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
@@ -20,7 +20,7 @@ struct Case {
 }
 
 fn values(seed: u64, len: usize) -> Vec<f32> {
-    let values = initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0);
     let rounded = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
     read(rounded.cast(FloatDType::BF16).cast(FloatDType::F16))
 }
@@ -54,7 +54,7 @@ impl Case {
         let leaf = |values: Vec<f32>| {
             Tensor::from_inner(Tensor::<1>::from_data(TensorData::from(values.as_slice()), device)).require_grad()
         };
-        let index = [Index::new(&norm_layouts("norm", shape[1])), Index::default()];
+        let index = [Index::new(&norm_specs("norm", shape[1])), Index::default()];
         let parameters = [leaf(gain), leaf(bias)];
         let mut pass = Pass::to_train(material(&index, &parameters, device, self), 5, 7);
         let x = Tensor::from_inner(matrix(x)).require_grad();

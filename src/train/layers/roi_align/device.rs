@@ -44,14 +44,14 @@ mod tests {
     use super::*;
     use crate::detection::boxes::Xyxy;
     use crate::native::fault;
-    use crate::parameters::{Index, Layout, Start, initial};
+    use crate::parameters::{Index, Init, ParamSpec, initial};
     use crate::pass::Material;
     use crate::precision::{Precision, exact};
     use burn::tensor::Device;
 
     fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
-        let layout = Layout::new("values", &[shape.iter().product()], Start::Uniform(1.0));
-        Tensor::from_data(TensorData::new(initial(&[layout], seed).remove(0), shape), device)
+        let param_spec = ParamSpec::new("values", &[shape.iter().product()], Init::Uniform(1.0));
+        Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), shape), device)
     }
 
     /// Regions within, across the border and outside of a picture of 80 x 64 pixels, one of them empty.

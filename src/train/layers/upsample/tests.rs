@@ -1,12 +1,12 @@
 use super::*;
-use crate::parameters::{Index, Layout, Start, initial};
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
-    let layout = Layout::new("values", &[dims.iter().product()], Start::Uniform(1.0));
-    precision.round(Tensor::from_data(TensorData::new(initial(&[layout], seed).remove(0), dims), device))
+    let param_spec = ParamSpec::new("values", &[dims.iter().product()], Init::Uniform(1.0));
+    precision.round(Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), dims), device))
 }
 
 fn read(tensor: Tensor<4>) -> Vec<f32> {

@@ -8,7 +8,7 @@ use crate::detection::deltas::HEAD;
 use crate::detection::nms::{Suppression, nms};
 use crate::layers::{Roi, cross_entropy, linear, roi_align};
 use crate::number::{real_len, single, wide};
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::{Pass, whole};
 use crate::precision::exact;
 use burn::tensor::Tensor;
@@ -45,8 +45,8 @@ impl BoxHead {
     }
 
     /// As PyTorch starts them.
-    pub fn layouts(&self) -> Vec<Layout> {
-        self.maps().iter().flat_map(|(name, shape)| Layout::pair(name, shape, shape[1])).collect()
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        self.maps().iter().flat_map(|(name, shape)| ParamSpec::pair(name, shape, shape[1])).collect()
     }
 
     /// Operations for so many regions.

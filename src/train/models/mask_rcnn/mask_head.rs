@@ -6,10 +6,10 @@ use super::box_head::chosen;
 use super::loss::{Goal, binary};
 use super::regions::SCALES;
 use crate::layers::{
-    Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve_relu, product, roi_align,
+    Maps, Product, Roi, Window, convolution_flops, convolution_spec, convolve_relu, product, roi_align,
 };
 use crate::number::{real_len, single, wide};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use crate::precision::exact;
 use burn::tensor::Tensor;
@@ -38,22 +38,23 @@ pub struct MaskHead {
 
 impl MaskHead {
     /// Weights are normal with the deviation √(2/fan_out); biases are 0 in the convolutions and PyTorch's own behind them (torchvision).
-    pub fn layouts(&self) -> Vec<Layout> {
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
         let Self { channels, classes } = *self;
-        let mut layouts = Vec::new();
+        let mut param_specs = Vec::new();
         for number in 0..CONVOLUTIONS {
             let name = convolution_name(number);
-            layouts.push(convolution_layout(&name, [channels, channels, 3]));
-            layouts.push(Layout::new(format!("{name}.bias"), &[channels], Start::Constant(0.0)));
+            param_specs.push(convolution_spec(&name, [channels, channels, 3]));
+            param_specs.push(ParamSpec::new(format!("{name}.bias"), &[channels], Init::Constant(0.0)));
         }
         // For a transposed convolution PyTorch takes the inputs for outputs and the other way round.
         let last = [(ENLARGE, [channels, channels, 2], channels), (MAPS, [classes, channels, 1], classes)];
         for (name, shape, outputs) in last {
             let fan_in = shape[1] * shape[2] * shape[2];
-            let start = Start::Uniform(single(1.0 / real_len(fan_in).sqrt()));
-            layouts.extend([convolution_layout(name, shape), Layout::new(format!("{name}.bias"), &[outputs], start)]);
+            let start = Init::Uniform(single(1.0 / real_len(fan_in).sqrt()));
+            param_specs
+                .extend([convolution_spec(name, shape), ParamSpec::new(format!("{name}.bias"), &[outputs], start)]);
         }
-        layouts
+        param_specs
     }
 
     /// Operations for so many regions.

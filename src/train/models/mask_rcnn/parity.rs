@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 type Numbers = BTreeMap<String, Vec<f64>>;
 
 /// Parameters and statistics. Those of the layers whose answers are boxes and scores are an eighth of the formula's, so that boxes have an extent and scores are not all 0 or 1.
-fn flat(layout: &Layout) -> Tensor<1> {
-    let last =
-        ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"].iter().any(|name| layout.name.ends_with(name));
-    let scaled: Vec<f32> = values(layout).into_iter().map(|value| if last { value / 8.0 } else { value }).collect();
+fn flat(param_spec: &ParamSpec) -> Tensor<1> {
+    let last = ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"]
+        .iter()
+        .any(|name| param_spec.name.ends_with(name));
+    let scaled: Vec<f32> = values(param_spec).into_iter().map(|value| if last { value / 8.0 } else { value }).collect();
     Tensor::from_data(TensorData::from(scaled.as_slice()), &device())
 }
 
@@ -45,11 +46,12 @@ fn objects(side: u16) -> Vec<Vec<Object>> {
 
 /// Does something with a pass with these parameters, on the tape.
 fn with<T>(model: &MaskRcnn, work: impl FnOnce(Pass<'_>) -> T) -> T {
-    let (layouts, statistics) = (model.layouts(), model.statistics());
-    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+    let (param_specs, statistics) = (model.param_specs(), model.statistics());
+    let leaves: Vec<Tensor<1>> =
+        param_specs.iter().map(|param_spec| Tensor::from_inner(flat(param_spec)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
     work(Pass::on_tape(Material {
-        index: &Index::new(&layouts),
+        index: &Index::new(&param_specs),
         parameters: &leaves,
         statistics: &Index::new(&statistics),
         running: &mut running,
@@ -116,9 +118,9 @@ fn training(model: &MaskRcnn, side: u16) -> Numbers {
             let loss: f32 = loss.clone().inner().try_into_scalar().expect("readable");
             found.insert(name.to_owned(), vec![f64::from(loss)]);
         }
-        for (layout, gradient) in model.layouts().iter().zip(pass.backward(&loss)) {
-            let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
-            numbers(&mut found, &layout.name, gradient);
+        for (param_spec, gradient) in model.param_specs().iter().zip(pass.backward(&loss)) {
+            let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", param_spec.name));
+            numbers(&mut found, &param_spec.name, gradient);
         }
     });
     found

@@ -12,7 +12,7 @@ use crate::detection::deltas::PROPOSAL;
 use crate::detection::nms::{Suppression, descending, nms};
 use crate::layers::{Window, convolution_flops, convolve, convolve_relu};
 use crate::number::{real_len, single};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::{Pass, whole};
 use crate::precision::exact;
 use burn::tensor::Tensor;
@@ -43,10 +43,10 @@ fn convolutions(channels: usize) -> [(&'static str, [usize; 3]); 3] {
 }
 
 /// Weights are normal with the deviation 0.01, biases 0.
-pub fn layouts(channels: usize) -> Vec<Layout> {
+pub fn param_specs(channels: usize) -> Vec<ParamSpec> {
     let of = |(name, [to, from, side]): (&str, [usize; 3])| {
-        let weight = Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(0.01));
-        [weight, Layout::new(format!("{name}.bias"), &[to], Start::Constant(0.0))]
+        let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(0.01));
+        [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
     };
     convolutions(channels).into_iter().flat_map(of).collect()
 }

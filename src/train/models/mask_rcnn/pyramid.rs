@@ -3,7 +3,7 @@
 
 use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add};
 use crate::number::{real_len, single};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -32,11 +32,11 @@ impl Pyramid {
     }
 
     /// Weights are uniform in ±√(3/fan_in), biases 0 (torchvision's `kaiming_uniform_` with a = 1).
-    pub fn layouts(&self) -> Vec<Layout> {
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
         let of = |(name, [to, from, side]): (String, [usize; 3])| {
-            let start = Start::Uniform(single((3.0 / real_len(from * side * side)).sqrt()));
-            let weight = Layout::new(format!("{name}.weight"), &[to, from, side, side], start);
-            [weight, Layout::new(format!("{name}.bias"), &[to], Start::Constant(0.0))]
+            let start = Init::Uniform(single((3.0 / real_len(from * side * side)).sqrt()));
+            let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], start);
+            [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
         };
         self.convolutions().into_iter().flat_map(of).collect()
     }

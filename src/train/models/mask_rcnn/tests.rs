@@ -1,6 +1,6 @@
 use super::*;
 use crate::detection::mask::Mask;
-use crate::parameters::{Index, Start, count, initial};
+use crate::parameters::{Index, Init, count, initial};
 use crate::pass::{Material, fresh};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
@@ -8,9 +8,9 @@ use burn::tensor::{Device, TensorData};
 #[test]
 fn it_has_as_many_parameters_as_published() {
     let model = MaskRcnn::fifty(90);
-    let layouts = model.layouts();
+    let param_specs = model.param_specs();
     let of = |prefix: &str| -> u64 {
-        count(&layouts.iter().filter(|layout| layout.name.starts_with(prefix)).cloned().collect::<Vec<_>>())
+        count(&param_specs.iter().filter(|param_spec| param_spec.name.starts_with(prefix)).cloned().collect::<Vec<_>>())
     };
     // ResNet-50 has 25,557,032 with its classifier of 2,049,000 and norms of 53,120.
     assert_eq!(of("backbone.body."), 25_557_032 - 2_049_000 - 53_120);
@@ -20,7 +20,7 @@ fn it_has_as_many_parameters_as_published() {
     assert_eq!(of("roi_heads.box"), (12_544 * 1024 + 1024) + (1024 * 1024 + 1024) + 1025 * 91 + 1025 * 364);
     assert_eq!(of("roi_heads.mask"), 4 * (9 * 256 * 256 + 256) + (4 * 256 * 256 + 256) + 257 * 91);
     // torchvision publishes this number.
-    assert_eq!(count(&layouts), 44_401_393);
+    assert_eq!(count(&param_specs), 44_401_393);
     assert_eq!(model.statistics().len(), 53 * 4);
     // Frozen norms have four values for each channel; as many are learned as two of them.
     assert_eq!(count(&model.statistics()), 2 * 53_120);
@@ -29,8 +29,8 @@ fn it_has_as_many_parameters_as_published() {
 #[test]
 fn names_are_those_of_torchvision() {
     let model = MaskRcnn::fifty(90);
-    let layouts = model.layouts();
-    let find = |name: &str| layouts.iter().find(|layout| layout.name == name).expect(name);
+    let param_specs = model.param_specs();
+    let find = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect(name);
     let shapes: [(&str, &[usize]); 13] = [
         ("backbone.body.conv1.weight", &[64, 3, 7, 7]),
         ("backbone.body.layer4.2.conv3.weight", &[2048, 512, 1, 1]),
@@ -49,8 +49,8 @@ fn names_are_those_of_torchvision() {
     for (name, shape) in shapes {
         assert_eq!(find(name).shape, shape, "{name}");
     }
-    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.weight").start, Start::Normal((2.0_f64 / 1024.0).sqrt()));
-    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.bias").start, Start::Uniform(1.0 / 32.0));
+    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.weight").init, Init::Normal((2.0_f64 / 1024.0).sqrt()));
+    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.bias").init, Init::Uniform(1.0 / 32.0));
     assert_eq!(model.statistics()[2].name, "backbone.body.bn1.running_mean");
 }
 
@@ -67,7 +67,7 @@ struct Learner {
 impl Learner {
     fn new(model: MaskRcnn, (images, objects): (Tensor<4>, Vec<Vec<Object>>)) -> Self {
         let device = Device::flex();
-        let parameters: Vec<Tensor<1>> = initial(&model.layouts(), 1)
+        let parameters: Vec<Tensor<1>> = initial(&model.param_specs(), 1)
             .into_iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
             .collect();
@@ -80,7 +80,7 @@ impl Learner {
     }
 
     fn answer<T>(&mut self, work: impl FnOnce(&MaskRcnn, &mut Pass<'_>) -> T) -> T {
-        let (index, statistics) = (Index::new(&self.model.layouts()), Index::new(&self.model.statistics()));
+        let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
         let material = Material {
             index: &index,
             parameters: &self.parameters,
@@ -94,7 +94,7 @@ impl Learner {
 
     /// The loss and the gradients of a step.
     fn gradients(&mut self, step: u64, precision: Precision) -> (f32, Vec<Tensor<1>>) {
-        let (index, statistics) = (Index::new(&self.model.layouts()), Index::new(&self.model.statistics()));
+        let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
         let leaves: Vec<Tensor<1>> =
             self.parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
         let material = Material {
@@ -109,10 +109,10 @@ impl Learner {
         let images = pass.constant(self.images.clone());
         let loss = self.model.loss(&mut pass, images, &self.objects, &mut HostTime::default()).expect("readable");
         assert_eq!(loss.dims(), [1]);
-        let names = self.model.layouts();
+        let names = self.model.param_specs();
         let gradients = pass.backward(&loss).into_iter().zip(names);
         let gradients =
-            gradients.map(|(gradient, layout)| gradient.unwrap_or_else(|| panic!("none for {}", layout.name)));
+            gradients.map(|(gradient, param_spec)| gradient.unwrap_or_else(|| panic!("none for {}", param_spec.name)));
         (loss.inner().try_into_scalar().expect("readable"), gradients.collect())
     }
 

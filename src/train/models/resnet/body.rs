@@ -3,11 +3,11 @@
 //! Knows their names, their shapes and which normalisation follows them; nothing of what is read from the last of them.
 
 use crate::layers::{
-    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_layout, convolve, frozen_norm,
-    frozen_statistics, max_pool, norm_layouts, norm_statistics,
+    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_spec, convolve, frozen_norm,
+    frozen_statistics, max_pool, norm_specs, norm_statistics,
 };
 use crate::models::units::Unit as Part;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::pass::Pass;
 use burn::tensor::Tensor;
 
@@ -44,19 +44,19 @@ pub struct Body {
 
 impl Body {
     /// The parameters in the order of torchvision's.
-    pub fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = Vec::new();
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = Vec::new();
         for unit in self.units() {
-            layouts.push(convolution_layout(&unit.convolution, unit.shape));
+            param_specs.push(convolution_spec(&unit.convolution, unit.shape));
             if self.norm == Norm::Batch {
-                layouts.extend(norm_layouts(&unit.norm, unit.shape[0]));
+                param_specs.extend(norm_specs(&unit.norm, unit.shape[0]));
             }
         }
-        layouts
+        param_specs
     }
 
     /// The running statistics in that order; those of frozen norms are all that they have.
-    pub fn statistics(&self) -> Vec<Layout> {
+    pub fn statistics(&self) -> Vec<ParamSpec> {
         let of = |unit: Unit| match self.norm {
             Norm::Batch => norm_statistics(&unit.norm, unit.shape[0]).to_vec(),
             Norm::Frozen | Norm::Calibrated => frozen_statistics(&unit.norm, unit.shape[0]).to_vec(),

@@ -38,7 +38,7 @@ impl Small {
         inputs: Tensor<2>,
         mask: Option<Tensor<2>>,
     ) -> Tensor<2> {
-        let (index, none) = (Index::new(&self.layouts()), Index::default());
+        let (index, none) = (Index::new(&self.param_specs()), Index::default());
         let material = Material {
             index: &index,
             parameters,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::early::{Groups, Marks};
 use crate::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::task::Loaded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
 fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     let place = device::open(DeviceSpec::Cuda, rank).expect("a card");
     let mut task = Loaded::load(spec).expect("generated").task(spec, &place, rank);
-    let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
+    let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
     let buckets = buckets(&lengths, 4096);
     let groups = Groups::new(numbers(&buckets));
     let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());

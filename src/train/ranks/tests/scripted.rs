@@ -5,7 +5,7 @@ use crate::fit::fit;
 use crate::heartbeat::Heartbeat;
 use crate::number::{real_len, single};
 use crate::parallel::{Limits, Link, Member, together};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::Precision;
 use crate::sample::{Notebook, cell};
 use crate::spec::{Length, Spec};
@@ -25,14 +25,14 @@ type Seen = Arc<Mutex<Vec<(u64, usize, Vec<usize>)>>>;
 
 /// The loss is the mean of the samples' numbers, and each gradient is that times what the script says. Nothing else is learned.
 struct Scripted {
-    layouts: Vec<Layout>,
+    param_specs: Vec<ParamSpec>,
     script: Script,
     seen: Seen,
 }
 
 impl Task for Scripted {
-    fn layouts(&self) -> &[Layout] {
-        &self.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.param_specs
     }
 
     fn samples(&self) -> usize {
@@ -110,10 +110,10 @@ fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ende
     let start = Instant::now();
     let noted = Arc::clone(&seen);
     let how = together(spec.ranks, &Link::Host, &notebook, stop, None, move |member: Member| {
-        let layout = |name: &str, len| Layout::new(name, &[len], Start::Constant(1.0));
-        let layouts = vec![layout("a", 3), layout("b", 70)];
+        let param_spec = |name: &str, len| ParamSpec::new(name, &[len], Init::Constant(1.0));
+        let param_specs = vec![param_spec("a", 3), param_spec("b", 70)];
         let team = member.team(LIMITS, &[3, 70]);
-        let task = Box::new(Scripted { layouts, script, seen: Arc::clone(&noted) });
+        let task = Box::new(Scripted { param_specs, script, seen: Arc::clone(&noted) });
         fit(team, &own, task, &place, &member.sink, &member.stop, true)
     });
     let mut seen = seen.lock().expect("no panic").clone();

@@ -38,14 +38,14 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
     let rows = shard(&indices, 0, micro_batches);
     let samples = data.train(seed, 1, &indices)?;
     let input = standard_input(part(&samples, rows).inputs, &place.device());
-    let (layouts, statistics) = (model.layouts(), model.statistics());
+    let (param_specs, statistics) = (model.param_specs(), model.statistics());
     let (mut costs, mut carried) = (Vec::new(), None::<Boundary>);
     let mut network = Network::part(model, [Vec::new(), Vec::new()], precision, place);
     for (number, unit) in units.iter().enumerate() {
-        let own = layouts.iter().enumerate().filter(|(_, layout)| unit.has(&layout.name));
-        let own: Vec<_> = own.map(|(place, layout)| (place, layout.clone())).collect();
-        let running = statistics.iter().filter(|layout| unit.has(&layout.name)).cloned().collect();
-        let of_unit = own.iter().map(|(_, layout)| layout.clone()).collect();
+        let own = param_specs.iter().enumerate().filter(|(_, param_spec)| unit.has(&param_spec.name));
+        let own: Vec<_> = own.map(|(place, param_spec)| (place, param_spec.clone())).collect();
+        let running = statistics.iter().filter(|param_spec| unit.has(&param_spec.name)).cloned().collect();
+        let of_unit = own.iter().map(|(_, param_spec)| param_spec.clone()).collect();
         network = Network::part(network.model, [of_unit, running], precision, place);
         let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
         let values: Vec<Tensor<1>> = parameters::initial_of(&own, seed).into_iter().map(upload).collect();

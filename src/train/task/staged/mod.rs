@@ -28,7 +28,7 @@ use crate::layers::{cross_entropy, judge};
 use crate::models::units::Carried;
 use crate::models::{Input, Model};
 use crate::parallel::{End, Occasion, ParallelError, Parcel};
-use crate::parameters::{self, Layout};
+use crate::parameters::{self, ParamSpec};
 use crate::pass::Pass;
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
@@ -161,11 +161,11 @@ impl Staged {
         if let Some(taken) = taken {
             self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
         }
-        let of = |(leaf, layout): (&Tensor<1>, &Layout)| match leaf.grad_remove(&mut tape) {
+        let of = |(leaf, param_spec): (&Tensor<1>, &ParamSpec)| match leaf.grad_remove(&mut tape) {
             Some(gradient) => Ok(crate::tape::clean(gradient)),
-            None => Err(layout.name.clone()),
+            None => Err(param_spec.name.clone()),
         };
-        let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.layouts).map(of).collect();
+        let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.param_specs).map(of).collect();
         let expected = leaves.len();
         found.map(|found| (found, loss)).map_err(|_| TrainError::Gradients { found: expected - 1, expected })
     }
@@ -310,8 +310,8 @@ fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool
 }
 
 impl Task for Staged {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
@@ -423,11 +423,11 @@ impl Task for Staged {
     }
 
     fn weights(&self) -> u64 {
-        parameters::count(self.stages.layouts())
+        parameters::count(self.stages.param_specs())
     }
 
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
-        let Some(end) = &self.end else { return Ok(Some((self.stages.layouts().to_vec(), mine))) };
+        let Some(end) = &self.end else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
         let limit = Some(end.limits.step.saturating_add(end.limits.last));
         let at = Occasion { what: "weights", index: 1, limit };
         let place = &self.network.place;
@@ -443,7 +443,7 @@ impl Task for Staged {
             place.check()?;
             return Ok(None);
         }
-        let mut values = vec![Vec::new(); self.stages.layouts().len()];
+        let mut values = vec![Vec::new(); self.stages.param_specs().len()];
         put(&mut values, self.stages.places(0), mine);
         for stage in 1..self.stages.count() {
             let read = |parcel: Parcel| {
@@ -454,7 +454,7 @@ impl Task for Staged {
                 return Err(ParallelError::Apart { ranks: vec![stage] }.into());
             }
         }
-        Ok(Some((self.stages.layouts().to_vec(), values)))
+        Ok(Some((self.stages.param_specs().to_vec(), values)))
     }
 
     fn digest(&self) -> Digest {

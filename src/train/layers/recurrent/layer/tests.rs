@@ -1,8 +1,8 @@
-use super::super::recurrent_layouts;
+use super::super::recurrent_specs;
 use super::*;
 use crate::native::fault;
 use crate::number::{real_len, single};
-use crate::parameters::{Index, Layout, Start, initial};
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 
@@ -10,7 +10,7 @@ const INPUTS: usize = 16;
 
 /// Random numbers, rounded to a number format and back, so that all devices and formats begin with the same.
 fn values<const D: usize>(seed: u64, shape: [usize; D], bound: f32, format: FloatDType) -> Tensor<D> {
-    let values = initial(&[Layout::new("values", &shape, Start::Uniform(bound))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex());
     values.cast(format).cast(FloatDType::F32)
 }
@@ -41,13 +41,15 @@ struct Case {
 /// The answer, the answer without a tape, and the gradients of the inputs and of the four parameters; numbers of `format` go in, products are in `precision`.
 fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precision) -> Vec<(String, Vec<f32>)> {
     let Case { cell, rows, width, hidden } = *case;
-    let layouts = recurrent_layouts("rnn", 0, cell, [INPUTS, hidden]);
+    let param_specs = recurrent_specs("rnn", 0, cell, [INPUTS, hidden]);
     let bound = single(1.0 / real_len(hidden).sqrt());
-    let flat: Vec<Tensor<1>> =
-        (0..).zip(&layouts).map(|(seed, layout)| moved(&values(seed, [layout.len()], bound, format), device)).collect();
+    let flat: Vec<Tensor<1>> = (0..)
+        .zip(&param_specs)
+        .map(|(seed, param_spec)| moved(&values(seed, [param_spec.len()], bound, format), device))
+        .collect();
     let x = moved(&values(10, [width * rows, INPUTS], 1.0, format), device);
     let slope = moved(&values(11, [width * rows, hidden], 1.0, format), device);
-    let index = Index::new(&layouts);
+    let index = Index::new(&param_specs);
     let none = Index::default();
     let pass = |parameters, taped| {
         let material = Material {
@@ -68,8 +70,8 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
     let mut found =
         vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];
     found.push(("x".to_owned(), read(x.grad_remove(&mut tape).expect("on the tape"))));
-    for (layout, leaf) in layouts.iter().zip(&leaves) {
-        found.push((layout.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
+    for (param_spec, leaf) in param_specs.iter().zip(&leaves) {
+        found.push((param_spec.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
     }
     found
 }

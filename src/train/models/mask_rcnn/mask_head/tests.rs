@@ -10,16 +10,17 @@ const HEAD: MaskHead = MaskHead { channels: 3, classes: 4 };
 
 /// The parameters, with biases that are not 0.
 fn parameters() -> Vec<Vec<f32>> {
-    let layouts = HEAD.layouts().into_iter();
-    let layouts: Vec<Layout> = layouts.map(|layout| Layout { start: Start::Uniform(0.6), ..layout }).collect();
-    initial(&layouts, 3)
+    let param_specs = HEAD.param_specs().into_iter();
+    let param_specs: Vec<ParamSpec> =
+        param_specs.map(|param_spec| ParamSpec { init: Init::Uniform(0.6), ..param_spec }).collect();
+    initial(&param_specs, 3)
 }
 
 /// What the last two layers give for the pixels of a region [channels, 14, 14], by their definitions.
 fn expected(region: &[f64], class: usize) -> Vec<f64> {
-    let layouts = HEAD.layouts();
+    let param_specs = HEAD.param_specs();
     let of = |name: &str| -> Vec<f64> {
-        let place = layouts.iter().position(|layout| layout.name == name).expect("there");
+        let place = param_specs.iter().position(|param_spec| param_spec.name == name).expect("there");
         parameters()[place].iter().copied().map(f64::from).collect()
     };
     let [weight, bias] = ["weight", "bias"].map(|part| of(&format!("{ENLARGE}.{part}")));
@@ -56,7 +57,7 @@ fn a_region_has_the_map_of_its_class() {
             Tensor::from_inner(Tensor::from_data(TensorData::from(values.as_slice()), &device)).require_grad()
         })
         .collect();
-    let (none, index) = (Index::default(), Index::new(&HEAD.layouts()));
+    let (none, index) = (Index::default(), Index::new(&HEAD.param_specs()));
     let pass = Pass::on_tape(Material {
         index: &index,
         parameters: &leaves,

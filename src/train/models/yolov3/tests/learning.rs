@@ -46,7 +46,7 @@ fn trained(model: &YoloV3, steps: i32) -> Learned {
         let images = pass.constant(images.clone());
         model.loss(pass, images, &objects, &mut HostTime::default()).expect("nothing is read")
     };
-    learned([&model.layouts(), &model.statistics()], &mut loss, steps, 1e-2)
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, 1e-2)
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn drawn_rectangles_are_found_again() {
     assert!((15.0..40.0).contains(&losses[0]), "{losses:?}");
     assert!(losses.last().is_some_and(|loss| *loss < losses[0] / 3.0), "{losses:?}");
     let material = Material {
-        index: &Index::new(&model.layouts()),
+        index: &Index::new(&model.param_specs()),
         parameters: &parameters,
         statistics: &Index::new(&model.statistics()),
         running: &mut running,

@@ -41,7 +41,7 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
     let objects = truths(case, model.classes);
     let Input::Images(images) = images([case.rows, 3, case.side]) else { panic!("images") };
     traced(
-        [&model.layouts(), &model.statistics()],
+        [&model.param_specs(), &model.statistics()],
         |pass| {
             let images = pass.constant(images);
             let (answers, places) = model.answers(pass, images);
