@@ -3,10 +3,10 @@
 use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
 use super::product::{Product, product};
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{Look, attention_softmax, attention_softmax_back};
 use crate::number::real_len;
-use crate::pass::Pass;
 use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -30,22 +30,22 @@ pub struct Attention {
     pub dropout: f64,
 }
 
-/// x [rows·width, hidden] to the same shape in the number format of the pass. Every token of a row sees all of that row, but what comes after it where attention is causal.
+/// x [rows·width, hidden] to the same shape in the number format of the context. Every token of a row sees all of that row, but what comes after it where attention is causal.
 ///
-/// Scores are products in the number format of the pass; queries are scaled before, so that they stay within binary16. The softmax is in float32.
-pub fn attend(pass: &mut Pass<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
+/// Scores are products in the number format of the context; queries are scaled before, so that they stay within binary16. The softmax is in float32.
+pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (heads, hidden) = (layer.heads, x.dims()[1]);
-    let qkv = linear_joined(pass, &layer.qkv, x);
+    let qkv = linear_joined(ctx, &layer.qkv, x);
     let core = Core {
-        precision: pass.precision,
+        precision: ctx.precision,
         shape: [rows, width, heads, hidden / heads],
         causal: layer.causal,
-        key: if layer.dropout > 0.0 { pass.key() } else { None },
+        key: if layer.dropout > 0.0 { ctx.dropout_key() } else { None },
         share: layer.dropout,
     };
-    let (seen, kept) = core.forward(pass.off_tape(qkv.clone()));
-    let seen = pass.recorded(|| [qkv.into()], seen, move |gradient, _| [Some(core.backward(gradient, kept).into())]);
-    linear(pass, &layer.output, seen)
+    let (seen, kept) = core.forward(ctx.off_tape(qkv.clone()));
+    let seen = ctx.recorded(|| [qkv.into()], seen, move |gradient, _| [Some(core.backward(gradient, kept).into())]);
+    linear(ctx, &layer.output, seen)
 }
 
 /// What is between the maps. Off the tape, on which each of the three parts of `qkv` would leave a gradient of the size of all of them.

@@ -1,38 +1,38 @@
 //! Affine maps.
 
 use super::product::{Product, product, widen};
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::affine;
-use crate::pass::Pass;
 use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// x·W + b: [rows, in] to [rows, out] in the number format of the pass, with `name.weight` [in, out] and, where there is one, `name.bias` [out].
-pub fn linear(pass: &Pass<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
-    linear_joined(pass, &[name.to_owned()], x)
+/// x·W + b: [rows, in] to [rows, out] in the number format of the context, with `name.weight` [in, out] and, where there is one, `name.bias` [out].
+pub fn linear(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
+    linear_joined(ctx, &[name.to_owned()], x)
 }
 
 /// Up to three affine maps of the same rows and of one shape as one product: [rows, in] to their answers side by side, [rows, sum of all out]. Each has a weight and a bias, or none has
 /// a bias.
-pub fn linear_joined(pass: &Pass<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
+pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
     let (mut weights, mut biases, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
-        let (weight, shape) = pass.flat(&format!("{name}.weight"));
+        let (weight, shape) = ctx.flat_parameter(&format!("{name}.weight"));
         weights.push(weight);
         shapes.push(shape);
         let bias = format!("{name}.bias");
-        if pass.has(&bias) {
-            biases.push(pass.flat(&bias).0);
+        if ctx.has(&bias) {
+            biases.push(ctx.flat_parameter(&bias).0);
         }
     }
     let Some([inputs, outputs]) = shapes.first().filter(|first| shapes.iter().all(|shape| shape == *first)) else {
         panic!("maps {names:?} are not of one shape");
     };
     let columns = outputs * names.len();
-    Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns }.apply(pass, x)
+    Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns }.apply(ctx, x)
 }
 
 /// Affine maps of the same rows, side by side, with flat parameters in float32.
@@ -50,32 +50,32 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// [rows, in] to [rows, columns] in the number format of the pass. The gradient of x comes back in its own format, those of the parameters are not rounded.
-    pub fn apply(self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    /// [rows, in] to [rows, columns] in the number format of the context. The gradient of x comes back in its own format, those of the parameters are not rounded.
+    pub fn apply(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         match (self.weights.len(), self.biases.len()) {
-            (1, 0) => self.recorded::<2>(pass, x),
-            (1, 1) => self.recorded::<3>(pass, x),
-            (2, 2) => self.recorded::<5>(pass, x),
-            (3, 0) => self.recorded::<4>(pass, x),
-            (3, 3) => self.recorded::<7>(pass, x),
+            (1, 0) => self.recorded::<2>(ctx, x),
+            (1, 1) => self.recorded::<3>(ctx, x),
+            (2, 2) => self.recorded::<5>(ctx, x),
+            (3, 0) => self.recorded::<4>(ctx, x),
+            (3, 3) => self.recorded::<7>(ctx, x),
             (weights, biases) => panic!("there are {weights} maps side by side, and {biases} have a bias"),
         }
     }
 
     /// With as many inputs as x and the parameters are.
-    fn recorded<const N: usize>(self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    fn recorded<const N: usize>(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         let off_tape = Self {
-            weights: self.weights.iter().map(|weight| pass.off_tape(weight.clone())).collect(),
-            biases: self.biases.iter().map(|bias| pass.off_tape(bias.clone())).collect(),
+            weights: self.weights.iter().map(|weight| ctx.off_tape(weight.clone())).collect(),
+            biases: self.biases.iter().map(|bias| ctx.off_tape(bias.clone())).collect(),
             ..self
         };
         let format = x.dtype();
-        let (answer, kept) = off_tape.forward(pass.precision, pass.round(pass.off_tape(x.clone())));
+        let (answer, kept) = off_tape.forward(ctx.precision, ctx.round(ctx.off_tape(x.clone())));
         let on_tape = || {
             let parameters = self.weights.into_iter().chain(self.biases).map(Taped::from);
             array::<_, N>([x.into()].into_iter().chain(parameters))
         };
-        pass.recorded(on_tape, answer, move |gradient, wanted| {
+        ctx.recorded(on_tape, answer, move |gradient, wanted| {
             let of_x =
                 wanted[0].then_some(if format == DType::F32 { FloatDType::F32 } else { kept.precision.format() });
             let parameters = wanted[1..].contains(&true);

@@ -5,13 +5,13 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    Attention, Residual, Stream, add_positions, asked_rows, attend, attention_flops, dropout, embed, gelu, layer_norm,
-    linear, norm_specs, unembed,
+    Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
+    norm_specs, selected_rows, unembed,
 };
 use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
@@ -60,7 +60,7 @@ impl Bert {
     }
 
     /// An encoder layer over [rows·width, hidden].
-    fn layer(&self, pass: &mut Pass<'_>, name: &str, stream: Stream, shape: [usize; 2]) -> Stream {
+    fn layer(&self, ctx: &mut ForwardContext<'_>, name: &str, stream: Stream, shape: [usize; 2]) -> Stream {
         let attention = Attention {
             qkv: ["query", "key", "value"].map(|part| format!("{name}.attention.self.{part}")).to_vec(),
             output: format!("{name}.attention.output.dense"),
@@ -68,23 +68,23 @@ impl Bert {
             causal: false,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, stream.normed, shape);
-        let stream = self.residual(&format!("{name}.attention.output.LayerNorm")).add(pass, stream.residual, seen);
-        let inner = linear(pass, &format!("{name}.intermediate.dense"), stream.normed);
-        let inner = gelu(pass, inner);
-        let added = linear(pass, &format!("{name}.output.dense"), inner);
-        self.residual(&format!("{name}.output.LayerNorm")).add(pass, stream.residual, added)
+        let seen = attend(ctx, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.attention.output.LayerNorm")).add(ctx, stream.residual, seen);
+        let inner = linear(ctx, &format!("{name}.intermediate.dense"), stream.normed);
+        let inner = gelu(ctx, inner);
+        let added = linear(ctx, &format!("{name}.output.dense"), inner);
+        self.residual(&format!("{name}.output.LayerNorm")).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Carried {
         let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
         let shape = tokens.dims();
-        let x = embed(pass, WORDS, tokens);
-        let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
-        let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
-        let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
-        let x = dropout(pass, x, self.dropout);
-        Carried::Stream(Stream::new(pass, x), shape)
+        let x = embed(ctx, WORDS, tokens);
+        let x = add_positions(ctx, "bert.embeddings.position_embeddings", x, shape);
+        let segments = ctx.parameter::<2>("bert.embeddings.token_type_embeddings.weight");
+        let x = layer_norm(ctx, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
+        let x = dropout(ctx, x, self.dropout);
+        Carried::Stream(Stream::new(ctx, x), shape)
     }
 
     /// Floating-point operations of the head at so many positions.
@@ -131,8 +131,8 @@ impl Model for Bert {
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -147,7 +147,7 @@ impl Model for Bert {
         self.vocabulary
     }
 
-    fn answers_asked(&self) -> bool {
+    fn selects_positions(&self) -> bool {
         true
     }
 
@@ -176,19 +176,19 @@ impl Units for Bert {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
         if let Carried::Input(input) = carried {
-            return self.embedded(pass, input);
+            return self.embedded(ctx, input);
         }
         let (stream, shape) = carried.stream();
         if number <= self.layers {
             let name = format!("bert.encoder.layer.{}", number - 1);
-            return Carried::Stream(self.layer(pass, &name, stream, shape), shape);
+            return Carried::Stream(self.layer(ctx, &name, stream, shape), shape);
         }
-        let x = asked_rows(pass, stream.normed);
-        let x = linear(pass, "cls.predictions.transform.dense", x);
-        let x = gelu(pass, x);
-        let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
-        Carried::Rows(unembed(pass, WORDS, Some("cls.predictions.bias"), x))
+        let x = selected_rows(ctx, stream.normed);
+        let x = linear(ctx, "cls.predictions.transform.dense", x);
+        let x = gelu(ctx, x);
+        let x = layer_norm(ctx, "cls.predictions.transform.LayerNorm", x, EPSILON);
+        Carried::Rows(unembed(ctx, WORDS, Some("cls.predictions.bias"), x))
     }
 }

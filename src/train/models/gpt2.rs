@@ -4,13 +4,13 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
     norm_specs, unembed,
 };
 use crate::number::{real_len, wide};
 use crate::parameters::{Init, ParamSpec};
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
@@ -55,7 +55,7 @@ impl Gpt2 {
     }
 
     /// A decoder layer over [rows·width, hidden], which is normalised for what comes behind it, too.
-    fn layer(&self, pass: &mut Pass<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
+    fn layer(&self, ctx: &mut ForwardContext<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
         let name = format!("transformer.h.{layer}");
         let attention = Attention {
             qkv: vec![format!("{name}.attn.c_attn")],
@@ -64,22 +64,22 @@ impl Gpt2 {
             causal: true,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, stream.normed, shape);
-        let stream = self.residual(&format!("{name}.ln_2")).add(pass, stream.residual, seen);
-        let inner = linear(pass, &format!("{name}.mlp.c_fc"), stream.normed);
-        let inner = gelu_tanh(pass, inner);
-        let added = linear(pass, &format!("{name}.mlp.c_proj"), inner);
-        self.residual(&self.norm_before(layer + 1)).add(pass, stream.residual, added)
+        let seen = attend(ctx, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.ln_2")).add(ctx, stream.residual, seen);
+        let inner = linear(ctx, &format!("{name}.mlp.c_fc"), stream.normed);
+        let inner = gelu_tanh(ctx, inner);
+        let added = linear(ctx, &format!("{name}.mlp.c_proj"), inner);
+        self.residual(&self.norm_before(layer + 1)).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Carried {
         let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
         let shape = tokens.dims();
-        let x = embed(pass, WORDS, tokens);
-        let x = add_positions(pass, "transformer.wpe", x, shape);
-        let residual = dropout(pass, x, self.dropout);
-        let normed = layer_norm(pass, &self.norm_before(0), residual.clone(), EPSILON);
-        Carried::Stream(Stream { residual, normed: pass.round(normed) }, shape)
+        let x = embed(ctx, WORDS, tokens);
+        let x = add_positions(ctx, "transformer.wpe", x, shape);
+        let residual = dropout(ctx, x, self.dropout);
+        let normed = layer_norm(ctx, &self.norm_before(0), residual.clone(), EPSILON);
+        Carried::Stream(Stream { residual, normed: ctx.round(normed) }, shape)
     }
 
     /// The norm in front of a layer, or of the head.
@@ -122,8 +122,8 @@ impl Model for Gpt2 {
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -160,14 +160,14 @@ impl Units for Gpt2 {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
         if let Carried::Input(input) = carried {
-            return self.embedded(pass, input);
+            return self.embedded(ctx, input);
         }
         let (stream, shape) = carried.stream();
         if number <= self.layers {
-            return Carried::Stream(self.layer(pass, number - 1, stream, shape), shape);
+            return Carried::Stream(self.layer(ctx, number - 1, stream, shape), shape);
         }
-        Carried::Rows(unembed(pass, WORDS, None, stream.normed))
+        Carried::Rows(unembed(ctx, WORDS, None, stream.normed))
     }
 }

@@ -5,10 +5,10 @@ use super::gpt2::Gpt2;
 use super::parity::{agree, below, computed, tokens, traced};
 use super::recurrent::Recurrent;
 use super::{Input, Model};
+use crate::forward_context::{ForwardContext, ModelState, int_tensor};
 use crate::layers::{Cell, cross_entropy};
 use crate::number::{real_len, single};
 use crate::parameters::{Index, count, initial};
-use crate::pass::{Material, Pass, whole};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl<'a> Trained<'a> {
         let (device, none) = (Device::flex(), Index::default());
         let leaves: Vec<Tensor<1>> = self.parameters.iter().cloned().map(Tensor::from_inner).collect();
         let parameters = if training.is_some() { &leaves } else { &self.parameters };
-        let material = Material {
+        let state = ModelState {
             index: &self.index,
             parameters,
             statistics: &none,
@@ -72,15 +72,15 @@ impl<'a> Trained<'a> {
             precision: Precision::Fp32,
             device: device.clone(),
         };
-        let mut pass = match training {
-            Some(step) => Pass::to_train(material, 1, step),
-            None => Pass::to_answer(material),
+        let mut ctx = match training {
+            Some(step) => ForwardContext::training(state, 1, step),
+            None => ForwardContext::inference(state),
         };
-        let tokens = pass.indices(whole(tokens, shape, &device));
-        let answers = self.model.answer(&mut pass, Input::Tokens(tokens));
+        let tokens = ctx.indices(int_tensor(tokens, shape, &device));
+        let answers = self.model.answer(&mut ctx, Input::Tokens(tokens));
         let [positions, columns] = answers.dims();
         assert_eq!(positions, shape[0] * shape[1]);
-        let answers: Vec<f32> = pass.off_tape(answers).try_into_vec_as().expect("readable");
+        let answers: Vec<f32> = ctx.off_tape(answers).try_into_vec_as().expect("readable");
         answers.chunks(columns).map(|row| row[..self.model.classes()].to_vec()).collect()
     }
 
@@ -89,7 +89,7 @@ impl<'a> Trained<'a> {
         let (device, none) = (Device::flex(), Index::default());
         let leaves: Vec<Tensor<1>> =
             self.parameters.iter().map(|values| Tensor::from_inner(values.clone()).require_grad()).collect();
-        let material = Material {
+        let state = ModelState {
             index: &self.index,
             parameters: &leaves,
             statistics: &none,
@@ -98,12 +98,12 @@ impl<'a> Trained<'a> {
             device: device.clone(),
         };
         memory.step += 1;
-        let mut pass = Pass::to_train(material, 1, memory.step);
-        let input = Input::Tokens(pass.indices(whole(tokens, shape, &device)));
-        let answers = self.model.answer(&mut pass, input);
-        let right = pass.indices(whole(targets, [targets.len()], &device));
-        let loss = cross_entropy(&pass, answers, right, [self.model.classes(), targets.len()]);
-        let gradients = pass.backward(&loss);
+        let mut ctx = ForwardContext::training(state, 1, memory.step);
+        let input = Input::Tokens(ctx.indices(int_tensor(tokens, shape, &device)));
+        let answers = self.model.answer(&mut ctx, input);
+        let right = ctx.indices(int_tensor(targets, [targets.len()], &device));
+        let loss = cross_entropy(&ctx, answers, right, [self.model.classes(), targets.len()]);
+        let gradients = ctx.backward(&loss);
         let gradients = gradients.into_iter().map(|gradient| gradient.expect("every parameter is used"));
         for ((value, gradient), [mean, square]) in self.parameters.iter_mut().zip(gradients).zip(&mut memory.moments) {
             *mean = mean.clone() * 0.9 + gradient.clone() * 0.1;
@@ -146,17 +146,21 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
     let mut all = vec![-1; rows * width];
     asked.iter().zip(right).for_each(|(position, class)| all[*position] = class);
     let step = |some: bool| {
-        let step = |pass: &mut Pass<'_>| {
+        let step = |ctx: &mut ForwardContext<'_>| {
             let targets: &[i32] = if some { &right } else { &all };
             if some {
-                pass.ask(whole(&asked.map(|position| i32::try_from(position).expect("small")), [6], pass.device()));
+                ctx.select_positions(int_tensor(
+                    &asked.map(|position| i32::try_from(position).expect("small")),
+                    [6],
+                    ctx.device(),
+                ));
             }
             let input = tokens(SHAPE, i32::try_from(classes).expect("few"));
             let Input::Tokens(ids) = input else { panic!("tokens") };
-            let answers = model.answer(pass, Input::Tokens(pass.indices(ids)));
+            let answers = model.answer(ctx, Input::Tokens(ctx.indices(ids)));
             assert_eq!(answers.dims()[0], targets.len());
-            let targets = pass.indices(whole(targets, [targets.len()], pass.device()));
-            let loss = cross_entropy(pass, answers, targets, [classes, 5]);
+            let targets = ctx.indices(int_tensor(targets, [targets.len()], ctx.device()));
+            let loss = cross_entropy(ctx, answers, targets, [classes, 5]);
             [loss.clone(), loss]
         };
         traced([&model.param_specs(), &model.statistics()], step, true, Precision::Fp32)

@@ -23,9 +23,9 @@ use crate::data::objects::Object;
 use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::{Mask, Size};
+use crate::forward_context::ForwardContext;
 use crate::layers::Roi;
 use crate::parameters::ParamSpec;
-use crate::pass::Pass;
 use anchors::Anchors;
 use box_head::BoxHead;
 use burn::tensor::Tensor;
@@ -129,10 +129,10 @@ impl MaskRcnn {
         Anchors::new(side, &levels)
     }
 
-    fn levels(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; LEVELS] {
-        let images = normalised(pass, images);
-        let stages = self.body(Norm::Frozen).stages(pass, images);
-        self.pyramid().levels(pass, stages)
+    fn levels(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> [Tensor<4>; LEVELS] {
+        let images = normalised(ctx, images);
+        let stages = self.body(Norm::Frozen).stages(ctx, images);
+        self.pyramid().levels(ctx, stages)
     }
 
     /// Regions of a picture, at most, that masks are learned for: the least of 16, 32, 64, … that all those of a batch fit in, so that there are few shapes.
@@ -143,31 +143,31 @@ impl MaskRcnn {
     /// The five losses of a step in torchvision's order.
     fn losses(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Losses, ReadError> {
         let side = images.dims()[3];
-        let keys = [pass.key(), pass.key()];
+        let keys = [ctx.dropout_key(), ctx.dropout_key()];
         // While this thread asks the device for its answers, others find out what they should be.
         let mut taught = None;
         let (levels, answers, asked) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| taught = Some(self.lesson(side, objects, keys[0])));
-            let levels = self.levels(pass, images);
-            let answers = proposals::answers(pass, &levels);
+            let levels = self.levels(ctx, images);
+            let answers = proposals::answers(ctx, &levels);
             (levels, answers, Instant::now())
         });
         host.since(asked);
         let Some((anchors, lesson)) = taught else { unreachable!("the scope waits for it") };
-        let told = read("proposals", pass.off_tape(answers.clone()))?;
+        let told = read("proposals", ctx.off_tape(answers.clone()))?;
         let slots = host.during(|| {
             let found = proposed(&told, &anchors, side, self.learned);
             regions::slots(found, objects, self.sampled_regions(), keys[1])
         });
-        let [objectness, proposals] = lesson.losses(pass, answers);
-        let [classes, boxes] = self.named(pass, &levels[..STAGES], &slots);
-        let masks = self.masked(pass, &levels[..STAGES], &slots, host);
+        let [objectness, proposals] = lesson.losses(ctx, answers);
+        let [classes, boxes] = self.named(ctx, &levels[..STAGES], &slots);
+        let masks = self.masked(ctx, &levels[..STAGES], &slots, host);
         Ok(Losses { classes, boxes, masks, objectness, proposals })
     }
 
@@ -180,13 +180,19 @@ impl MaskRcnn {
         (anchors, lesson)
     }
 
-    fn named(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
+    fn named(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
         let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
         let head = self.box_head();
-        head.losses(pass, head.answers(pass, levels, &rois), slots)
+        head.losses(ctx, head.answers(ctx, levels, &rois), slots)
     }
 
-    fn masked(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>], host: &mut HostTime) -> Tensor<1> {
+    fn masked(
+        &self,
+        ctx: &ForwardContext<'_>,
+        levels: &[Tensor<4>],
+        slots: &[Vec<Slot<'_>>],
+        host: &mut HostTime,
+    ) -> Tensor<1> {
         // Those of objects come first.
         let objects = slots.iter().map(|slots| slots.iter().filter(|slot| slot.class > 0).count());
         let many = self.mask_slots(objects.max().unwrap_or(0));
@@ -194,12 +200,12 @@ impl MaskRcnn {
         let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
         let slots = slots.concat();
         let classes: Vec<i32> = slots.iter().map(|slot| slot.class).collect();
-        let maps = self.mask_head().maps(pass, levels, &rois, &classes);
+        let maps = self.mask_head().maps(ctx, levels, &rois, &classes);
         let targets = host.during(|| {
             let of = |slot: &Slot<'_>| slot.mask.map(|mask| mask.aligned(slot.bounds, MAP));
             slots.par_iter().map(of).collect()
         });
-        mask_head::loss(pass, maps, targets)
+        mask_head::loss(ctx, maps, targets)
     }
 
     /// Operations of the forward pass over a picture of this side, with so many regions that are named and so many masks.
@@ -214,17 +220,17 @@ impl MaskRcnn {
     /// What is found in each picture, without masks.
     fn boxes(
         &self,
-        pass: &Pass<'_>,
+        ctx: &ForwardContext<'_>,
         levels: &[Tensor<4>; LEVELS],
         side: usize,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Detection<Xyxy>>>, ReadError> {
-        let told = read("proposals", pass.off_tape(proposals::answers(pass, levels)))?;
+        let told = read("proposals", ctx.off_tape(proposals::answers(ctx, levels)))?;
         let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.asked));
         let head = self.box_head();
         let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.asked.after)));
-        let judged = head.judged(head.answers(pass, &levels[..STAGES], &rois));
-        let judged = read("classes and boxes", pass.off_tape(judged))?;
+        let judged = head.judged(head.answers(ctx, &levels[..STAGES], &rois));
+        let judged = read("classes and boxes", ctx.off_tape(judged))?;
         Ok(host.during(|| {
             let of_pictures = judged.par_chunks(judged.len() / proposals.len().max(1));
             of_pictures.zip(&proposals).map(|(judged, boxes)| head.found(judged, boxes, side, self.found)).collect()
@@ -264,38 +270,38 @@ impl Detector for MaskRcnn {
     }
 
     /// Goes through the body once and sets each norm's mean and variance to those of what it is given, in their order.
-    fn calibrate(&self, pass: &mut Pass<'_>, images: Tensor<4>) {
-        let images = normalised(pass, images);
-        self.body(Norm::Calibrated).stages(pass, images);
+    fn calibrate(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) {
+        let images = normalised(ctx, images);
+        self.body(Norm::Calibrated).stages(ctx, images);
     }
 
     fn loss(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError> {
-        let Losses { classes, boxes, masks, objectness, proposals } = self.losses(pass, images, objects, host)?;
+        let Losses { classes, boxes, masks, objectness, proposals } = self.losses(ctx, images, objects, host)?;
         Ok(classes + boxes + masks + objectness + proposals)
     }
 
     fn detect(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Found>>, ReadError> {
         let side = images.dims()[3];
-        let levels = self.levels(pass, images);
-        let found = self.boxes(pass, &levels, side, host)?;
+        let levels = self.levels(ctx, images);
+        let found = self.boxes(ctx, &levels, side, host)?;
         let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.found)));
         let classes = found.iter().flat_map(|found| {
             let classes = found.iter().map(|one| i32::try_from(one.class).unwrap_or(0));
             classes.chain(std::iter::repeat(-1)).take(self.found)
         });
-        let maps = self.mask_head().maps(pass, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
-        let maps = read("masks", pass.off_tape(sigmoid(maps)))?;
+        let maps = self.mask_head().maps(ctx, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
+        let maps = read("masks", ctx.off_tape(sigmoid(maps)))?;
         let extent = u16::try_from(side).unwrap_or(u16::MAX);
         let picture = Size { width: extent, height: extent };
         let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Found {
@@ -324,8 +330,8 @@ impl Detector for MaskRcnn {
 }
 
 /// Colours less their mean, over their deviation.
-fn normalised(pass: &Pass<'_>, images: Tensor<4>) -> Tensor<4> {
-    let [mean, deviation] = [MEAN, DEVIATION].map(|values| pass.values(values.to_vec(), [1, 3, 1, 1]));
+fn normalised(ctx: &ForwardContext<'_>, images: Tensor<4>) -> Tensor<4> {
+    let [mean, deviation] = [MEAN, DEVIATION].map(|values| ctx.values(values.to_vec(), [1, 3, 1, 1]));
     (images - mean) / deviation
 }
 

@@ -4,10 +4,10 @@
 //! both sides have, so that the files hold results alone, at every size.
 
 use super::{Input, Model};
+use crate::forward_context::{ForwardContext, ModelState, int_tensor};
 use crate::layers::cross_entropy;
 use crate::number::{fraction, real_len, wide};
 use crate::parameters::{Index, ParamSpec};
-use crate::pass::{Material, Pass, whole};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ pub fn below(name: &str, len: usize, bound: i32) -> Vec<i32> {
 
 /// Tokens [rows, width] of the sequence `input`.
 pub fn tokens([rows, width]: [usize; 2], vocabulary: i32) -> Input {
-    Input::Tokens(whole(&below("input", rows * width, vocabulary), [rows, width], &device()))
+    Input::Tokens(int_tensor(&below("input", rows * width, vocabulary), [rows, width], &device()))
 }
 
 /// What a model computes: `answers` as Euclidean norm and product with the sequence `answers`, `loss`, and the same two numbers of each parameter's gradient under its name and of
@@ -86,18 +86,18 @@ pub fn computed(
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
-    let step = |pass: &mut Pass<'_>| {
+    let step = |ctx: &mut ForwardContext<'_>| {
         let input = match input {
-            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-            Input::Images(images) => Input::Images(pass.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+            Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
+            Input::Images(images) => Input::Images(ctx.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
         };
-        let answers = model.answer(pass, input);
+        let answers = model.answer(ctx, input);
         let [rows, _] = answers.dims();
         assert_eq!(rows, targets.len(), "a position for each target");
         let counted = targets.iter().filter(|target| **target >= 0).count();
-        let right = pass.indices(whole(targets, [rows], pass.device()));
-        let loss = cross_entropy(pass, answers.clone(), right, [model.classes(), counted]);
+        let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));
+        let loss = cross_entropy(ctx, answers.clone(), right, [model.classes(), counted]);
         let columns = exact(answers).narrow(1, 0, model.classes());
         [loss, columns.reshape([rows * model.classes()])]
     };
@@ -107,7 +107,7 @@ pub fn computed(
 /// The same of any function of parameters and running statistics, which gives its loss and its answers.
 pub fn traced(
     [param_specs, statistics]: [&[ParamSpec]; 2],
-    step: impl FnOnce(&mut Pass<'_>) -> [Tensor<1>; 2],
+    step: impl FnOnce(&mut ForwardContext<'_>) -> [Tensor<1>; 2],
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
@@ -118,7 +118,7 @@ pub fn traced(
         param_specs.iter().map(|param_spec| Tensor::from_inner(flat(param_spec)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
     let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
-    let material = Material {
+    let state = ModelState {
         index: &index,
         parameters: &leaves,
         statistics: &statistics_index,
@@ -126,9 +126,9 @@ pub fn traced(
         precision,
         device: device.clone(),
     };
-    let mut pass = if trains { Pass::to_train(material, 1, 1) } else { Pass::on_tape(material) };
-    let [loss, answers] = step(&mut pass);
-    let gradients = pass.backward(&loss);
+    let mut ctx = if trains { ForwardContext::training(state, 1, 1) } else { ForwardContext::inference_on_tape(state) };
+    let [loss, answers] = step(&mut ctx);
+    let gradients = ctx.backward(&loss);
     let mut found = BTreeMap::new();
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     found.insert("loss".to_owned(), read(loss.inner()).into_iter().map(f64::from).collect());

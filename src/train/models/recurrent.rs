@@ -3,10 +3,10 @@
 //! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
 
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_specs, recurrent_stack};
 use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A recurrent language model.
@@ -80,14 +80,14 @@ impl Model for Recurrent {
     }
 
     /// Panics on anything but tokens: a fault of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
         let [rows, width] = tokens.dims();
         // Times first, so that what is used at one time lies together.
-        let x = embed(pass, "embedding", tokens.transpose());
-        let x = recurrent_stack(pass, self.name(), self.layers, self.cell, x, width);
+        let x = embed(ctx, "embedding", tokens.transpose());
+        let x = recurrent_stack(ctx, self.name(), self.layers, self.cell, x, width);
         let x = x.reshape([width, rows, self.hidden]).swap_dims(0, 1).reshape([rows * width, self.hidden]);
-        linear(pass, "linear", x)
+        linear(ctx, "linear", x)
     }
 
     fn answers_tokens(&self) -> bool {

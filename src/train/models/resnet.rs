@@ -9,10 +9,10 @@ pub use body::{Body, Norm};
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{linear, mean_pixel};
 use crate::number::wide;
 use crate::parameters::ParamSpec;
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A residual network. It answers to images [rows, 3, side, side] with [rows, classes].
@@ -60,8 +60,8 @@ impl Model for Resnet {
         self.body().statistics()
     }
 
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -84,12 +84,12 @@ impl Units for Resnet {
         self.body().parts(self.side).into_iter().chain([head]).collect()
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
         let images = carried.images();
         if number <= self.blocks.iter().sum() {
-            return Carried::Images(self.body().part(pass, number, images));
+            return Carried::Images(self.body().part(ctx, number, images));
         }
-        Carried::Rows(linear(pass, "fc", mean_pixel(images)))
+        Carried::Rows(linear(ctx, "fc", mean_pixel(images)))
     }
 }
 

@@ -3,8 +3,8 @@
 //! Knows what goes from a part to the next, and nothing of devices, ranks or micro-batches.
 
 use super::Input;
+use crate::forward_context::ForwardContext;
 use crate::layers::Stream;
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A part of a model.
@@ -74,14 +74,14 @@ pub trait Units: Send + Sync {
     fn units(&self, width: usize) -> Vec<Unit>;
 
     /// What the part of this number makes of what the one before gave; the first one takes the input, and the last one gives the answers.
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried;
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried;
 }
 
 /// The answers of all parts, one after the other.
-pub fn through(model: &dyn Units, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+pub fn through(model: &dyn Units, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
     // The number of parts does not depend on the width.
     let count = model.units(1).len();
-    (0..count).fold(Carried::Input(input), |carried, number| model.unit(pass, number, carried)).rows()
+    (0..count).fold(Carried::Input(input), |carried, number| model.unit(ctx, number, carried)).rows()
 }
 
 #[cfg(test)]

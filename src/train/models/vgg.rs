@@ -6,12 +6,12 @@
 
 use super::units::{Carried, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
     Window, convolution_flops, convolution_spec, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
 };
 use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
@@ -107,8 +107,8 @@ impl Model for Vgg {
         param_specs
     }
 
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -137,20 +137,20 @@ impl Units for Vgg {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
         let mut left = number;
         for stage in self.stages() {
             if let Some((name, _)) = stage.get(left) {
-                let images = stored_nhwc(pass, carried.images());
-                let x = convolve_relu(pass, name, images, KEEP);
-                return Carried::Images(if left + 1 == stage.len() { max_pool(pass, x, 2, HALVE) } else { x });
+                let images = stored_nhwc(ctx, carried.images());
+                let x = convolve_relu(ctx, name, images, KEEP);
+                return Carried::Images(if left + 1 == stage.len() { max_pool(ctx, x, 2, HALVE) } else { x });
             }
             left -= stage.len();
         }
         let (name, _) = self.classifier()[left];
-        let x = if left == 0 { mean_to(pass, carried.images(), SEEN).flatten::<2>(1, 3) } else { carried.rows() };
-        let x = linear(pass, name, x);
-        Carried::Rows(if left < 2 { dropout(pass, relu(x), self.dropout) } else { x })
+        let x = if left == 0 { mean_to(ctx, carried.images(), SEEN).flatten::<2>(1, 3) } else { carried.rows() };
+        let x = linear(ctx, name, x);
+        Carried::Rows(if left < 2 { dropout(ctx, relu(x), self.dropout) } else { x })
     }
 }
 

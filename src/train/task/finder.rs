@@ -84,8 +84,8 @@ impl Finder {
 
     /// What is found in a batch of pictures.
     fn found(&mut self, parameters: &[Tensor<1>], images: Tensor<4>) -> Result<Vec<Vec<Found>>, TrainError> {
-        let (model, mut pass) = self.network.answering(parameters);
-        Ok(model.detect(&mut pass, images, &mut HostTime::default())?)
+        let (model, mut ctx) = self.network.inference(parameters);
+        Ok(model.detect(&mut ctx, images, &mut HostTime::default())?)
     }
 }
 
@@ -183,18 +183,18 @@ impl Task for Finder {
         if step.number == 1 {
             // What is frozen from now on has to be the same on every rank.
             let lead = if step.rank == 0 { images.clone() } else { self.led(step)? };
-            let (model, mut pass) = self.network.answering(parameters);
-            model.calibrate(&mut pass, lead);
+            let (model, mut ctx) = self.network.inference(parameters);
+            model.calibrate(&mut ctx, lead);
         }
         let leaves = leaves(parameters);
         let mut host = HostTime::default();
-        let (model, mut pass) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = step.inner.phase("forward", || {
-            let images = pass.constant(images);
-            Ok(model.loss(&mut pass, images, &objects, &mut host)?)
+            let images = ctx.constant(images);
+            Ok(model.loss(&mut ctx, images, &objects, &mut host)?)
         })?;
         self.share.end(host.0);
-        step.inner.phase("backward", || Ok(backward(pass, loss, step, objects.len())))
+        step.inner.phase("backward", || Ok(backward(ctx, loss, step, objects.len())))
     }
 
     fn evaluate(

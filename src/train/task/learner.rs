@@ -7,12 +7,12 @@ use super::{Gradients, Score, Step, Task};
 use crate::data::planes::{DEVIATION, MEAN};
 use crate::dataset::{Dataset, Inputs, Samples};
 use crate::evaluate::turn;
+use crate::forward_context::int_tensor;
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::{Input, Model};
 use crate::number::{real, real_len};
 use crate::parameters::ParamSpec;
-use crate::pass::whole;
 use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
@@ -62,7 +62,7 @@ impl Learner {
     fn judged(&mut self, parameters: &[Tensor<1>], question: Question) -> Result<Vec<f32>, TrainError> {
         let Question { input, targets, .. } = question;
         let classes = self.network.model.classes();
-        let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
+        let found = self.network.answer(parameters, input, |ctx, answers| judge(ctx, answers, targets, classes));
         found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))
     }
 }
@@ -70,7 +70,7 @@ impl Learner {
 /// Samples on a device: what the model sees, the classes that are right, and how many of these count.
 pub(super) fn questioned(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
     let Samples { inputs, targets } = samples;
-    (standard_input(inputs, device), whole(&targets, [targets.len()], device), counted(&targets))
+    (standard_input(inputs, device), int_tensor(&targets, [targets.len()], device), counted(&targets))
 }
 
 /// How many targets count.
@@ -82,7 +82,7 @@ pub(super) fn counted(targets: &[i32]) -> usize {
 pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
     match inputs {
         Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, device)),
-        Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, device)),
+        Inputs::Tokens { ids, shape } => Input::Tokens(int_tensor(&ids, shape, device)),
     }
 }
 
@@ -112,13 +112,13 @@ impl Task for Learner {
         })?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
-        let (model, mut pass) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = inner.phase("forward", || {
-            let targets = asked.ask(&mut pass);
-            let answers = answer_taped(model, &mut pass, input);
-            Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
+            let targets = asked.ask(&mut ctx);
+            let answers = answer_taped(model, &mut ctx, input);
+            Ok(cross_entropy(&ctx, answers, targets, [classes, counted]))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step, counted)))
+        inner.phase("backward", || Ok(backward(ctx, loss, step, counted)))
     }
 
     fn evaluate(

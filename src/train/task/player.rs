@@ -5,11 +5,11 @@ use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::dqn::{Agent, Config, Q, mean, play, targets};
 use crate::environment::{Environment, Item};
+use crate::forward_context::int_tensor;
 use crate::heartbeat::Heartbeat;
 use crate::models::Input;
 use crate::number::{real, real_len, wide};
 use crate::parameters::ParamSpec;
-use crate::pass::whole;
 use crate::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
@@ -141,13 +141,13 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         })?;
         let leaves = leaves(parameters);
         let seen = E::Item::input(&batch.observations, batch.rows, &self.network.place.device());
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
         let loss = inner.phase("forward", || {
-            let values = answer_taped(model, &mut pass, seen);
-            let actions = pass.indices(chosen(&batch, pass.device()));
-            Ok(huber(values, actions, pass.values(goals, [batch.rows, 1])))
+            let values = answer_taped(model, &mut ctx, seen);
+            let actions = ctx.indices(chosen(&batch, ctx.device()));
+            Ok(huber(values, actions, ctx.values(goals, [batch.rows, 1])))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step, batch.rows)))
+        inner.phase("backward", || Ok(backward(ctx, loss, step, batch.rows)))
     }
 
     fn evaluate(
@@ -199,7 +199,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
 }
 
 fn chosen<T>(batch: &Batch<T>, device: &Device) -> Tensor<2, Int> {
-    whole(&batch.actions, [batch.rows, 1], device)
+    int_tensor(&batch.actions, [batch.rows, 1], device)
 }
 
 /// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
@@ -232,7 +232,7 @@ mod tests {
         let values = [[0.5_f32, 9.0, 9.0], [9.0, -2.0, 9.0], [9.0, 9.0, 4.0]];
         let goals = [0.25_f32, 1.5, 0.0];
         let leaf = Tensor::<2>::from_inner(Tensor::from_data(values, &device)).require_grad();
-        let actions = whole(&[0, 1, 2], [3, 1], &device);
+        let actions = int_tensor(&[0, 1, 2], [3, 1], &device);
         let goals_there = Tensor::from_inner(Tensor::from_data(TensorData::new(goals.to_vec(), [3, 1]), &device));
         let loss = huber(leaf.clone(), actions, goals_there);
         let mut tape = loss.backward();

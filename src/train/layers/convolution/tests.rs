@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::{Index, initial};
-use crate::pass::Material;
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
@@ -38,7 +38,7 @@ impl Case {
         let parameters: Vec<Tensor<1>> = initial(&param_specs, 3).into_iter().map(flat).collect();
         let leaves: Vec<_> = parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
         let images = || precision.round(flat(uniform(1, self.images.iter().product()))).reshape(self.images);
-        let material = |parameters| Material {
+        let state = |parameters| ModelState {
             index: &index,
             parameters,
             statistics: &none,
@@ -47,12 +47,12 @@ impl Case {
             device: device.clone(),
         };
         let layer = if self.rectified { convolve_relu } else { convolve };
-        let stored = |pass: &Pass<'_>, images| if self.nhwc { stored_nhwc(pass, images) } else { images };
-        let pass = Pass::to_answer(material(&parameters));
-        let answer = layer(&pass, "conv", stored(&pass, images()), KEEP);
-        let pass = Pass::on_tape(material(&leaves));
+        let stored = |ctx: &ForwardContext<'_>, images| if self.nhwc { stored_nhwc(ctx, images) } else { images };
+        let ctx = ForwardContext::inference(state(&parameters));
+        let answer = layer(&ctx, "conv", stored(&ctx, images()), KEEP);
+        let ctx = ForwardContext::inference_on_tape(state(&leaves));
         let x = Tensor::from_inner(images()).require_grad();
-        let y = layer(&pass, "conv", stored(&pass, x.clone()), KEEP);
+        let y = layer(&ctx, "conv", stored(&ctx, x.clone()), KEEP);
         let all = self.answered().iter().product();
         let slopes = Tensor::from_inner(precision.round(flat(uniform(2, all)))).reshape(self.answered());
         let mut tape = exact(y.clone() * slopes).reshape([1, all]).sum_dim(1).backward();

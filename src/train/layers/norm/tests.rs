@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::{Index, initial};
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
@@ -88,7 +88,7 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
     let parameters = [&gain, &bias].map(|values| leaf(flat(values)));
     let (x, residual) = (leaf4(images(&x)), case.residual.then(|| leaf4(images(&residual))));
     let mut running = [flat(&mean), flat(&variance)];
-    let material = Material {
+    let state = ModelState {
         index: &Index::new(&param_specs),
         parameters: &parameters,
         statistics: &Index::new(&statistics),
@@ -96,16 +96,16 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
         precision,
         device: device.clone(),
     };
-    let mut pass = match (case.trains, taped) {
-        (true, _) => Pass::to_train(material, 1, 1),
-        (false, true) => Pass::on_tape(material),
-        (false, false) => Pass::to_answer(material),
+    let mut ctx = match (case.trains, taped) {
+        (true, _) => ForwardContext::training(state, 1, 1),
+        (false, true) => ForwardContext::inference_on_tape(state),
+        (false, false) => ForwardContext::inference(state),
     };
     let after = After { residual: residual.clone(), residual_last: case.last, activation: case.activation };
-    let y = batch_norm(&mut pass, "bn", x.clone(), after);
+    let y = batch_norm(&mut ctx, "bn", x.clone(), after);
     assert_eq!(y.dtype(), x.dtype(), "the format stays");
-    let slope = pass.constant(images(&dy));
-    let mut found = vec![("y", read(pass.off_tape(y.clone())))];
+    let slope = ctx.constant(images(&dy));
+    let mut found = vec![("y", read(ctx.off_tape(y.clone())))];
     let [mean, variance] = running;
     found.extend([("running mean", read(mean)), ("running variance", read(variance))]);
     if taped {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::detection::mask::Mask;
+use crate::forward_context::{ModelState, initial_statistics};
 use crate::parameters::{Index, Init, count, initial};
-use crate::pass::{Material, fresh};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
@@ -72,16 +72,16 @@ impl Learner {
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
             .collect();
         let moments = parameters.iter().map(|one| [one.zeros_like(), one.zeros_like()]).collect();
-        let running = fresh(&model.statistics(), &device);
+        let running = initial_statistics(&model.statistics(), &device);
         let mut learner = Self { model, parameters, running, moments, images, objects };
         let images = learner.images.clone();
-        learner.answer(|model, pass| model.calibrate(pass, images));
+        learner.answer(|model, ctx| model.calibrate(ctx, images));
         learner
     }
 
-    fn answer<T>(&mut self, work: impl FnOnce(&MaskRcnn, &mut Pass<'_>) -> T) -> T {
+    fn answer<T>(&mut self, work: impl FnOnce(&MaskRcnn, &mut ForwardContext<'_>) -> T) -> T {
         let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
-        let material = Material {
+        let state = ModelState {
             index: &index,
             parameters: &self.parameters,
             statistics: &statistics,
@@ -89,7 +89,7 @@ impl Learner {
             precision: Precision::Fp32,
             device: Device::flex(),
         };
-        work(&self.model, &mut Pass::to_answer(material))
+        work(&self.model, &mut ForwardContext::inference(state))
     }
 
     /// The loss and the gradients of a step.
@@ -97,7 +97,7 @@ impl Learner {
         let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
         let leaves: Vec<Tensor<1>> =
             self.parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
-        let material = Material {
+        let state = ModelState {
             index: &index,
             parameters: &leaves,
             statistics: &statistics,
@@ -105,12 +105,12 @@ impl Learner {
             precision,
             device: Device::flex(),
         };
-        let mut pass = Pass::to_train(material, 1, step);
-        let images = pass.constant(self.images.clone());
-        let loss = self.model.loss(&mut pass, images, &self.objects, &mut HostTime::default()).expect("readable");
+        let mut ctx = ForwardContext::training(state, 1, step);
+        let images = ctx.constant(self.images.clone());
+        let loss = self.model.loss(&mut ctx, images, &self.objects, &mut HostTime::default()).expect("readable");
         assert_eq!(loss.dims(), [1]);
         let names = self.model.param_specs();
-        let gradients = pass.backward(&loss).into_iter().zip(names);
+        let gradients = ctx.backward(&loss).into_iter().zip(names);
         let gradients =
             gradients.map(|(gradient, param_spec)| gradient.unwrap_or_else(|| panic!("none for {}", param_spec.name)));
         (loss.inner().try_into_scalar().expect("readable"), gradients.collect())
@@ -133,7 +133,7 @@ impl Learner {
 
     fn detect(&mut self) -> Vec<Vec<Found>> {
         let images = self.images.clone();
-        self.answer(|model, pass| model.detect(pass, images, &mut HostTime::default()).expect("readable"))
+        self.answer(|model, ctx| model.detect(ctx, images, &mut HostTime::default()).expect("readable"))
     }
 }
 

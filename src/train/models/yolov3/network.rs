@@ -1,11 +1,11 @@
 //! The layers of the network, numbered as in Darknet's configuration, and the forward pass through them.
 
+use crate::forward_context::ForwardContext;
 use crate::layers::{
     After, Window, batch_norm, convolution_flops, convolve, norm_specs, norm_statistics, upsample_nearest,
 };
 use crate::number::real_len;
 use crate::parameters::{Init, ParamSpec};
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// Channels of a picture.
@@ -162,8 +162,8 @@ impl Network {
         self.layers().into_iter().enumerate().filter_map(normed).flatten().collect()
     }
 
-    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the pass.
-    pub fn answer(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the context.
+    pub fn answer(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let layers = self.layers();
         let mut uses = vec![0; layers.len() + 1];
         for place in layers.iter().enumerate().flat_map(|(n, layer)| layer.reads(n)) {
@@ -186,7 +186,7 @@ impl Network {
                     answers.push(x);
                     None
                 }
-                _ => Some(layer.apply(pass, n, x, others)),
+                _ => Some(layer.apply(ctx, n, x, others)),
             });
         }
         answers
@@ -221,16 +221,16 @@ impl Layer {
         }
     }
 
-    fn apply(&self, pass: &mut Pass<'_>, n: usize, x: Tensor<4>, others: Vec<Tensor<4>>) -> Tensor<4> {
+    fn apply(&self, ctx: &mut ForwardContext<'_>, n: usize, x: Tensor<4>, others: Vec<Tensor<4>>) -> Tensor<4> {
         match self {
             Self::Convolution { shape, stride, normed, .. } => {
-                let x = convolve(pass, &convolution(n), x, window(shape[2], *stride));
+                let x = convolve(ctx, &convolution(n), x, window(shape[2], *stride));
                 let after = After::leaky(SLOPE, others.into_iter().next());
-                if *normed { batch_norm(pass, &norm(n), x, after) } else { x }
+                if *normed { batch_norm(ctx, &norm(n), x, after) } else { x }
             }
             Self::Route(_) if others.is_empty() => x,
             Self::Route(_) => Tensor::cat(std::iter::once(x).chain(others).collect(), 1),
-            Self::Upsample => upsample_nearest(pass, x),
+            Self::Upsample => upsample_nearest(ctx, x),
             Self::Shortcut | Self::Output => x,
         }
     }

@@ -52,13 +52,13 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
         let mut once = || {
             beat();
             let leaves = leaves(&values);
-            let (model, mut pass) = network.training(&leaves, [seed, 1]);
+            let (model, mut ctx) = network.training(&leaves, [seed, 1]);
             let given = carried.clone().map(Boundary::leaves);
             let taken = match given.clone() {
                 Some(given) => given.carried(),
-                None => Carried::Input(taped(&pass, input.clone())),
+                None => Carried::Input(taped(&ctx, input.clone())),
             };
-            let made = Boundary::of(super::run(model, &mut pass, number..number + 1, taken, 0));
+            let made = Boundary::of(super::run(model, &mut ctx, number..number + 1, taken, 0));
             let values = made.clone().off_tape();
             let mut tape = made.root(values.ones()).backward();
             let gradients = given.map(|given| given.gradients(&mut tape));

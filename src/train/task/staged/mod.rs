@@ -23,13 +23,13 @@ use crate::device::Place;
 use crate::early::{Mark, Marks, begin, end};
 use crate::evaluate::turn;
 use crate::fit::{WARM_UP, joined};
+use crate::forward_context::ForwardContext;
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::units::Carried;
 use crate::models::{Input, Model};
 use crate::parallel::{End, Occasion, ParallelError, Parcel};
 use crate::parameters::{self, ParamSpec};
-use crate::pass::Pass;
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
 use burn::tensor::{Tensor, TensorData};
@@ -129,16 +129,16 @@ impl Staged {
         self.border(step);
         let leaves = leaves(parameters);
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
         let carried = match (micro.input, taken.clone()) {
-            (Some(input), _) => Carried::Input(taped(&pass, input)),
+            (Some(input), _) => Carried::Input(taped(&ctx, input)),
             (None, Some(taken)) => taken.carried(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
-        let targets = micro.asked.map(|asked| asked.ask(&mut pass));
-        let given = run(model, &mut pass, units, carried, number);
+        let targets = micro.asked.map(|asked| asked.ask(&mut ctx));
+        let given = run(model, &mut ctx, units, carried, number);
         let given = match targets {
-            Some(targets) => Given::Loss(cross_entropy(&pass, given.rows(), targets, [classes, counted])),
+            Some(targets) => Given::Loss(cross_entropy(&ctx, given.rows(), targets, [classes, counted])),
             None => {
                 let boundary = Boundary::of(given);
                 self.send(step, "forward", self.number + 1, boundary.clone().off_tape())?;
@@ -240,7 +240,7 @@ impl Staged {
         &mut self,
         (parameters, limit): (&[Tensor<1>], Option<Duration>),
         input: Option<Input>,
-        more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
+        more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> Result<Option<T>, TrainError> {
         self.questions += 1;
         let at = Occasion { what: "answers", index: self.questions, limit };
@@ -250,10 +250,10 @@ impl Staged {
             (None, Some(end)) => Boundary::unpacked(end.take(number - 1, at)?).carried(),
             (None, None) => panic!("one stage has the input"),
         };
-        let (model, mut pass) = self.network.answering(parameters);
-        let given = run(model, &mut pass, units, carried, 0);
+        let (model, mut ctx) = self.network.inference(parameters);
+        let given = run(model, &mut ctx, units, carried, 0);
         if last {
-            return Ok(Some(more(&pass, given.rows())));
+            return Ok(Some(more(&ctx, given.rows())));
         }
         if let Some(end) = &self.end {
             // Not further ahead than that: what was sent takes memory until it is taken.
@@ -283,15 +283,15 @@ impl Staged {
 /// Units of a model, one after the other.
 fn run(
     model: &dyn Model,
-    pass: &mut Pass<'_>,
+    ctx: &mut ForwardContext<'_>,
     units: std::ops::Range<usize>,
     carried: Carried,
     micro: usize,
 ) -> Carried {
     let Some(parts) = model.units() else { panic!("the model is not made of units") };
     units.fold(carried, |carried, unit| {
-        pass.begin(unit, micro);
-        parts.unit(pass, unit, carried)
+        ctx.begin(unit, micro);
+        parts.unit(ctx, unit, carried)
     })
 }
 
@@ -331,12 +331,12 @@ impl Task for Staged {
         let (micros, counted) = inner.phase("data", || self.micros(step))?;
         let mut held = inner.phase("forward", || {
             let each = micros.into_iter().enumerate();
-            let pass = |(number, micro)| {
+            let forward = |(number, micro)| {
                 let held = self.forward(step, number, (parameters, counted), micro);
                 self.ended(step);
                 held
             };
-            each.map(pass).collect::<Result<Vec<Held>, _>>()
+            each.map(forward).collect::<Result<Vec<Held>, _>>()
         })?;
         inner.phase("backward", || {
             let (mut gradients, mut loss): (Vec<Tensor<1>>, Option<Tensor<1>>) = (Vec::new(), None);
@@ -383,8 +383,8 @@ impl Task for Staged {
                 Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
                 None => (None, None, 0),
             };
-            let judged = self.answered((parameters, heartbeat.patience()), input, |pass, answers| {
-                targets.map(|targets| judge(pass, answers, targets, classes))
+            let judged = self.answered((parameters, heartbeat.patience()), input, |ctx, answers| {
+                targets.map(|targets| judge(ctx, answers, targets, classes))
             })?;
             found.extend(judged.flatten());
             all += counted;

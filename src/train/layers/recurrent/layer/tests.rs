@@ -1,9 +1,9 @@
 use super::super::recurrent_specs;
 use super::*;
+use crate::forward_context::ModelState;
 use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
-use crate::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;
@@ -51,8 +51,8 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
     let slope = moved(&values(11, [width * rows, hidden], 1.0, format), device);
     let index = Index::new(&param_specs);
     let none = Index::default();
-    let pass = |parameters, taped| {
-        let material = Material {
+    let ctx = |parameters, taped| {
+        let state = ModelState {
             index: &index,
             parameters,
             statistics: &none,
@@ -60,12 +60,12 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
             precision,
             device: device.clone(),
         };
-        if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+        if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
     };
-    let plain = layer(&pass(&flat, false), "rnn", 0, cell, x.clone(), width);
+    let plain = layer(&ctx(&flat, false), "rnn", 0, cell, x.clone(), width);
     let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
     let x = Tensor::from_inner(x).require_grad();
-    let answer = layer(&pass(&leaves, true), "rnn", 0, cell, x.clone(), width);
+    let answer = layer(&ctx(&leaves, true), "rnn", 0, cell, x.clone(), width);
     let mut tape = (answer.clone() * Tensor::from_inner(slope)).sum().backward();
     let mut found =
         vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];

@@ -1,10 +1,10 @@
 use super::super::{recurrent_specs, recurrent_stack};
 use super::*;
+use crate::forward_context::ModelState;
 use crate::native::dnn::places;
 use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
-use crate::pass::Material;
 use burn::tensor::{Device, FloatDType, TensorData};
 use std::time::Instant;
 
@@ -68,7 +68,7 @@ impl Case {
         &self,
         device: &Device,
         (format, precision): (FloatDType, Precision),
-        stack: impl Fn(&Pass<'_>, Tensor<2>) -> Tensor<2>,
+        stack: impl Fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>,
     ) -> Vec<(String, Vec<f32>)> {
         let (param_specs, all) = (self.param_specs(), self.width * self.rows);
         let (parameters, x, slope) = self.given(format);
@@ -81,8 +81,8 @@ impl Case {
             .collect();
         let (x, slope) = (on(device, x, [all, self.inputs]), on(device, slope, [all, self.hidden]));
         let (index, none) = (Index::new(&param_specs), Index::default());
-        let pass = |parameters, taped| {
-            let material = Material {
+        let ctx = |parameters, taped| {
+            let state = ModelState {
                 index: &index,
                 parameters,
                 statistics: &none,
@@ -90,12 +90,12 @@ impl Case {
                 precision,
                 device: device.clone(),
             };
-            if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+            if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
         };
-        let plain = stack(&pass(&flat, false), x.clone());
+        let plain = stack(&ctx(&flat, false), x.clone());
         let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
         let x = Tensor::from_inner(x).require_grad();
-        let answer = stack(&pass(&leaves, true), x.clone());
+        let answer = stack(&ctx(&leaves, true), x.clone());
         let exact = answer.clone().cast(FloatDType::F32);
         let mut tape = (exact * Tensor::from_inner(slope)).sum().backward();
         let mut found =
@@ -110,8 +110,8 @@ impl Case {
     /// By cuDNN.
     fn on_card(&self, precision: Precision, tf32: bool) -> Vec<(String, Vec<f32>)> {
         let Self { cell, layers, width, .. } = *self;
-        let found = self.computed(&Device::cuda(0), (precision.format(), precision), |pass, x| {
-            let answer = stack_in(pass, "rnn", layers, cell, &x, (width, tf32));
+        let found = self.computed(&Device::cuda(0), (precision.format(), precision), |ctx, x| {
+            let answer = stack_in(ctx, "rnn", layers, cell, &x, (width, tf32));
             answer.unwrap_or_else(|| panic!("cuDNN does not take {self:?} in {precision:?}"))
         });
         assert_eq!(fault(), None, "{self:?} {precision:?}");
@@ -120,8 +120,8 @@ impl Case {
 
     /// By the host, in float32, from numbers that the format holds.
     fn on_host(&self, format: FloatDType) -> Vec<(String, Vec<f32>)> {
-        self.computed(&Device::flex(), (format, Precision::Fp32), |pass, x| {
-            recurrent_stack(pass, "rnn", self.layers, self.cell, x, self.width)
+        self.computed(&Device::flex(), (format, Precision::Fp32), |ctx, x| {
+            recurrent_stack(ctx, "rnn", self.layers, self.cell, x, self.width)
         })
     }
 
