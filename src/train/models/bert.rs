@@ -3,7 +3,7 @@
 //!
 //! Parameters are those of Hugging Face's `BertForMaskedLM`. Their start and dropout are those of Google's code; every row is full and of one segment.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
@@ -16,7 +16,7 @@ use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
 const EPSILON: f64 = 1e-12;
-/// How every weight starts.
+/// The initialisation of every weight.
 const INIT: Init = Init::Truncated(0.02);
 /// The table of tokens, of which the head reads its answers too.
 const WORDS: &str = "bert.embeddings.word_embeddings";
@@ -76,7 +76,7 @@ impl Bert {
         self.residual(&format!("{name}.output.LayerNorm")).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Activation {
         let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
         let shape = tokens.dims();
         let x = embed(ctx, WORDS, tokens);
@@ -84,7 +84,7 @@ impl Bert {
         let segments = ctx.parameter::<2>("bert.embeddings.token_type_embeddings.weight");
         let x = layer_norm(ctx, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
         let x = dropout(ctx, x, self.dropout);
-        Carried::Stream(Stream::new(ctx, x), shape)
+        Activation::Stream(Stream::new(ctx, x), shape)
     }
 
     /// Floating-point operations of the head at so many positions.
@@ -176,19 +176,19 @@ impl Units for Bert {
         units
     }
 
-    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
-        if let Carried::Input(input) = carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        if let Activation::Input(input) = activation {
             return self.embedded(ctx, input);
         }
-        let (stream, shape) = carried.stream();
+        let (stream, shape) = activation.stream();
         if number <= self.layers {
             let name = format!("bert.encoder.layer.{}", number - 1);
-            return Carried::Stream(self.layer(ctx, &name, stream, shape), shape);
+            return Activation::Stream(self.layer(ctx, &name, stream, shape), shape);
         }
         let x = selected_rows(ctx, stream.normed);
         let x = linear(ctx, "cls.predictions.transform.dense", x);
         let x = gelu(ctx, x);
         let x = layer_norm(ctx, "cls.predictions.transform.LayerNorm", x, EPSILON);
-        Carried::Rows(unembed(ctx, WORDS, Some("cls.predictions.bias"), x))
+        Activation::Rows(unembed(ctx, WORDS, Some("cls.predictions.bias"), x))
     }
 }

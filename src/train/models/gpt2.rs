@@ -2,7 +2,7 @@
 //!
 //! Parameters are those of Hugging Face's `GPT2LMHeadModel`.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
@@ -72,14 +72,14 @@ impl Gpt2 {
         self.residual(&self.norm_before(layer + 1)).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Activation {
         let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
         let shape = tokens.dims();
         let x = embed(ctx, WORDS, tokens);
         let x = add_positions(ctx, "transformer.wpe", x, shape);
         let residual = dropout(ctx, x, self.dropout);
         let normed = layer_norm(ctx, &self.norm_before(0), residual.clone(), EPSILON);
-        Carried::Stream(Stream { residual, normed: ctx.round(normed) }, shape)
+        Activation::Stream(Stream { residual, normed: ctx.round(normed) }, shape)
     }
 
     /// The norm in front of a layer, or of the head.
@@ -160,14 +160,14 @@ impl Units for Gpt2 {
         units
     }
 
-    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
-        if let Carried::Input(input) = carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        if let Activation::Input(input) = activation {
             return self.embedded(ctx, input);
         }
-        let (stream, shape) = carried.stream();
+        let (stream, shape) = activation.stream();
         if number <= self.layers {
-            return Carried::Stream(self.layer(ctx, number - 1, stream, shape), shape);
+            return Activation::Stream(self.layer(ctx, number - 1, stream, shape), shape);
         }
-        Carried::Rows(unembed(ctx, WORDS, None, stream.normed))
+        Activation::Rows(unembed(ctx, WORDS, None, stream.normed))
     }
 }

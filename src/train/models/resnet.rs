@@ -7,7 +7,7 @@ mod body;
 
 pub use body::{Body, Norm};
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{linear, mean_pixel};
@@ -84,12 +84,12 @@ impl Units for Resnet {
         self.body().parts(self.side).into_iter().chain([head]).collect()
     }
 
-    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
-        let images = carried.images();
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        let images = activation.images();
         if number <= self.blocks.iter().sum() {
-            return Carried::Images(self.body().part(ctx, number, images));
+            return Activation::Images(self.body().part(ctx, number, images));
         }
-        Carried::Rows(linear(ctx, "fc", mean_pixel(images)))
+        Activation::Rows(linear(ctx, "fc", mean_pixel(images)))
     }
 }
 

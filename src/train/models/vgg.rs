@@ -4,7 +4,7 @@
 //! As torchvision has them: what the convolutions give is brought to 7 x 7 by means, so that images of any size have an answer; at 224 x 224 it has that size already.
 //! Names are those of torchvision's `state_dict`.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
@@ -137,20 +137,20 @@ impl Units for Vgg {
         units
     }
 
-    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
         let mut left = number;
         for stage in self.stages() {
             if let Some((name, _)) = stage.get(left) {
-                let images = stored_nhwc(ctx, carried.images());
+                let images = stored_nhwc(ctx, activation.images());
                 let x = convolve_relu(ctx, name, images, KEEP);
-                return Carried::Images(if left + 1 == stage.len() { max_pool(ctx, x, 2, HALVE) } else { x });
+                return Activation::Images(if left + 1 == stage.len() { max_pool(ctx, x, 2, HALVE) } else { x });
             }
             left -= stage.len();
         }
         let (name, _) = self.classifier()[left];
-        let x = if left == 0 { mean_to(ctx, carried.images(), SEEN).flatten::<2>(1, 3) } else { carried.rows() };
+        let x = if left == 0 { mean_to(ctx, activation.images(), SEEN).flatten::<2>(1, 3) } else { activation.rows() };
         let x = linear(ctx, name, x);
-        Carried::Rows(if left < 2 { dropout(ctx, relu(x), self.dropout) } else { x })
+        Activation::Rows(if left < 2 { dropout(ctx, relu(x), self.dropout) } else { x })
     }
 }
 

@@ -1,11 +1,11 @@
 //! What each unit of a model costs on a device: the time of its forward and backward pass over a micro-batch.
 
 use super::Parts;
-use super::carry::Boundary;
+use super::boundary::Boundary;
 use super::micro::part;
 use crate::TrainError;
 use crate::device::Place;
-use crate::models::units::Carried;
+use crate::models::units::Activation;
 use crate::number::real;
 use crate::parallel::shard;
 use crate::parameters;
@@ -39,7 +39,7 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
     let samples = data.train(seed, 1, &indices)?;
     let input = standard_input(part(&samples, rows).inputs, &place.device());
     let (param_specs, statistics) = (model.param_specs(), model.statistics());
-    let (mut costs, mut carried) = (Vec::new(), None::<Boundary>);
+    let (mut costs, mut activation) = (Vec::new(), None::<Boundary>);
     let mut network = Network::part(model, [Vec::new(), Vec::new()], precision, place);
     for (number, unit) in units.iter().enumerate() {
         let own = param_specs.iter().enumerate().filter(|(_, param_spec)| unit.has(&param_spec.name));
@@ -53,15 +53,15 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
             beat();
             let leaves = leaves(&values);
             let (model, mut ctx) = network.training(&leaves, [seed, 1]);
-            let given = carried.clone().map(Boundary::leaves);
-            let taken = match given.clone() {
-                Some(given) => given.carried(),
-                None => Carried::Input(taped(&ctx, input.clone())),
+            let input_leaves = activation.clone().map(Boundary::leaves);
+            let taken = match input_leaves.clone() {
+                Some(input_leaves) => input_leaves.activation(),
+                None => Activation::Input(taped(&ctx, input.clone())),
             };
             let made = Boundary::of(super::run(model, &mut ctx, number..number + 1, taken, 0));
             let values = made.clone().off_tape();
             let mut tape = made.root(values.ones()).backward();
-            let gradients = given.map(|given| given.gradients(&mut tape));
+            let gradients = input_leaves.map(|input_leaves| input_leaves.gradients(&mut tape));
             (values, gradients)
         };
         for _ in 0..WARM_UP {
@@ -78,7 +78,7 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
             least = least.min(start.elapsed().as_secs_f64() / f64::from(TIMES));
         }
         costs.push(least);
-        carried = last;
+        activation = last;
     }
     Ok(costs)
 }

@@ -6,7 +6,7 @@
 //!
 //! A parameter that units of two stages use is on both: each adds the other's gradient to its own, so that both stay the same.
 
-mod carry;
+mod boundary;
 mod costs;
 mod micro;
 mod stages;
@@ -26,14 +26,14 @@ use crate::fit::{WARM_UP, joined};
 use crate::forward_context::ForwardContext;
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
-use crate::models::units::Carried;
+use crate::models::units::Activation;
 use crate::models::{Input, Model};
 use crate::parallel::{End, Occasion, ParallelError, Parcel};
 use crate::parameters::{self, ParamSpec};
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
+use boundary::Boundary;
 use burn::tensor::{Tensor, TensorData};
-use carry::Boundary;
 use ledger_record::{Digest, Value};
 use micro::Micro;
 use std::cell::RefCell;
@@ -80,16 +80,16 @@ pub struct Parts {
     pub micro_batches: usize,
 }
 
-/// What is kept of a micro-batch from its forward pass to its backward pass.
-struct Held {
+/// Saved tensors of a micro-batch, from its forward pass to its backward pass.
+struct SavedMicroBatch {
     leaves: Vec<Tensor<1>>,
-    /// What came from the stage before, as leaves.
+    /// The activation from the previous stage, as leaves.
     taken: Option<Boundary>,
-    given: Box<Given>,
+    output: Box<StageOutput>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "lies in a box")]
-enum Given {
+enum StageOutput {
     Loss(Tensor<1>),
     Boundary(Boundary),
 }
@@ -121,7 +121,7 @@ impl Staged {
         number: usize,
         (parameters, counted): (&[Tensor<1>], usize),
         micro: Micro,
-    ) -> Result<Held, TrainError> {
+    ) -> Result<SavedMicroBatch, TrainError> {
         let taken = match micro.input {
             Some(_) => None,
             None => Some(self.take(step, "forward", self.number.wrapping_sub(1))?.leaves()),
@@ -130,31 +130,35 @@ impl Staged {
         let leaves = leaves(parameters);
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
         let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
-        let carried = match (micro.input, taken.clone()) {
-            (Some(input), _) => Carried::Input(taped(&ctx, input)),
-            (None, Some(taken)) => taken.carried(),
+        let activation = match (micro.input, taken.clone()) {
+            (Some(input), _) => Activation::Input(taped(&ctx, input)),
+            (None, Some(taken)) => taken.activation(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
         let targets = micro.asked.map(|asked| asked.ask(&mut ctx));
-        let given = run(model, &mut ctx, units, carried, number);
-        let given = match targets {
-            Some(targets) => Given::Loss(cross_entropy(&ctx, given.rows(), targets, [classes, counted])),
+        let output = run(model, &mut ctx, units, activation, number);
+        let output = match targets {
+            Some(targets) => StageOutput::Loss(cross_entropy(&ctx, output.rows(), targets, [classes, counted])),
             None => {
-                let boundary = Boundary::of(given);
+                let boundary = Boundary::of(output);
                 self.send(step, "forward", self.number + 1, boundary.clone().off_tape())?;
-                Given::Boundary(boundary)
+                StageOutput::Boundary(boundary)
             }
         };
-        Ok(Held { leaves, taken, given: Box::new(given) })
+        Ok(SavedMicroBatch { leaves, taken, output: Box::new(output) })
     }
 
     /// The backward pass of a micro-batch through this stage: gradients of the parameters, and the loss on the last stage.
-    fn backward(&self, step: &Step<'_>, held: Held) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
-        let Held { leaves, taken, given } = held;
-        let (root, loss) = match *given {
-            Given::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
-            Given::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
-            Given::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
+    fn backward(
+        &self,
+        step: &Step<'_>,
+        saved: SavedMicroBatch,
+    ) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
+        let SavedMicroBatch { leaves, taken, output } = saved;
+        let (root, loss) = match *output {
+            StageOutput::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
+            StageOutput::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
+            StageOutput::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
         };
         self.border(step);
         let mut tape = root.backward();
@@ -208,7 +212,7 @@ impl Staged {
     }
 
     fn take(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
-        Ok(Boundary::unpacked(self.taken(step, phase, from)?))
+        Ok(Boundary::from_messages(self.taken(step, phase, from)?))
     }
 
     fn taken(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<Parcel>, TrainError> {
@@ -245,21 +249,21 @@ impl Staged {
         self.questions += 1;
         let at = Occasion { what: "answers", index: self.questions, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
-        let carried = match (input, &self.end) {
-            (Some(input), _) => Carried::Input(input),
-            (None, Some(end)) => Boundary::unpacked(end.take(number - 1, at)?).carried(),
+        let activation = match (input, &self.end) {
+            (Some(input), _) => Activation::Input(input),
+            (None, Some(end)) => Boundary::from_messages(end.take(number - 1, at)?).activation(),
             (None, None) => panic!("one stage has the input"),
         };
         let (model, mut ctx) = self.network.inference(parameters);
-        let given = run(model, &mut ctx, units, carried, 0);
+        let output = run(model, &mut ctx, units, activation, 0);
         if last {
-            return Ok(Some(more(&ctx, given.rows())));
+            return Ok(Some(more(&ctx, output.rows())));
         }
         if let Some(end) = &self.end {
             // Not further ahead than that: what was sent takes memory until it is taken.
             end.settle(number + 1, AHEAD, at)?;
             end.release(AHEAD, at)?;
-            end.send(number + 1, at, Boundary::of(given).parcels())?;
+            end.send(number + 1, at, Boundary::of(output).parcels())?;
         }
         Ok(None)
     }
@@ -285,13 +289,13 @@ fn run(
     model: &dyn Model,
     ctx: &mut ForwardContext<'_>,
     units: std::ops::Range<usize>,
-    carried: Carried,
+    activation: Activation,
     micro: usize,
-) -> Carried {
+) -> Activation {
     let Some(parts) = model.units() else { panic!("the model is not made of units") };
-    units.fold(carried, |carried, unit| {
+    units.fold(activation, |activation, unit| {
         ctx.begin(unit, micro);
-        parts.unit(ctx, unit, carried)
+        parts.unit(ctx, unit, activation)
     })
 }
 
@@ -329,19 +333,19 @@ impl Task for Staged {
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         let inner = step.inner;
         let (micros, counted) = inner.phase("data", || self.micros(step))?;
-        let mut held = inner.phase("forward", || {
+        let mut saved = inner.phase("forward", || {
             let each = micros.into_iter().enumerate();
             let forward = |(number, micro)| {
-                let held = self.forward(step, number, (parameters, counted), micro);
+                let saved = self.forward(step, number, (parameters, counted), micro);
                 self.ended(step);
-                held
+                saved
             };
-            each.map(forward).collect::<Result<Vec<Held>, _>>()
+            each.map(forward).collect::<Result<Vec<SavedMicroBatch>, _>>()
         })?;
         inner.phase("backward", || {
             let (mut gradients, mut loss): (Vec<Tensor<1>>, Option<Tensor<1>>) = (Vec::new(), None);
-            while let Some(held) = held.pop() {
-                let (found, part) = self.backward(step, held)?;
+            while let Some(saved) = saved.pop() {
+                let (found, part) = self.backward(step, saved)?;
                 gradients = if gradients.is_empty() {
                     found
                 } else {

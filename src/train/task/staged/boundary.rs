@@ -1,7 +1,7 @@
-//! What goes from stage to stage, as it lies on tapes and as it travels.
+//! Activations at the boundary of two stages, on tapes and as messages.
 
 use crate::layers::Stream;
-use crate::models::units::Carried;
+use crate::models::units::Activation;
 use crate::parallel::Parcel;
 use crate::tape::{Plain, Taped, clean, recorded_all};
 use burn::tensor::{Gradients, Tensor};
@@ -19,22 +19,22 @@ pub enum Boundary {
 }
 
 impl Boundary {
-    /// Of what a unit gave.
-    pub fn of(carried: Carried) -> Self {
-        match carried {
-            Carried::Images(images) => Self::Images(images),
-            Carried::Rows(rows) => Self::Rows(rows),
-            Carried::Stream(Stream { residual, normed }, shape) => Self::Stream([residual, normed], shape),
-            Carried::Input(_) => panic!("a model's input is no boundary"),
+    /// The boundary behind a unit.
+    pub fn of(activation: Activation) -> Self {
+        match activation {
+            Activation::Images(images) => Self::Images(images),
+            Activation::Rows(rows) => Self::Rows(rows),
+            Activation::Stream(Stream { residual, normed }, shape) => Self::Stream([residual, normed], shape),
+            Activation::Input(_) => panic!("a model's input is no boundary"),
         }
     }
 
-    /// For the next unit.
-    pub fn carried(self) -> Carried {
+    /// The input of the next unit.
+    pub fn activation(self) -> Activation {
         match self {
-            Self::Images(images) => Carried::Images(images),
-            Self::Rows(rows) => Carried::Rows(rows),
-            Self::Stream([residual, normed], shape) => Carried::Stream(Stream { residual, normed }, shape),
+            Self::Images(images) => Activation::Images(images),
+            Self::Rows(rows) => Activation::Rows(rows),
+            Self::Stream([residual, normed], shape) => Activation::Stream(Stream { residual, normed }, shape),
         }
     }
 
@@ -83,7 +83,7 @@ impl Boundary {
     }
 
     /// What has travelled. Panics on anything that [`Self::parcels`] does not make: a fault of the stages' code.
-    pub fn unpacked(parcels: Vec<Parcel>) -> Self {
+    pub fn from_messages(parcels: Vec<Parcel>) -> Self {
         let mut parcels = parcels.into_iter();
         let Some(Parcel { values, shape }) = parcels.next() else { panic!("nothing came from the stage before") };
         match (shape.as_slice(), parcels.next()) {
@@ -121,13 +121,13 @@ impl Boundary {
                 (vec![residual.into(), normed.into()], device)
             }
         };
-        let given: Vec<Plain> = match gradients {
+        let plain: Vec<Plain> = match gradients {
             Self::Images(images) => vec![images.into()],
             Self::Rows(rows) => vec![rows.into()],
             Self::Stream(both, _) => both.map(Plain::from).into(),
         };
         let zero = Tensor::<1>::zeros([1], &device.inner());
-        recorded_all(nodes, zero, move |_, _| given.into_iter().map(Some).collect())
+        recorded_all(nodes, zero, move |_, _| plain.into_iter().map(Some).collect())
     }
 
     /// Gradients that are all 1, in the formats of these tensors, off any tape.
