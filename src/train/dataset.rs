@@ -50,7 +50,7 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Positions of a sample, at most, that have a right class: all of them, but where tokens are masked.
-    fn asked(&self) -> usize {
+    fn max_targets(&self) -> usize {
         self.width()
     }
 

@@ -32,7 +32,7 @@ use plan::{Plan, warming};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-mod answers;
+mod evaluation;
 mod plan;
 mod rehearsal;
 
@@ -151,16 +151,16 @@ impl<'a> Trainee<'a> {
 
     fn run(&mut self, stop: &AtomicBool, tuned: bool) -> Result<Finish, TrainError> {
         let Plan { steps, epochs, .. } = self.plan;
-        let sample_count = if self.task.whole() { self.task.samples() } else { self.batch() };
+        let sample_count = if self.task.is_full_batch() { self.task.samples() } else { self.batch() };
         if self.team.leads() {
             self.sink.emit(EventKind::Plan { steps, epochs, samples_per_step: wide(sample_count) });
         }
-        let weights = self.task.weights();
+        let weights = self.task.parameter_count();
         self.status(format!("training {weights} parameters on {} samples", self.task.samples()));
         for (name, value) in self.task.facts() {
             self.fact(name, value);
         }
-        let stated = self.task.stated();
+        let stated = self.task.static_metrics();
         for (name, value, unit) in &stated {
             self.metric(name, *value, unit);
         }
@@ -229,7 +229,7 @@ impl<'a> Trainee<'a> {
         if let Some(mebibytes) = self.team.mebibytes() {
             self.fact("all_reduce_mib", mebibytes.into());
         }
-        let left = if self.task.whole() { 0 } else { self.task.samples() % self.batch() };
+        let left = if self.task.is_full_batch() { 0 } else { self.task.samples() % self.batch() };
         // A run that ends before has none.
         if self.plan.steps >= self.plan.steps_per_epoch {
             self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
@@ -249,7 +249,8 @@ impl<'a> Trainee<'a> {
         let first = (epoch - 1) * self.plan.steps_per_epoch + 1;
         let last = self.plan.last_of(epoch);
         let samples = self.task.samples();
-        let order = if self.task.whole() { (0..samples).collect() } else { order(self.spec.seed, epoch, samples) };
+        let order =
+            if self.task.is_full_batch() { (0..samples).collect() } else { order(self.spec.seed, epoch, samples) };
         let batch = self.batch();
         let mut batches = (first..=last).zip(order.chunks(batch).cycle()).peekable();
         while let Some((step, indices)) = batches.next() {
@@ -271,7 +272,7 @@ impl<'a> Trainee<'a> {
                 self.step_timer.begin(self.place);
             }
             // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
-            let pass = if self.task.whole() { step } else { epoch };
+            let pass = if self.task.is_full_batch() { step } else { epoch };
             let next = batches.peek().map(|(_, indices)| *indices);
             let pace = self.pace(step, indices.len());
             let Some(unread) = self.step([step, pass], (indices, next), measured, (pace, stop))? else {

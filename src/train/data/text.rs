@@ -285,7 +285,7 @@ impl Text {
     }
 
     /// Tokens of a window, at most, that have a target.
-    pub fn asked(&self) -> usize {
+    pub fn max_targets(&self) -> usize {
         match self.windows.objective {
             Objective::NextToken => self.windows.width,
             Objective::MaskedToken => chosen(self.windows.stride()),

@@ -131,7 +131,7 @@ impl Model for Bert {
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
 
@@ -155,8 +155,8 @@ impl Model for Bert {
         Units::units(self, width).iter().map(|unit| unit.flops).sum()
     }
 
-    fn asked_flops(&self, width: usize, asked: usize) -> u64 {
-        self.forward_flops(width) - self.head_flops(width - asked.min(width))
+    fn flops_at_positions(&self, width: usize, positions: usize) -> u64 {
+        self.forward_flops(width) - self.head_flops(width - positions.min(width))
     }
 }
 

@@ -92,7 +92,7 @@ impl Model for DeepQ {
         param_specs
     }
 
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let mut x = match (self.body, input) {
             (Body::State(_), Input::Rows(states)) => states,
             (Body::Frames, Input::Images(frames)) => CONVOLUTIONS

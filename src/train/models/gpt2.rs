@@ -122,7 +122,7 @@ impl Model for Gpt2 {
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
 

@@ -77,7 +77,7 @@ impl<'a> Trained<'a> {
             None => ForwardContext::inference(state),
         };
         let tokens = ctx.indices(int_tensor(tokens, shape, &device));
-        let answers = self.model.answer(&mut ctx, Input::Tokens(tokens));
+        let answers = self.model.forward(&mut ctx, Input::Tokens(tokens));
         let [positions, columns] = answers.dims();
         assert_eq!(positions, shape[0] * shape[1]);
         let answers: Vec<f32> = ctx.off_tape(answers).try_into_vec_as().expect("readable");
@@ -100,7 +100,7 @@ impl<'a> Trained<'a> {
         memory.step += 1;
         let mut ctx = ForwardContext::training(state, 1, memory.step);
         let input = Input::Tokens(ctx.indices(int_tensor(tokens, shape, &device)));
-        let answers = self.model.answer(&mut ctx, input);
+        let answers = self.model.forward(&mut ctx, input);
         let right = ctx.indices(int_tensor(targets, [targets.len()], &device));
         let loss = cross_entropy(&ctx, answers, right, [self.model.classes(), targets.len()]);
         let gradients = ctx.backward(&loss);
@@ -157,7 +157,7 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
             }
             let input = tokens(SHAPE, i32::try_from(classes).expect("few"));
             let Input::Tokens(ids) = input else { panic!("tokens") };
-            let answers = model.answer(ctx, Input::Tokens(ctx.indices(ids)));
+            let answers = model.forward(ctx, Input::Tokens(ctx.indices(ids)));
             assert_eq!(answers.dims()[0], targets.len());
             let targets = ctx.indices(int_tensor(targets, [targets.len()], ctx.device()));
             let loss = cross_entropy(ctx, answers, targets, [classes, 5]);
@@ -178,10 +178,10 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
 #[test]
 fn a_head_at_some_positions_has_fewer_operations() {
     // 12 layers as below; then 2·19·768·(768 + 30522).
-    assert_eq!(Bert::base(30_522, 512).asked_flops(128, 19), 23_260_419_072);
+    assert_eq!(Bert::base(30_522, 512).flops_at_positions(128, 19), 23_260_419_072);
     let (all, gpt2) = (Bert::tiny(61, 9).forward_flops(7), Gpt2::tiny(61, 9));
-    assert_eq!(Bert::tiny(61, 9).asked_flops(7, 7), all);
-    assert_eq!(gpt2.asked_flops(7, 3), gpt2.forward_flops(7));
+    assert_eq!(Bert::tiny(61, 9).flops_at_positions(7, 7), all);
+    assert_eq!(gpt2.flops_at_positions(7, 3), gpt2.forward_flops(7));
 }
 
 #[test]

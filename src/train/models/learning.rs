@@ -15,7 +15,7 @@ pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rat
             Input::Images(images) => Input::Images(ctx.constant(images)),
             Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
         };
-        let answers = model.answer(ctx, input);
+        let answers = model.forward(ctx, input);
         let rows = targets.len();
         let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));
         cross_entropy(ctx, answers, right, [model.classes(), rows])

@@ -58,7 +58,7 @@ pub trait Model: Send + Sync {
     /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order, or those positions that
     /// the context selects. In float32 or the number format of the context; not yet a softmax. The first [`classes`](Self::classes) columns
     /// count.
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2>;
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2>;
 
     /// Whether a position is a token of a text.
     fn answers_tokens(&self) -> bool {
@@ -83,7 +83,7 @@ pub trait Model: Send + Sync {
     fn forward_flops(&self, width: usize) -> u64;
 
     /// [`forward_flops`](Self::forward_flops) of a forward pass that answers at `asked` of the row's positions.
-    fn asked_flops(&self, width: usize, _asked: usize) -> u64 {
+    fn flops_at_positions(&self, width: usize, _asked: usize) -> u64 {
         self.forward_flops(width)
     }
 }

@@ -92,7 +92,7 @@ pub fn computed(
             Input::Images(images) => Input::Images(ctx.constant(images)),
             Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
         };
-        let answers = model.answer(ctx, input);
+        let answers = model.forward(ctx, input);
         let [rows, _] = answers.dims();
         assert_eq!(rows, targets.len(), "a position for each target");
         let counted = targets.iter().filter(|target| **target >= 0).count();

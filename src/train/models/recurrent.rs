@@ -80,7 +80,7 @@ impl Model for Recurrent {
     }
 
     /// Panics on anything but tokens: a fault of the caller.
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
         let [rows, width] = tokens.dims();
         // Times first, so that what is used at one time lies together.

@@ -60,7 +60,7 @@ impl Model for Resnet {
         self.body().statistics()
     }
 
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
 

@@ -107,7 +107,7 @@ impl Model for Vgg {
         param_specs
     }
 
-    fn answer(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
 

@@ -75,7 +75,7 @@ impl YoloV3 {
     fn answers(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> (Tensor<3>, Places) {
         let [_, _, height, width] = images.dims();
         assert!(height == width && width % places::STRIDES[0] == 0, "{height} x {width} is no square of whole cells");
-        (boxes::joined(self.network().answer(ctx, images)), Places::new(width, self.anchors))
+        (boxes::joined(self.network().forward(ctx, images)), Places::new(width, self.anchors))
     }
 }
 

@@ -84,7 +84,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     let mut parameters: Vec<Tensor<1>> =
         initial(tasks[0].param_specs(), spec.seed).iter().map(|values| tensor(values)).collect();
     let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].param_specs());
-    let (samples, whole) = (tasks[0].samples(), tasks[0].whole());
+    let (samples, whole) = (tasks[0].samples(), tasks[0].is_full_batch());
     let (sink, batch) = (Notebook::default(), spec.batch * ranks);
     let (mut losses, mut number) = (Vec::new(), 0);
     for epoch in 1..=3 {

@@ -3,14 +3,14 @@
 //! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
 
 mod ahead;
-mod asked;
-mod finder;
-mod learner;
+mod classification;
+mod detection;
 mod network;
 mod open;
-mod player;
+mod pipeline;
+mod rl;
 mod small;
-mod staged;
+mod target_positions;
 
 #[cfg(test)]
 pub use open::open;
@@ -36,7 +36,7 @@ pub trait Task {
     }
 
     /// How many values the model learns.
-    fn weights(&self) -> u64 {
+    fn parameter_count(&self) -> u64 {
         parameters::count(self.param_specs())
     }
 
@@ -54,7 +54,7 @@ pub trait Task {
     fn samples(&self) -> usize;
 
     /// Whether each step is a pass over all of the data: then the whole run is one epoch.
-    fn whole(&self) -> bool {
+    fn is_full_batch(&self) -> bool {
         false
     }
 
@@ -69,13 +69,13 @@ pub trait Task {
     ) -> Result<Option<Score>, TrainError>;
 
     /// Rows of a batch of evaluation, where answers are timed and no other size is asked for; none where nothing is there to evaluate with.
-    fn answered_rows(&self) -> Option<usize>;
+    fn inference_rows(&self) -> Option<usize>;
 
     /// Makes the n-th batch of so many rows of evaluation data ready. Each follows the others; after the last sample comes the first.
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
     /// Answers the batch that was made ready last, and waits for the answers.
-    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
+    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;
@@ -86,7 +86,7 @@ pub trait Task {
     }
 
     /// What is known of the work before it begins: names, values and units.
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         Vec::new()
     }
 

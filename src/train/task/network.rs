@@ -76,7 +76,7 @@ impl Network {
         more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> T {
         let (model, mut ctx) = self.inference(parameters);
-        let answers = model.answer(&mut ctx, input);
+        let answers = model.forward(&mut ctx, input);
         more(&ctx, answers)
     }
 }
@@ -106,7 +106,7 @@ pub fn taped(ctx: &ForwardContext<'_>, input: Input) -> Input {
 /// The answers of a training step, on the tape.
 pub fn answer_taped(model: &dyn Model, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
     let input = taped(ctx, input);
-    model.answer(ctx, input)
+    model.forward(ctx, input)
 }
 
 /// The loss off the tape, and the gradient of every parameter that it depends on, times the step's scale. The loss is the mean of so many.

@@ -22,13 +22,13 @@ pub struct SmallTask {
     seed: u64,
     place: Place,
     /// What is answered next.
-    asked: Option<Batch>,
+    inference_batch: Option<Batch>,
 }
 
 impl SmallTask {
     /// A model that has learned nothing.
     pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
-        Self { model, param_specs: model.param_specs(), data, seed, place, asked: None }
+        Self { model, param_specs: model.param_specs(), data, seed, place, inference_batch: None }
     }
 }
 
@@ -41,7 +41,7 @@ impl Task for SmallTask {
         self.data.train_len()
     }
 
-    fn whole(&self) -> bool {
+    fn is_full_batch(&self) -> bool {
         *self.data == Data::Line
     }
 
@@ -55,7 +55,7 @@ impl Task for SmallTask {
         })?;
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
         let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
-        let mean_of = (!self.whole()).then_some(step.indices.len());
+        let mean_of = (!self.is_full_batch()).then_some(step.indices.len());
         Ok(Gradients { loss, gradients, mean_of, marks: Marks::default() })
     }
 
@@ -70,22 +70,22 @@ impl Task for SmallTask {
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         match &*self.data {
             Data::Images { eval, .. } => Some(BATCH.min(eval.len())),
             Data::Line => None,
         }
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         if let Data::Images { eval, .. } = &*self.data {
-            self.asked = Some(image_batch(eval, &turn(n, rows, eval.len())));
+            self.inference_batch = Some(image_batch(eval, &turn(n, rows, eval.len())));
         }
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let Some(batch) = self.asked.take() else { return Ok(()) };
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let Some(batch) = self.inference_batch.take() else { return Ok(()) };
         answer(&self.model, parameters, batch, &self.place)
             .map(drop)
             .map_err(|source| TrainError::read("the answers", source))

@@ -163,7 +163,7 @@ impl Network {
     }
 
     /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the context.
-    pub fn answer(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+    pub fn forward(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let layers = self.layers();
         let mut uses = vec![0; layers.len() + 1];
         for place in layers.iter().enumerate().flat_map(|(n, layer)| layer.reads(n)) {

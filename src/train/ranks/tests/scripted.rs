@@ -61,15 +61,15 @@ impl Task for Scripted {
         Ok(Some(vec![("eval_loss", 1.0)]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         None
     }
 
-    fn ask(&mut self, _: u64, _: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, _: u64, _: usize) -> Result<(), TrainError> {
         Ok(())
     }
 
-    fn answer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+    fn infer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         Ok(())
     }
 

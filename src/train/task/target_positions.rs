@@ -6,18 +6,18 @@ use crate::models::Model;
 use burn::tensor::{Device, Int, Tensor};
 
 /// What a training step asks for, on a device.
-pub struct Asked {
+pub struct TargetPositions {
     /// The positions, where they are not all.
     positions: Option<Tensor<1, Int>>,
     /// The right class of each; negative where none counts.
     targets: Tensor<1, Int>,
 }
 
-impl Asked {
+impl TargetPositions {
     /// Of the targets of whole rows. A model that can leave out positions is asked for as many of each row as a row of this data has
     /// targets at most, so that the shape is always the same.
     pub fn of(targets: &[i32], model: &dyn Model, data: &dyn Dataset, device: &Device) -> Self {
-        let (width, most) = (data.width(), data.asked());
+        let (width, most) = (data.width(), data.max_targets());
         if !model.selects_positions() || most >= width {
             return Self { positions: None, targets: int_tensor(targets, [targets.len()], device) };
         }
@@ -27,7 +27,7 @@ impl Asked {
     }
 
     /// Limits a forward pass to the positions, and returns their targets on its tape.
-    pub fn ask(self, ctx: &mut ForwardContext<'_>) -> Tensor<1, Int> {
+    pub fn select(self, ctx: &mut ForwardContext<'_>) -> Tensor<1, Int> {
         let Self { positions, targets } = self;
         if let Some(positions) = positions {
             ctx.select_positions(positions);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A model and its data.
-pub struct Finder {
+pub struct DetectionTask {
     network: Network<dyn Detector>,
     data: Arc<ObjectPictures>,
     seed: u64,
@@ -31,7 +31,7 @@ pub struct Finder {
     batch: usize,
     ahead: Ahead<ObjectBatch>,
     /// What is answered next.
-    asked: Option<Tensor<4>>,
+    inference_batch: Option<Tensor<4>>,
     share: Share,
 }
 
@@ -63,11 +63,11 @@ impl Share {
     }
 }
 
-impl Finder {
+impl DetectionTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network<dyn Detector>, data: Arc<ObjectPictures>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), asked: None, share: Share::default() }
+        Self { network, data, seed, batch, ahead: Ahead::new(), inference_batch: None, share: Share::default() }
     }
 
     fn images(&self, bytes: Vec<u8>, rows: usize) -> Tensor<4> {
@@ -164,7 +164,7 @@ fn truth<R>(object: &Object, region: R) -> Truth<R> {
     Truth { class: object.class, area: object.area, crowd: object.crowd, region }
 }
 
-impl Task for Finder {
+impl Task for DetectionTask {
     fn param_specs(&self) -> &[ParamSpec] {
         &self.network.param_specs
     }
@@ -215,18 +215,18 @@ impl Task for Finder {
         Ok(Some(judge.score()))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.batch)
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         let batch = self.data.eval_batch(&turn(n, rows, self.data.eval_len())).map_err(DataError::from)?;
-        self.asked = Some(self.images(batch.pixels, batch.rows));
+        self.inference_batch = Some(self.images(batch.pixels, batch.rows));
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        if let Some(images) = self.asked.take() {
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        if let Some(images) = self.inference_batch.take() {
             self.found(parameters, images)?;
             self.network.place.sync()?;
         }
@@ -241,7 +241,7 @@ impl Task for Finder {
         self.data.facts()
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         vec![("flops_per_sample", 3.0 * real(self.network.model.learning_flops(self.data.side())), "FLOP")]
     }
 

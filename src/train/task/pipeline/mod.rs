@@ -14,7 +14,7 @@ mod stages;
 pub use costs::costs;
 pub use stages::{Stages, cut};
 
-use super::learner::{questioned, scored, stated};
+use super::classification::{on_device, scored, static_metrics};
 use super::network::{Network, leaves, taped};
 use super::{Gradients, Score, Step, Task, Whole};
 use crate::TrainError;
@@ -44,7 +44,7 @@ use std::time::Duration;
 const AHEAD: usize = 2;
 
 /// A stage of a model in training.
-pub struct Staged {
+pub struct PipelineStage {
     network: Network,
     stages: Arc<Stages>,
     number: usize,
@@ -57,9 +57,9 @@ pub struct Staged {
     micro_batches: usize,
     ahead: Ahead<Samples>,
     /// What is answered next: the input on the first stage, and nothing on the others.
-    asked: Option<Option<Input>>,
+    inference_batch: Option<Option<Input>>,
     /// How often anything was asked: it numbers what travels for answers.
-    questions: u64,
+    exchanges: u64,
     /// Before and behind each pass of this step.
     borders: RefCell<Vec<Mark>>,
 }
@@ -94,16 +94,29 @@ enum StageOutput {
     Boundary(Boundary),
 }
 
-impl Staged {
+impl PipelineStage {
     /// A stage that has learned nothing.
     pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, end: Option<End>, place: &Place) -> Self {
         let Parts { model, precision, data, seed, batch, micro_batches } = parts;
         let statistics = stages.own_statistics(number, &*model);
         let network = Network::part(model, [stages.own(number), statistics], precision, place);
         let batch = batch.min(data.eval_len()).max(1);
-        let (ahead, questions) = (Ahead::new(), 0);
+        let (ahead, exchanges) = (Ahead::new(), 0);
         let borders = RefCell::default();
-        Self { network, stages, number, end, data, seed, batch, micro_batches, ahead, asked: None, questions, borders }
+        Self {
+            network,
+            stages,
+            number,
+            end,
+            data,
+            seed,
+            batch,
+            micro_batches,
+            ahead,
+            inference_batch: None,
+            exchanges,
+            borders,
+        }
     }
 
     fn first(&self) -> bool {
@@ -135,7 +148,7 @@ impl Staged {
             (None, Some(taken)) => taken.activation(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
-        let targets = micro.asked.map(|asked| asked.ask(&mut ctx));
+        let targets = micro.targets.map(|targets| targets.select(&mut ctx));
         let output = run(model, &mut ctx, units, activation, number);
         let output = match targets {
             Some(targets) => StageOutput::Loss(cross_entropy(&ctx, output.rows(), targets, [classes, counted])),
@@ -246,8 +259,8 @@ impl Staged {
         input: Option<Input>,
         more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> Result<Option<T>, TrainError> {
-        self.questions += 1;
-        let at = Occasion { what: "answers", index: self.questions, limit };
+        self.exchanges += 1;
+        let at = Occasion { what: "answers", index: self.exchanges, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
         let activation = match (input, &self.end) {
             (Some(input), _) => Activation::Input(input),
@@ -271,7 +284,7 @@ impl Staged {
     /// What the last stage found, on the first one; none on the others.
     fn led(&self, found: Option<Tensor<1>>, limit: Option<Duration>) -> Result<Option<Tensor<1>>, TrainError> {
         let Some(end) = &self.end else { return Ok(found) };
-        let at = Occasion { what: "answered", index: self.questions, limit };
+        let at = Occasion { what: "answered", index: self.exchanges, limit };
         match found {
             Some(values) => {
                 let shape = values.dims().to_vec();
@@ -313,7 +326,7 @@ fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool
     alike
 }
 
-impl Task for Staged {
+impl Task for PipelineStage {
     fn param_specs(&self) -> &[ParamSpec] {
         &self.network.param_specs
     }
@@ -382,7 +395,7 @@ impl Task for Staged {
             heartbeat.beat(indices.len());
             // Stages in the middle need nothing of it.
             let asked = if self.first() || self.last() { Some(self.data.eval(indices)?) } else { None };
-            let (input, targets, counted) = match asked.map(|samples| questioned(samples, &self.network.place.device()))
+            let (input, targets, counted) = match asked.map(|samples| on_device(samples, &self.network.place.device()))
             {
                 Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
                 None => (None, None, 0),
@@ -401,23 +414,23 @@ impl Task for Staged {
         Ok(Some(scored(&*self.network.model, [loss, right], all)))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.batch)
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         let input = if self.first() {
             let samples = self.data.eval(&turn(n, rows, self.data.eval_len()))?;
-            Some(questioned(samples, &self.network.place.device()).0)
+            Some(on_device(samples, &self.network.place.device()).0)
         } else {
             None
         };
-        self.asked = Some(input);
+        self.inference_batch = Some(input);
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let Some(input) = self.asked.take() else { return Ok(()) };
+    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let Some(input) = self.inference_batch.take() else { return Ok(()) };
         let limit = heartbeat.patience();
         let answers = self.answered((parameters, limit), input, |_, answers| answers)?;
         // The first stage waits for the last one, which says when it is done by its answer's first value.
@@ -426,7 +439,7 @@ impl Task for Staged {
         Ok(self.network.place.sync()?)
     }
 
-    fn weights(&self) -> u64 {
+    fn parameter_count(&self) -> u64 {
         parameters::count(self.stages.param_specs())
     }
 
@@ -475,8 +488,8 @@ impl Task for Staged {
         facts
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        stated(&*self.network.model, &*self.data)
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
+        static_metrics(&*self.network.model, &*self.data)
     }
 }
 

@@ -11,7 +11,7 @@ fn with(mut cell: Cell, fields: &[(&str, Value)]) -> Cell {
 }
 
 /// A cell whose steps are cut into micro-batches, for so many stages.
-fn staged(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
+fn pipeline(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
     let cut = with(cell.clone(), &[("training.micro_batches", micro_batches.into())]);
     if stages == 1 {
         return cut;
@@ -30,11 +30,11 @@ fn apart(one: &Told, other: &Told, series: &str) -> f64 {
 fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_it() {
     for model in MODELS {
         let cell = tiny_cell(model);
-        let alone = tell(&staged(&cell, 1, 4)).expect(model);
+        let alone = tell(&pipeline(&cell, 1, 4)).expect(model);
         assert_eq!(alone.facts["micro_batches"], Value::Int(4));
         assert!(!alone.facts.contains_key("stages"));
         for stages in [2, 4] {
-            let told = tell(&staged(&cell, stages, 4)).expect(model);
+            let told = tell(&pipeline(&cell, stages, 4)).expect(model);
             let tied = ["bert", "gpt2"].contains(&model);
             for series in ["loss", "eval_loss", "eval_accuracy"] {
                 // Gradients of a parameter on two stages are added up in another order.
@@ -44,7 +44,7 @@ fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_
             assert_eq!(told.digests["weights"] == alone.digests["weights"], !tied, "{model} on {stages}");
             assert_eq!(told.digests["data"], alone.digests["data"]);
             assert_eq!(told.metrics["inference_batch_size"], 16.0, "{model}");
-            let again = tell(&staged(&cell, stages, 4)).expect(model);
+            let again = tell(&pipeline(&cell, stages, 4)).expect(model);
             assert_eq!(told.digests, again.digests, "{model} on {stages}: the same bits every time");
         }
     }
@@ -56,7 +56,7 @@ fn micro_batches_lose_what_the_batch_loses_where_no_value_depends_on_the_others(
         let cell = with(tiny_cell(model), &[("model.dropout", 0.0.into())]);
         let whole = tell(&cell).expect(model);
         for micro_batches in [1, 4, 5] {
-            let told = tell(&staged(&cell, 2, micro_batches)).expect(model);
+            let told = tell(&pipeline(&cell, 2, micro_batches)).expect(model);
             assert!(apart(&whole, &told, "loss") <= 5e-6, "{model}: {}", apart(&whole, &told, "loss"));
             assert!(apart(&whole, &told, "eval_loss") <= 5e-6, "{model}");
         }
@@ -68,8 +68,8 @@ fn norms_are_clipped_and_scales_fall_on_all_stages_alike() {
     for (model, precision) in [("gpt2", "fp32"), ("vgg16", "fp16")] {
         let fields = [("training.clip_norm", Value::from(0.5)), ("training.precision", precision.into())];
         let cell = with(tiny_cell(model), &fields);
-        let alone = tell(&staged(&cell, 1, 2)).expect(model);
-        let told = tell(&staged(&cell, 2, 2)).expect(model);
+        let alone = tell(&pipeline(&cell, 1, 2)).expect(model);
+        let told = tell(&pipeline(&cell, 2, 2)).expect(model);
         assert!(apart(&alone, &told, "loss") <= 1e-5, "{model}: {}", apart(&alone, &told, "loss"));
         assert_eq!(alone.metrics.get("skipped_steps"), told.metrics.get("skipped_steps"), "{model}");
     }
@@ -78,12 +78,12 @@ fn norms_are_clipped_and_scales_fall_on_all_stages_alike() {
 #[test]
 fn what_cannot_be_cut_is_refused() {
     let refused = |cell: &Cell| tell(cell).expect_err("refused").to_string();
-    let found = refused(&staged(&tiny_cell("lstm"), 2, 4));
+    let found = refused(&pipeline(&tiny_cell("lstm"), 2, 4));
     assert_eq!(
         found,
         "`training.micro_batches` is `4` (it must be absent: only `resnet50`, `vgg16`, `bert` and `gpt2` are cut into stages)"
     );
-    let mut cell = staged(&tiny_cell("gpt2"), 2, 4);
+    let mut cell = pipeline(&tiny_cell("gpt2"), 2, 4);
     cell.config.insert("hardware.parallelism".to_owned(), "data".into());
     assert!(
         refused(&cell).starts_with("`hardware.parallelism` is `data` (it must be `pipeline`"),

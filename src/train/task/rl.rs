@@ -18,7 +18,7 @@ use ledger_record::{Digest, Value};
 const EPISODES: usize = 100;
 
 /// A network and its environment.
-pub struct Player<E: Environment> {
+pub struct RlTask<E: Environment> {
     network: Network,
     environment: E,
     agent: Agent<E>,
@@ -27,7 +27,7 @@ pub struct Player<E: Environment> {
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
     /// Rows that are answered next.
-    asked: usize,
+    inference_rows: usize,
 }
 
 /// How it learns.
@@ -41,11 +41,11 @@ pub struct Rules {
     pub target_share: f64,
 }
 
-impl<E: Environment> Player<E> {
+impl<E: Environment> RlTask<E> {
     /// One that has not acted yet.
     pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
         let agent = Agent::new(rules.config, seed, environment.clone());
-        Self { network, environment, agent, rules, seed, target: Vec::new(), asked: 0 }
+        Self { network, environment, agent, rules, seed, target: Vec::new(), inference_rows: 0 }
     }
 
     /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
@@ -117,7 +117,7 @@ impl Shown for u8 {
     }
 }
 
-impl<E: Environment<Item: Shown>> Task for Player<E> {
+impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     fn param_specs(&self) -> &[ParamSpec] {
         &self.network.param_specs
     }
@@ -161,20 +161,20 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         Ok(Some(vec![("eval_mean_return", mean(&scores))]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.rules.config.batch)
     }
 
     // One state is as good as another.
-    fn ask(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
-        self.asked = rows;
+    fn prepare_inference(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
+        self.inference_rows = rows;
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let observations = vec![E::Item::default(); self.asked * self.environment.observation_len()];
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let observations = vec![E::Item::default(); self.inference_rows * self.environment.observation_len()];
         let mut acting = Acting { network: &mut self.network, parameters };
-        acting.values(&observations, self.asked).map(drop)
+        acting.values(&observations, self.inference_rows).map(drop)
     }
 
     fn digest(&self) -> Digest {
@@ -189,7 +189,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         vec![("eval_episodes", EPISODES.into()), ("best_possible_return", self.environment.best_return().into())]
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         let forward = real(self.network.model.forward_flops(1));
         vec![
             // The pass by the target's parameters has no way back.

@@ -13,7 +13,7 @@ use ledger_record::{Digest, EventKind, PhaseEdge};
 impl Trainee<'_> {
     /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
-        if self.task.whole() {
+        if self.task.is_full_batch() {
             return Ok(());
         }
         if self.team.leads() || self.team.pipelined() {
@@ -27,11 +27,11 @@ impl Trainee<'_> {
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
         self.heartbeat.begin("eval", epoch, self.team.patience());
-        self.told("eval", epoch, PhaseEdge::Start);
+        self.emit_phase("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters, &mut self.heartbeat)?;
         self.heartbeat.answered();
         self.place.check()?;
-        self.told("eval", epoch, PhaseEdge::Stop);
+        self.emit_phase("eval", epoch, PhaseEdge::Stop);
         if let Some(score) = score.clone() {
             let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
             self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
@@ -47,7 +47,7 @@ impl Trainee<'_> {
     }
 
     /// A phase that the first rank tells for all. Heartbeats say who does it.
-    fn told(&self, name: &'static str, index: u64, edge: PhaseEdge) {
+    fn emit_phase(&self, name: &'static str, index: u64, edge: PhaseEdge) {
         if self.team.leads() {
             self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
         }
@@ -55,16 +55,16 @@ impl Trainee<'_> {
 
     /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
     fn inference(&mut self) -> Result<(), TrainError> {
-        let Some(usual) = self.task.answered_rows() else { return Ok(()) };
+        let Some(usual) = self.task.inference_rows() else { return Ok(()) };
         let sizes = self.spec.inference.clone();
         self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
         if sizes.is_empty() {
             return self.answers(usual);
         }
         for rows in sizes {
-            self.told("inference_batch", wide(rows), PhaseEdge::Start);
+            self.emit_phase("inference_batch", wide(rows), PhaseEdge::Start);
             self.answers(rows)?;
-            self.told("inference_batch", wide(rows), PhaseEdge::Stop);
+            self.emit_phase("inference_batch", wide(rows), PhaseEdge::Stop);
         }
         Ok(())
     }
@@ -73,8 +73,8 @@ impl Trainee<'_> {
     fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
         self.heartbeat.begin("inference", 1, self.team.patience());
         self.heartbeat.beat(rows);
-        self.task.ask(0, rows)?;
-        self.task.answer(&self.parameters, &self.heartbeat)?;
+        self.task.prepare_inference(0, rows)?;
+        self.task.infer(&self.parameters, &self.heartbeat)?;
         let (start_ns, mut answered_ns) = (self.sink.now_ns(), 0_u64);
         for done in 0.. {
             let all_ns = self.sink.now_ns().saturating_sub(start_ns);
@@ -91,13 +91,13 @@ impl Trainee<'_> {
                 break;
             }
             self.heartbeat.host();
-            self.task.ask(done, rows)?;
+            self.task.prepare_inference(done, rows)?;
             let asked_ns = self.sink.now_ns();
-            self.told("inference", done + 1, PhaseEdge::Start);
+            self.emit_phase("inference", done + 1, PhaseEdge::Start);
             self.heartbeat.begin("inference", done + 1, self.team.patience());
             self.heartbeat.beat(rows);
-            self.task.answer(&self.parameters, &self.heartbeat)?;
-            self.told("inference", done + 1, PhaseEdge::Stop);
+            self.task.infer(&self.parameters, &self.heartbeat)?;
+            self.emit_phase("inference", done + 1, PhaseEdge::Stop);
             answered_ns = answered_ns.saturating_add(self.sink.now_ns().saturating_sub(asked_ns));
         }
         Ok(())
@@ -145,13 +145,13 @@ impl Trainee<'_> {
 
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
     pub(super) fn peak(&self) {
-        self.told("peak", 1, PhaseEdge::Start);
+        self.emit_phase("peak", 1, PhaseEdge::Start);
         let found = caught(|| {
             let pace = if self.drained { Pace::Steady } else { Pace::First };
             self.sink.doing("peak", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
             matmul_tflops(self.place, self.spec.precision, self.sink)
         });
-        self.told("peak", 1, PhaseEdge::Stop);
+        self.emit_phase("peak", 1, PhaseEdge::Stop);
         match found.and_then(|found| found.map_err(|error| error.to_string())) {
             Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
             Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),

@@ -9,7 +9,7 @@ use crate::models::units::Activation;
 use crate::number::real;
 use crate::parallel::shard;
 use crate::parameters;
-use crate::task::learner::standard_input;
+use crate::task::classification::standard_input;
 use crate::task::network::{Network, leaves, taped};
 use burn::tensor::{Tensor, TensorData};
 use std::time::Instant;
