@@ -309,8 +309,9 @@ impl<'a> Trainee<'a> {
         // Twice as long as the ranks wait for each other: those that wait name the one that does not come.
         let watched = !self.drained && self.team.ranks() > 1;
         let limit = self.team.limit(pace, 1).filter(|_| watched).map(|limit| limit.saturating_mul(2));
-        let patience = self.team.limit(pace, 1);
-        let inner = Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit, patience };
+        let wait_limit = self.team.limit(pace, 1);
+        let inner =
+            Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit, wait_limit };
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
         let next = next.map(|next| self.team.shard(next)).filter(|next| !next.is_empty());
         let (indices, lead, rank) = (self.team.shard(indices), self.team.lead(indices), self.team.rank());
@@ -432,7 +433,7 @@ impl<'a> Trainee<'a> {
         self.sink.doing("step", last, None);
         // What compiles is no measure of how long the others may take. On the CPU nothing does, and the last step of the warm-up stands alone.
         if pace == Pace::Steady || self.drained || last == WARM_UP {
-            self.team.took(Duration::from_nanos(duration_ns));
+            self.team.record_step(Duration::from_nanos(duration_ns));
         }
         let mut t_ns = self.since_ns;
         let durations = self.step_timer.durations_ns().filter(|durations| durations.len() == many && many > 1);

@@ -50,7 +50,7 @@ pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
 pub use idx::IdxError;
 pub use load::{Kernel, has_load, load};
-pub use parallel::{Fault, FaultError, last_words};
+pub use parallel::{Fault, FaultError, write_last_phases};
 pub use room::{memory, memory_before_steps};
 pub use spec::SpecError;
 pub use watch::{Logged, WatchError, watch_device_log};

@@ -26,7 +26,7 @@ impl Trainee<'_> {
     }
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
-        self.heartbeat.begin("eval", epoch, self.team.patience());
+        self.heartbeat.begin("eval", epoch, self.team.timeouts());
         self.emit_phase("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters, &mut self.heartbeat)?;
         self.heartbeat.answered();
@@ -71,7 +71,7 @@ impl Trainee<'_> {
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
     fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
-        self.heartbeat.begin("inference", 1, self.team.patience());
+        self.heartbeat.begin("inference", 1, self.team.timeouts());
         self.heartbeat.beat(rows);
         self.task.prepare_inference(0, rows)?;
         self.task.infer(&self.parameters, &self.heartbeat)?;
@@ -80,8 +80,8 @@ impl Trainee<'_> {
             let all_ns = self.sink.now_ns().saturating_sub(start_ns);
             let mine = [f64::from(u8::from(enough(done, answered_ns, all_ns)))];
             let first = if self.team.pipelined() {
-                let patience = self.heartbeat.patience().unwrap_or_default();
-                let said = self.team.led("inference", done + 1, Pace::Within(patience), mine.to_vec())?;
+                let limit = self.heartbeat.wait_limit().unwrap_or_default();
+                let said = self.team.led("inference", done + 1, Pace::Within(limit), mine.to_vec())?;
                 self.heartbeat.answered();
                 said
             } else {
@@ -94,7 +94,7 @@ impl Trainee<'_> {
             self.task.prepare_inference(done, rows)?;
             let asked_ns = self.sink.now_ns();
             self.emit_phase("inference", done + 1, PhaseEdge::Start);
-            self.heartbeat.begin("inference", done + 1, self.team.patience());
+            self.heartbeat.begin("inference", done + 1, self.team.timeouts());
             self.heartbeat.beat(rows);
             self.task.infer(&self.parameters, &self.heartbeat)?;
             self.emit_phase("inference", done + 1, PhaseEdge::Stop);
@@ -122,7 +122,7 @@ impl Trainee<'_> {
             self.metric(name, value, "");
         }
         // Twice as long as ranks wait for each other: those that wait name the one that does not come.
-        let last = self.team.patience().limits().last;
+        let last = self.team.timeouts().limits().last;
         self.summing(2, Pace::Within(last.saturating_mul(2)));
         let Some((param_specs, values)) = self.task.whole_model(values)? else { return Ok(()) };
         let weights = weights_digest(&param_specs, &values);

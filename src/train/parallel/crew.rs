@@ -5,11 +5,11 @@
 
 use super::link::Link;
 use super::meeting::Meeting;
-use super::patience::Limits;
 use super::pipe::{End, Pipes};
-use super::pulse::Pulses;
-use super::still::{self, Stillness};
+use super::progress::RankProgress;
+use super::stall::{self, StallDetector};
 use super::team::Team;
+use super::timeouts::Limits;
 use super::{Fault, ParallelError};
 use crate::device::{DeviceError, caught};
 use crate::{Finish, Sink, TrainError};
@@ -27,8 +27,8 @@ const LOOK_AT_LINK_EVERY: Duration = Duration::from_secs(1);
 /// How long the others get to end by themselves when one has failed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long nobody may work. Somewhat longer than a rank waits in a step like those before it, where those that wait say more.
-const STILL: Duration = Duration::from_secs(7);
+/// The time without processor use after which the run has stalled. It is longer than the timeout of a steady step, whose error says more.
+const STALL_LIMIT: Duration = Duration::from_secs(7);
 
 /// What a rank is given.
 pub struct Member {
@@ -65,7 +65,7 @@ impl Member {
 pub struct Relay {
     rank: usize,
     sender: Sender<Message>,
-    pulses: Arc<Pulses>,
+    progress: Arc<RankProgress>,
     clock: Clock,
     fault: Option<Fault>,
 }
@@ -89,7 +89,7 @@ impl Sink for Relay {
     }
 
     fn doing(&self, what: &'static str, index: u64, limit: Option<Duration>) {
-        self.pulses.set(self.rank, what, index, limit);
+        self.progress.set(self.rank, what, index, limit);
         if let Some(fault) = self.fault.as_ref().filter(|fault| fault.is_at(self.rank, what, index)) {
             self.emit(EventKind::Status {
                 message: format!("rank {} fails in `{what}` {index}, as was asked for", self.rank),
@@ -127,15 +127,16 @@ where
 {
     let (sender, receiver) = channel();
     let clock = Clock { start: Instant::now(), start_ns: sink.now_ns() };
-    let (pulses, meeting, work) = (Arc::new(Pulses::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
+    let (progress, meeting, work) = (Arc::new(RankProgress::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
     let (halted, pipes) = (Arc::new(AtomicBool::new(false)), Arc::new(Pipes::of(ranks)));
     for rank in 0..ranks {
         let (met, link, stop) = (Arc::clone(&meeting), link.clone(), Arc::clone(&halted));
-        let relay = Relay { rank, sender: sender.clone(), pulses: Arc::clone(&pulses), clock, fault: fault.clone() };
+        let relay =
+            Relay { rank, sender: sender.clone(), progress: Arc::clone(&progress), clock, fault: fault.clone() };
         let (work, ended) = (Arc::clone(&work), sender.clone());
         let member = Member { rank, sink: relay, stop, meeting: met, pipes: Arc::clone(&pipes), link };
         let start = move || {
-            Pulses::here(rank);
+            RankProgress::register_thread(rank);
             let how = match caught(|| work(member)) {
                 Ok(finish) => finish.map_err(Trouble::Error),
                 Err(problem) => Err(Trouble::Panic(problem)),
@@ -156,9 +157,11 @@ where
         link,
         meeting: &meeting,
         pipes: &pipes,
-        pulses: &pulses,
+        progress: &progress,
         // Who waits for a card may use no time of the host's.
-        still: still::look().filter(|_| link.is_host()).map(|seen| Stillness::new(STILL, Instant::now(), seen)),
+        stall: stall::sample()
+            .filter(|_| link.is_host())
+            .map(|seen| StallDetector::new(STALL_LIMIT, Instant::now(), seen)),
         failed: None,
         left: false,
         finished: Vec::new(),
@@ -186,9 +189,9 @@ struct Watch<'a> {
     link: &'a Link,
     meeting: &'a Meeting,
     pipes: &'a Pipes,
-    pulses: &'a Pulses,
+    progress: &'a RankProgress,
     /// Where who works uses the host's time.
-    still: Option<Stillness>,
+    stall: Option<StallDetector>,
     failed: Option<(Instant, TrainError)>,
     /// A rank ended because another one had failed.
     left: bool,
@@ -211,7 +214,7 @@ impl Watch<'_> {
                     running -= 1;
                     self.ended(rank, how);
                     // It keeps nobody waiting any more.
-                    self.pulses.set(rank, "end", 1, None);
+                    self.progress.set(rank, "end", 1, None);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -239,7 +242,7 @@ impl Watch<'_> {
 
     /// Looks for ranks that take too long. Devices that wait for each other do not say for which.
     fn look(&mut self) {
-        let late = self.pulses.late();
+        let late = self.progress.late();
         let Some(((rank, limit), others)) = late.split_first() else { return };
         let seconds = super::seconds(*limit);
         let others: Vec<usize> = others.iter().map(|(rank, _)| *rank).collect();
@@ -260,14 +263,14 @@ impl Watch<'_> {
     /// Ranks may take as long as they need in their first step, but one that hangs there uses no time.
     fn look_whether_anybody_works(&mut self) {
         let now = Instant::now();
-        let Some(still) = self.still.as_mut().filter(|still| still.is_due(now)) else { return };
-        if still::look().is_none_or(|seen| !still.is_over(now, seen)) {
+        let Some(detector) = self.stall.as_mut().filter(|detector| detector.is_due(now)) else { return };
+        if stall::sample().is_none_or(|seen| !detector.is_stalled(now, seen)) {
             return;
         }
-        let busy = |rank: &usize| !self.pulses.ended(*rank) && !self.pipes.waits(*rank);
+        let busy = |rank: &usize| !self.progress.ended(*rank) && !self.pipes.waits(*rank);
         // Where all wait for each other they say so by themselves, and where all have ended only their events are left.
         let Some(hangs) = self.meeting.elsewhere().into_iter().find(busy) else { return };
-        self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STILL)));
+        self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STALL_LIMIT)));
     }
 
     fn ended(&mut self, rank: usize, how: Result<Finish, Trouble>) {
@@ -294,7 +297,7 @@ impl Watch<'_> {
         }
         // A reason is one line wherever it is shown.
         let problem = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-        let last = self.pulses.get(rank).map(|pulse| pulse.to_string()).unwrap_or_default();
+        let last = self.progress.get(rank).map(|progress| progress.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
         self.meeting.end();
         self.pipes.end();

@@ -15,12 +15,12 @@ mod fault;
 mod host;
 mod link;
 mod meeting;
-mod patience;
 mod pipe;
-mod pulse;
-mod still;
+mod progress;
+mod stall;
 mod sums;
 mod team;
+mod timeouts;
 
 #[cfg(all(test, feature = "cuda"))]
 pub use bucket::{buckets, numbers};
@@ -28,11 +28,11 @@ pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
 pub use meeting::{Brought, Meeting, Occasion};
-pub use patience::{LIMITS, Limits, Pace, Patience};
 pub use pipe::{End, Parcel};
-pub use pulse::last_words;
+pub use progress::write_last_phases;
 pub use sums::{Part, Sums};
 pub use team::{Team, shard};
+pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
 use super::early::Marks;
 use bucket::Bucket;

@@ -3,7 +3,7 @@
 
 use super::bucket::{self, Bucket, MOST, buckets};
 use super::meeting::Occasion;
-use super::patience::{LIMITS, Limits, Pace, Patience};
+use super::timeouts::{LIMITS, Limits, Pace, Timeouts};
 use super::{ParallelError, Reducer, Sums};
 use crate::early::{Groups, Marks};
 use burn::tensor::Tensor;
@@ -16,7 +16,7 @@ pub struct Team {
     rank: usize,
     /// None where there are no others.
     reducer: Option<Box<dyn Reducer>>,
-    patience: Patience,
+    timeouts: Timeouts,
     buckets: Vec<Bucket>,
     /// The parameters of each bucket, where sums begin before the backward pass is over.
     groups: Option<Arc<Groups>>,
@@ -30,7 +30,7 @@ impl Team {
         Self {
             rank: 0,
             reducer: None,
-            patience: Patience::new(LIMITS),
+            timeouts: Timeouts::new(LIMITS),
             buckets: Vec::new(),
             groups: None,
             pipelined: false,
@@ -42,7 +42,7 @@ impl Team {
         let buckets = buckets(lengths, MOST);
         let worth = reducer.early().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
         let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
-        Self { rank, reducer: Some(reducer), patience: Patience::new(limits), buckets, groups, pipelined: false }
+        Self { rank, reducer: Some(reducer), timeouts: Timeouts::new(limits), buckets, groups, pipelined: false }
     }
 
     /// A rank that has a stage of the model: it shares no parameters with the others.
@@ -96,18 +96,18 @@ impl Team {
     }
 
     /// Learns how long a step took.
-    pub fn took(&mut self, step: Duration) {
-        self.patience.took(step);
+    pub fn record_step(&mut self, step: Duration) {
+        self.timeouts.record_step(step);
     }
 
     /// What it knows of how long steps take.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// How long so many steps may take at this pace.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
-        self.patience.limit(pace, steps)
+        self.timeouts.limit(pace, steps)
     }
 
     fn occasion(&self, what: &'static str, index: u64, pace: Pace) -> Occasion {
@@ -221,7 +221,7 @@ impl Team {
         let words =
             digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         let said =
-            reducer.all_agree(self.occasion(what, 1, Pace::Within(self.patience.limits().last)), words.collect())?;
+            reducer.all_agree(self.occasion(what, 1, Pace::Within(self.timeouts.limits().last)), words.collect())?;
         let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != said.first()).then_some(rank);
         let ranks: Vec<usize> = said.iter().enumerate().filter_map(other).collect();
         if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }

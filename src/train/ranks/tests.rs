@@ -113,7 +113,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                     waits: false,
                     tells: false,
                     limit: None,
-                    patience: None,
+                    wait_limit: None,
                 };
                 let epoch = if whole { number } else { epoch };
                 let step = Step {
@@ -236,7 +236,7 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             waits: false,
             tells: false,
             limit: None,
-            patience: None,
+            wait_limit: None,
         };
         let step =
             Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, groups: None, scale: 1.0, inner };

@@ -320,7 +320,7 @@ mod tests {
             waits: false,
             tells: false,
             limit: None,
-            patience: None,
+            wait_limit: None,
         };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {

@@ -152,7 +152,7 @@ pub struct Inner<'a> {
     /// How long each of them may take, where somebody looks after that.
     pub limit: Option<Duration>,
     /// How long to wait for another rank.
-    pub patience: Option<Duration>,
+    pub wait_limit: Option<Duration>,
 }
 
 impl Inner<'_> {

@@ -231,7 +231,7 @@ impl PipelineStage {
     fn taken(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<Parcel>, TrainError> {
         let Some(end) = &self.end else { panic!("one stage waits for no other") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
+        let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
         if inner.waits {
             // What this stage computes is not waiting.
             inner.place.sync()?;
@@ -248,7 +248,7 @@ impl PipelineStage {
     fn pass_on(&self, step: &Step<'_>, phase: &'static str, to: usize, parcels: Vec<Parcel>) -> Result<(), TrainError> {
         let Some(end) = &self.end else { panic!("one stage has no other to send to") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
+        let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
         Ok(end.send(to, at, parcels)?)
     }
 
@@ -372,7 +372,7 @@ impl Task for PipelineStage {
             }
             self.tie(step, &mut gradients)?;
             if let Some(end) = &self.end {
-                end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
+                end.release(0, Occasion { what: "backward", index: step.number, limit: inner.wait_limit })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
             Ok(Gradients {
@@ -400,14 +400,14 @@ impl Task for PipelineStage {
                 Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
                 None => (None, None, 0),
             };
-            let judged = self.answered((parameters, heartbeat.patience()), input, |ctx, answers| {
+            let judged = self.answered((parameters, heartbeat.wait_limit()), input, |ctx, answers| {
                 targets.map(|targets| judge(ctx, answers, targets, classes))
             })?;
             found.extend(judged.flatten());
             all += counted;
         }
         let found = (!found.is_empty()).then(|| joined(found));
-        let Some(found) = self.led(found, heartbeat.patience())? else { return Ok(None) };
+        let Some(found) = self.led(found, heartbeat.wait_limit())? else { return Ok(None) };
         let found: Vec<f32> = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
         let [loss, right] =
             [0, 1].map(|place| found.iter().skip(place).step_by(2).copied().map(f64::from).sum::<f64>());
@@ -431,7 +431,7 @@ impl Task for PipelineStage {
 
     fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
         let Some(input) = self.inference_batch.take() else { return Ok(()) };
-        let limit = heartbeat.patience();
+        let limit = heartbeat.wait_limit();
         let answers = self.answered((parameters, limit), input, |_, answers| answers)?;
         // The first stage waits for the last one, which says when it is done by its answer's first value.
         let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
