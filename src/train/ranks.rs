@@ -135,8 +135,8 @@ impl Run {
             smoke::smoke(&place, &self.quiet(member))?;
             (place, costs)
         };
-        let end = member.end(place.device(), self.limits);
-        let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (member.rank, end)) else {
+        let endpoint = member.endpoint(place.device(), self.limits);
+        let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (member.rank, endpoint)) else {
             return Err(ParallelError::Stages { units: costs.len(), stages: self.spec.ranks }.into());
         };
         fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)

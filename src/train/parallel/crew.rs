@@ -5,7 +5,7 @@
 
 use super::link::Link;
 use super::meeting::Meeting;
-use super::pipe::{End, Pipes};
+use super::point_to_point::{Channels, Endpoint};
 use super::progress::RankProgress;
 use super::stall::{self, StallDetector};
 use super::team::Team;
@@ -39,14 +39,14 @@ pub struct Member {
     /// Set when the run is to stop.
     pub stop: Arc<AtomicBool>,
     meeting: Arc<Meeting>,
-    pipes: Arc<Pipes>,
+    channels: Arc<Channels>,
     link: Link,
 }
 
 impl Member {
-    /// Its end of the pipes to the others, for tensors of this device.
-    pub fn end(&self, device: Device, limits: Limits) -> End {
-        End::new(self.rank, Arc::clone(&self.pipes), self.link.clone(), (device, limits))
+    /// Its endpoint for messages with other ranks, for tensors of this device.
+    pub fn endpoint(&self, device: Device, limits: Limits) -> Endpoint {
+        Endpoint::new(self.rank, Arc::clone(&self.channels), self.link.clone(), (device, limits))
     }
 
     /// What it does together with the others, with tensors of these lengths.
@@ -128,13 +128,13 @@ where
     let (sender, receiver) = channel();
     let clock = Clock { start: Instant::now(), start_ns: sink.now_ns() };
     let (progress, meeting, work) = (Arc::new(RankProgress::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
-    let (halted, pipes) = (Arc::new(AtomicBool::new(false)), Arc::new(Pipes::of(ranks)));
+    let (halted, channels) = (Arc::new(AtomicBool::new(false)), Arc::new(Channels::of(ranks)));
     for rank in 0..ranks {
         let (met, link, stop) = (Arc::clone(&meeting), link.clone(), Arc::clone(&halted));
         let relay =
             Relay { rank, sender: sender.clone(), progress: Arc::clone(&progress), clock, fault: fault.clone() };
         let (work, ended) = (Arc::clone(&work), sender.clone());
-        let member = Member { rank, sink: relay, stop, meeting: met, pipes: Arc::clone(&pipes), link };
+        let member = Member { rank, sink: relay, stop, meeting: met, channels: Arc::clone(&channels), link };
         let start = move || {
             RankProgress::register_thread(rank);
             let how = match caught(|| work(member)) {
@@ -146,7 +146,7 @@ where
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
         if let Err(source) = named.spawn(start) {
             meeting.end();
-            pipes.end();
+            channels.end();
             return Err(ParallelError::Thread { rank, source }.into());
         }
     }
@@ -156,7 +156,7 @@ where
         ranks,
         link,
         meeting: &meeting,
-        pipes: &pipes,
+        channels: &channels,
         progress: &progress,
         // Who waits for a card may use no time of the host's.
         stall: stall::sample()
@@ -188,7 +188,7 @@ struct Watch<'a> {
     ranks: usize,
     link: &'a Link,
     meeting: &'a Meeting,
-    pipes: &'a Pipes,
+    channels: &'a Channels,
     progress: &'a RankProgress,
     /// Where who works uses the host's time.
     stall: Option<StallDetector>,
@@ -267,7 +267,7 @@ impl Watch<'_> {
         if stall::sample().is_none_or(|seen| !detector.is_stalled(now, seen)) {
             return;
         }
-        let busy = |rank: &usize| !self.progress.ended(*rank) && !self.pipes.waits(*rank);
+        let busy = |rank: &usize| !self.progress.ended(*rank) && !self.channels.is_waiting(*rank);
         // Where all wait for each other they say so by themselves, and where all have ended only their events are left.
         let Some(hangs) = self.meeting.elsewhere().into_iter().find(busy) else { return };
         self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STALL_LIMIT)));
@@ -282,7 +282,7 @@ impl Watch<'_> {
                 let missing =
                     if let ParallelError::Late { ranks, .. } = &error { ranks.first().copied() } else { None };
                 // Who is missing may itself wait for another stage.
-                let missing = missing.map(|missing| self.pipes.at_the_end_of(missing));
+                let missing = missing.map(|missing| self.channels.end_of_wait_chain(missing));
                 self.fail(missing.unwrap_or(rank), error.to_string());
             }
             Err(Trouble::Error(error)) => self.fail(failed_card(&error).unwrap_or(rank), error.to_string()),
@@ -300,7 +300,7 @@ impl Watch<'_> {
         let last = self.progress.get(rank).map(|progress| progress.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
         self.meeting.end();
-        self.pipes.end();
+        self.channels.end();
         self.link.cut();
     }
 }

@@ -21,7 +21,7 @@ use crate::layers::Cell;
 use crate::models::detector::Detector;
 use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::number::single;
-use crate::parallel::End;
+use crate::parallel::Endpoint;
 use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::spec::{
@@ -103,12 +103,12 @@ impl Loaded {
         spec: &Spec,
         costs: &[f64],
         place: &Place,
-        (number, end): (usize, End),
+        (number, endpoint): (usize, Endpoint),
     ) -> Option<Box<dyn Task>> {
         let Self::Classification(learn, data) = self else { return None };
         let parts = parts(learn, data, spec);
         let stages = Stages::new(&*parts.model, cut(costs, spec.ranks)?);
-        Some(Box::new(PipelineStage::new(parts, Arc::new(stages), number, Some(end), place)))
+        Some(Box::new(PipelineStage::new(parts, Arc::new(stages), number, Some(endpoint), place)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::layers::Stream;
 use crate::models::units::Activation;
-use crate::parallel::Parcel;
+use crate::parallel::FlatTensor;
 use crate::tape::{Plain, Taped, clean, recorded_all};
 use burn::tensor::{Gradients, Tensor};
 
@@ -60,33 +60,33 @@ impl Boundary {
     }
 
     /// Ready to travel; off any tape.
-    pub fn parcels(self) -> Vec<Parcel> {
-        fn parcel<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> Parcel {
-            Parcel { values: tensor.flatten::<1>(0, D - 1), shape }
+    pub fn into_flat_tensors(self) -> Vec<FlatTensor> {
+        fn flat<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> FlatTensor {
+            FlatTensor { values: tensor.flatten::<1>(0, D - 1), shape }
         }
         match self {
             Self::Images(images) => {
                 let shape = images.dims().to_vec();
-                vec![parcel(images, shape)]
+                vec![flat(images, shape)]
             }
             Self::Rows(rows) => {
                 let shape = rows.dims().to_vec();
-                vec![parcel(rows, shape)]
+                vec![flat(rows, shape)]
             }
             Self::Stream(both, [rows, width]) => both
                 .map(|tensor| {
                     let features = tensor.dims()[1];
-                    parcel(tensor, vec![rows, width, features])
+                    flat(tensor, vec![rows, width, features])
                 })
                 .into(),
         }
     }
 
-    /// What has travelled. Panics on anything that [`Self::parcels`] does not make: a fault of the stages' code.
-    pub fn from_messages(parcels: Vec<Parcel>) -> Self {
-        let mut parcels = parcels.into_iter();
-        let Some(Parcel { values, shape }) = parcels.next() else { panic!("nothing came from the stage before") };
-        match (shape.as_slice(), parcels.next()) {
+    /// What has travelled. Panics on anything that [`Self::into_flat_tensors`] does not make: a fault of the stages' code.
+    pub fn from_flat_tensors(tensors: Vec<FlatTensor>) -> Self {
+        let mut tensors = tensors.into_iter();
+        let Some(FlatTensor { values, shape }) = tensors.next() else { panic!("nothing came from the stage before") };
+        match (shape.as_slice(), tensors.next()) {
             (&[a, b, c, d], None) => Self::Images(values.reshape([a, b, c, d])),
             (&[rows, features], None) => Self::Rows(values.reshape([rows, features])),
             (&[rows, width, features], Some(other)) => {

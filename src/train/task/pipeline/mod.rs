@@ -28,7 +28,7 @@ use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::units::Activation;
 use crate::models::{Input, Model};
-use crate::parallel::{End, Occasion, ParallelError, Parcel};
+use crate::parallel::{Endpoint, FlatTensor, Occasion, ParallelError};
 use crate::parameters::{self, ParamSpec};
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
@@ -49,7 +49,7 @@ pub struct PipelineStage {
     stages: Arc<Stages>,
     number: usize,
     /// Where the other stages are; none where there is one.
-    end: Option<End>,
+    endpoint: Option<Endpoint>,
     data: Arc<dyn Dataset>,
     seed: u64,
     /// Rows of a batch of evaluation.
@@ -84,7 +84,7 @@ pub struct Parts {
 struct SavedMicroBatch {
     leaves: Vec<Tensor<1>>,
     /// The activation from the previous stage, as leaves.
-    taken: Option<Boundary>,
+    received: Option<Boundary>,
     output: Box<StageOutput>,
 }
 
@@ -96,7 +96,7 @@ enum StageOutput {
 
 impl PipelineStage {
     /// A stage that has learned nothing.
-    pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, end: Option<End>, place: &Place) -> Self {
+    pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, endpoint: Option<Endpoint>, place: &Place) -> Self {
         let Parts { model, precision, data, seed, batch, micro_batches } = parts;
         let statistics = stages.own_statistics(number, &*model);
         let network = Network::part(model, [stages.own(number), statistics], precision, place);
@@ -107,7 +107,7 @@ impl PipelineStage {
             network,
             stages,
             number,
-            end,
+            endpoint,
             data,
             seed,
             batch,
@@ -135,17 +135,17 @@ impl PipelineStage {
         (parameters, counted): (&[Tensor<1>], usize),
         micro: Micro,
     ) -> Result<SavedMicroBatch, TrainError> {
-        let taken = match micro.input {
+        let received = match micro.input {
             Some(_) => None,
-            None => Some(self.take(step, "forward", self.number.wrapping_sub(1))?.leaves()),
+            None => Some(self.receive(step, "forward", self.number.wrapping_sub(1))?.leaves()),
         };
         self.border(step);
         let leaves = leaves(parameters);
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
         let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
-        let activation = match (micro.input, taken.clone()) {
+        let activation = match (micro.input, received.clone()) {
             (Some(input), _) => Activation::Input(taped(&ctx, input)),
-            (None, Some(taken)) => taken.activation(),
+            (None, Some(received)) => received.activation(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
         let targets = micro.targets.map(|targets| targets.select(&mut ctx));
@@ -158,7 +158,7 @@ impl PipelineStage {
                 StageOutput::Boundary(boundary)
             }
         };
-        Ok(SavedMicroBatch { leaves, taken, output: Box::new(output) })
+        Ok(SavedMicroBatch { leaves, received, output: Box::new(output) })
     }
 
     /// The backward pass of a micro-batch through this stage: gradients of the parameters, and the loss on the last stage.
@@ -167,16 +167,16 @@ impl PipelineStage {
         step: &Step<'_>,
         saved: SavedMicroBatch,
     ) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
-        let SavedMicroBatch { leaves, taken, output } = saved;
+        let SavedMicroBatch { leaves, received, output } = saved;
         let (root, loss) = match *output {
             StageOutput::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
             StageOutput::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
-            StageOutput::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
+            StageOutput::Boundary(boundary) => (boundary.root(self.receive(step, "backward", self.number + 1)?), None),
         };
         self.border(step);
         let mut tape = root.backward();
-        if let Some(taken) = taken {
-            self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
+        if let Some(received) = received {
+            self.send(step, "backward", self.number - 1, received.gradients(&mut tape))?;
         }
         let of = |(leaf, param_spec): (&Tensor<1>, &ParamSpec)| match leaf.grad_remove(&mut tape) {
             Some(gradient) => Ok(crate::tape::clean(gradient)),
@@ -189,7 +189,7 @@ impl PipelineStage {
 
     /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
     fn border(&self, step: &Step<'_>) {
-        if self.end.is_some() && !step.inner.waits && step.number > WARM_UP {
+        if self.endpoint.is_some() && !step.inner.waits && step.number > WARM_UP {
             self.borders.borrow_mut().push(end(&self.network.place.device()));
         }
     }
@@ -206,14 +206,14 @@ impl PipelineStage {
             let Some(mine) = gradients.get(place).cloned() else { continue };
             let send = |mine: Tensor<1>| {
                 let shape = vec![mine.dims()[0]];
-                self.pass_on(step, "tied", other, vec![Parcel { values: mine, shape }])
+                self.send_tensors(step, "tied", other, vec![FlatTensor { values: mine, shape }])
             };
             // Two that both send first would wait for each other.
             let sends_first = self.number < other;
             if sends_first {
                 send(mine.clone())?;
             }
-            let Some(theirs) = self.taken(step, "tied", other)?.pop() else { continue };
+            let Some(theirs) = self.received(step, "tied", other)?.pop() else { continue };
             if !sends_first {
                 send(mine.clone())?;
             }
@@ -224,32 +224,38 @@ impl PipelineStage {
         Ok(())
     }
 
-    fn take(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
-        Ok(Boundary::from_messages(self.taken(step, phase, from)?))
+    fn receive(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
+        Ok(Boundary::from_flat_tensors(self.received(step, phase, from)?))
     }
 
-    fn taken(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<Parcel>, TrainError> {
-        let Some(end) = &self.end else { panic!("one stage waits for no other") };
+    fn received(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<FlatTensor>, TrainError> {
+        let Some(endpoint) = &self.endpoint else { panic!("one stage waits for no other") };
         let inner = step.inner;
         let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
         if inner.waits {
             // What this stage computes is not waiting.
             inner.place.sync()?;
         }
-        let taken = inner.phase("wait", || Ok(end.take(from, at)?))?;
+        let received = inner.phase("wait", || Ok(endpoint.receive(from, at)?))?;
         inner.sink.doing(phase, step.number, inner.limit);
-        Ok(taken)
+        Ok(received)
     }
 
     fn send(&self, step: &Step<'_>, phase: &'static str, to: usize, boundary: Boundary) -> Result<(), TrainError> {
-        self.pass_on(step, phase, to, boundary.parcels())
+        self.send_tensors(step, phase, to, boundary.into_flat_tensors())
     }
 
-    fn pass_on(&self, step: &Step<'_>, phase: &'static str, to: usize, parcels: Vec<Parcel>) -> Result<(), TrainError> {
-        let Some(end) = &self.end else { panic!("one stage has no other to send to") };
+    fn send_tensors(
+        &self,
+        step: &Step<'_>,
+        phase: &'static str,
+        to: usize,
+        tensors: Vec<FlatTensor>,
+    ) -> Result<(), TrainError> {
+        let Some(endpoint) = &self.endpoint else { panic!("one stage has no other to send to") };
         let inner = step.inner;
         let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
-        Ok(end.send(to, at, parcels)?)
+        Ok(endpoint.send(to, at, tensors)?)
     }
 
     /// This stage's part in answering: what it gave on the last stage, none on the others.
@@ -262,9 +268,9 @@ impl PipelineStage {
         self.exchanges += 1;
         let at = Occasion { what: "answers", index: self.exchanges, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
-        let activation = match (input, &self.end) {
+        let activation = match (input, &self.endpoint) {
             (Some(input), _) => Activation::Input(input),
-            (None, Some(end)) => Boundary::from_messages(end.take(number - 1, at)?).activation(),
+            (None, Some(endpoint)) => Boundary::from_flat_tensors(endpoint.receive(number - 1, at)?).activation(),
             (None, None) => panic!("one stage has the input"),
         };
         let (model, mut ctx) = self.network.inference(parameters);
@@ -272,26 +278,28 @@ impl PipelineStage {
         if last {
             return Ok(Some(more(&ctx, output.rows())));
         }
-        if let Some(end) = &self.end {
+        if let Some(endpoint) = &self.endpoint {
             // Not further ahead than that: what was sent takes memory until it is taken.
-            end.settle(number + 1, AHEAD, at)?;
-            end.release(AHEAD, at)?;
-            end.send(number + 1, at, Boundary::of(output).parcels())?;
+            endpoint.wait_pending(number + 1, AHEAD, at)?;
+            endpoint.release(AHEAD, at)?;
+            endpoint.send(number + 1, at, Boundary::of(output).into_flat_tensors())?;
         }
         Ok(None)
     }
 
     /// What the last stage found, on the first one; none on the others.
     fn led(&self, found: Option<Tensor<1>>, limit: Option<Duration>) -> Result<Option<Tensor<1>>, TrainError> {
-        let Some(end) = &self.end else { return Ok(found) };
+        let Some(endpoint) = &self.endpoint else { return Ok(found) };
         let at = Occasion { what: "answered", index: self.exchanges, limit };
         match found {
             Some(values) => {
                 let shape = values.dims().to_vec();
-                end.send(0, at, vec![Parcel { values, shape }])?;
+                endpoint.send(0, at, vec![FlatTensor { values, shape }])?;
                 Ok(None)
             }
-            None if self.first() => Ok(end.take(self.stages.count() - 1, at)?.pop().map(|parcel| parcel.values)),
+            None if self.first() => {
+                Ok(endpoint.receive(self.stages.count() - 1, at)?.pop().map(|tensor| tensor.values))
+            }
             None => Ok(None),
         }
     }
@@ -371,8 +379,8 @@ impl Task for PipelineStage {
                 self.ended(step);
             }
             self.tie(step, &mut gradients)?;
-            if let Some(end) = &self.end {
-                end.release(0, Occasion { what: "backward", index: step.number, limit: inner.wait_limit })?;
+            if let Some(endpoint) = &self.endpoint {
+                endpoint.release(0, Occasion { what: "backward", index: step.number, limit: inner.wait_limit })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
             Ok(Gradients {
@@ -444,18 +452,18 @@ impl Task for PipelineStage {
     }
 
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
-        let Some(end) = &self.end else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
-        let limit = Some(end.limits.step.saturating_add(end.limits.last));
+        let Some(endpoint) = &self.endpoint else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
+        let limit = Some(endpoint.limits.step.saturating_add(endpoint.limits.last));
         let at = Occasion { what: "weights", index: 1, limit };
         let place = &self.network.place;
         if !self.first() {
             let device = place.device();
-            let parcel = |values: &Vec<f32>| Parcel {
+            let tensor = |values: &Vec<f32>| FlatTensor {
                 values: Tensor::from_data(TensorData::from(values.as_slice()), &device),
                 shape: vec![values.len()],
             };
-            end.send(0, at, mine.iter().map(parcel).collect())?;
-            end.release(0, at)?;
+            endpoint.send(0, at, mine.iter().map(tensor).collect())?;
+            endpoint.release(0, at)?;
             place.sync()?;
             place.check()?;
             return Ok(None);
@@ -463,10 +471,10 @@ impl Task for PipelineStage {
         let mut values = vec![Vec::new(); self.stages.param_specs().len()];
         put(&mut values, self.stages.places(0), mine);
         for stage in 1..self.stages.count() {
-            let read = |parcel: Parcel| {
-                parcel.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
+            let read = |tensor: FlatTensor| {
+                tensor.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
             };
-            let theirs: Vec<Vec<f32>> = end.take(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
+            let theirs: Vec<Vec<f32>> = endpoint.receive(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
             if !put(&mut values, self.stages.places(stage), theirs) {
                 return Err(ParallelError::Apart { ranks: vec![stage] }.into());
             }
@@ -481,7 +489,7 @@ impl Task for PipelineStage {
     fn facts(&self) -> Vec<(&'static str, Value)> {
         let mut facts = self.data.facts();
         facts.push(("micro_batches", self.micro_batches.into()));
-        if self.end.is_some() {
+        if self.endpoint.is_some() {
             facts.push(("stages", self.stages.to_string().into()));
             facts.push(("bubble_of_gpipe", self.stages.bubble(self.micro_batches).into()));
         }
