@@ -4,9 +4,9 @@
 //! takes too long ends the run at once. Nobody waits for it, nor for those that wait for it on a device: the process is about to end, and their threads with it.
 
 use super::link::Link;
-use super::meeting::Meeting;
 use super::point_to_point::{Channels, Endpoint};
 use super::progress::RankProgress;
+use super::rendezvous::Rendezvous;
 use super::stall::{self, StallDetector};
 use super::team::Team;
 use super::timeouts::Limits;
@@ -38,7 +38,7 @@ pub struct Member {
     pub sink: Relay,
     /// Set when the run is to stop.
     pub stop: Arc<AtomicBool>,
-    meeting: Arc<Meeting>,
+    rendezvous: Arc<Rendezvous>,
     channels: Arc<Channels>,
     link: Link,
 }
@@ -51,13 +51,13 @@ impl Member {
 
     /// What it does together with the others, with tensors of these lengths.
     pub fn team(&self, limits: Limits, lengths: &[usize]) -> Team {
-        let reducer = self.link.reducer(self.rank, Arc::clone(&self.meeting));
+        let reducer = self.link.reducer(self.rank, Arc::clone(&self.rendezvous));
         Team::new(self.rank, reducer, limits, lengths)
     }
 
     /// The same where each rank has a stage of the model.
     pub fn stage(&self, limits: Limits) -> Team {
-        Team::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.meeting)), limits)
+        Team::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.rendezvous)), limits)
     }
 }
 
@@ -127,14 +127,16 @@ where
 {
     let (sender, receiver) = channel();
     let clock = Clock { start: Instant::now(), start_ns: sink.now_ns() };
-    let (progress, meeting, work) = (Arc::new(RankProgress::of(ranks)), Arc::new(Meeting::of(ranks)), Arc::new(work));
+    let (progress, rendezvous, work) =
+        (Arc::new(RankProgress::of(ranks)), Arc::new(Rendezvous::of(ranks)), Arc::new(work));
     let (halted, channels) = (Arc::new(AtomicBool::new(false)), Arc::new(Channels::of(ranks)));
     for rank in 0..ranks {
-        let (met, link, stop) = (Arc::clone(&meeting), link.clone(), Arc::clone(&halted));
+        let (rendezvous_of_rank, link, stop) = (Arc::clone(&rendezvous), link.clone(), Arc::clone(&halted));
         let relay =
             Relay { rank, sender: sender.clone(), progress: Arc::clone(&progress), clock, fault: fault.clone() };
         let (work, ended) = (Arc::clone(&work), sender.clone());
-        let member = Member { rank, sink: relay, stop, meeting: met, channels: Arc::clone(&channels), link };
+        let member =
+            Member { rank, sink: relay, stop, rendezvous: rendezvous_of_rank, channels: Arc::clone(&channels), link };
         let start = move || {
             RankProgress::register_thread(rank);
             let how = match caught(|| work(member)) {
@@ -145,7 +147,7 @@ where
         };
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
         if let Err(source) = named.spawn(start) {
-            meeting.end();
+            rendezvous.end();
             channels.end();
             return Err(ParallelError::Thread { rank, source }.into());
         }
@@ -155,7 +157,7 @@ where
     let watch = Watch {
         ranks,
         link,
-        meeting: &meeting,
+        rendezvous: &rendezvous,
         channels: &channels,
         progress: &progress,
         // Who waits for a card may use no time of the host's.
@@ -187,7 +189,7 @@ fn failed_card(error: &TrainError) -> Option<usize> {
 struct Watch<'a> {
     ranks: usize,
     link: &'a Link,
-    meeting: &'a Meeting,
+    rendezvous: &'a Rendezvous,
     channels: &'a Channels,
     progress: &'a RankProgress,
     /// Where who works uses the host's time.
@@ -269,7 +271,7 @@ impl Watch<'_> {
         }
         let busy = |rank: &usize| !self.progress.ended(*rank) && !self.channels.is_waiting(*rank);
         // Where all wait for each other they say so by themselves, and where all have ended only their events are left.
-        let Some(hangs) = self.meeting.elsewhere().into_iter().find(busy) else { return };
+        let Some(hangs) = self.rendezvous.absent().into_iter().find(busy) else { return };
         self.fail(hangs, format!("no thread has worked for {} s", super::seconds(STALL_LIMIT)));
     }
 
@@ -299,7 +301,7 @@ impl Watch<'_> {
         let problem = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let last = self.progress.get(rank).map(|progress| progress.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));
-        self.meeting.end();
+        self.rendezvous.end();
         self.channels.end();
         self.link.cut();
     }

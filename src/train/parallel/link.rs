@@ -2,9 +2,9 @@
 
 #[cfg(feature = "cuda")]
 use super::bucket::Bucket;
-use super::{HostReducer, Meeting, Reducer};
+use super::{HostReducer, Reducer, Rendezvous};
 #[cfg(feature = "cuda")]
-use super::{Occasion, ParallelError, Part, Sums};
+use super::{ParallelError, Part, Sums, SyncPoint};
 #[cfg(feature = "cuda")]
 use crate::early::Marks;
 #[cfg(feature = "cuda")]
@@ -38,15 +38,15 @@ pub enum Link {
 
 impl Link {
     /// A rank's end of it.
-    pub fn reducer(&self, rank: usize, meeting: Arc<Meeting>) -> Box<dyn Reducer> {
+    pub fn reducer(&self, rank: usize, rendezvous: Arc<Rendezvous>) -> Box<dyn Reducer> {
         match self {
-            Self::Host => Box::new(HostReducer::new(rank, meeting)),
+            Self::Host => Box::new(HostReducer::new(rank, rendezvous)),
             #[cfg(feature = "cuda")]
             Self::Cards(all) => match all.get(rank) {
                 Some(communicator) => {
-                    Box::new(CardReducer { rank, meeting, communicator: *communicator, memory: RefCell::default() })
+                    Box::new(CardReducer { rank, rendezvous, communicator: *communicator, memory: RefCell::default() })
                 }
-                None => Box::new(HostReducer::new(rank, meeting)),
+                None => Box::new(HostReducer::new(rank, rendezvous)),
             },
         }
     }
@@ -83,7 +83,7 @@ impl Link {
 #[cfg(feature = "cuda")]
 struct CardReducer {
     rank: usize,
-    meeting: Arc<Meeting>,
+    rendezvous: Arc<Rendezvous>,
     communicator: Communicator,
     /// What buckets lie in while they are summed beside the backward pass.
     memory: RefCell<Option<Tensor<1>>>,
@@ -101,22 +101,22 @@ impl Drop for CardReducer {
 #[cfg(feature = "cuda")]
 impl Reducer for CardReducer {
     fn ranks(&self) -> usize {
-        self.meeting.ranks()
+        self.rendezvous.ranks()
     }
 
-    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+    fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
         // The card works while its rank waits.
         native::begin(self.rank);
-        super::met(&self.meeting, self.rank, at, words)
+        super::all_gather_words(&self.rendezvous, self.rank, at, words)
     }
 
-    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
     }
 
     fn sum(
         &self,
-        at: Occasion,
+        at: SyncPoint,
         buckets: &[Bucket],
         (tensors, marks): (Vec<Tensor<1>>, Marks),
         share: f64,
@@ -158,7 +158,7 @@ impl Reducer for CardReducer {
         waits_s(self.ranks())
     }
 
-    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         // Nobody's device waits for a rank that does not come.
         self.barrier(at)?;
         self.communicator.broadcast(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })

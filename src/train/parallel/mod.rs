@@ -14,9 +14,9 @@ mod crew;
 mod fault;
 mod host;
 mod link;
-mod meeting;
 mod point_to_point;
 mod progress;
+mod rendezvous;
 mod stall;
 mod sums;
 mod team;
@@ -27,9 +27,9 @@ pub use bucket::{buckets, numbers};
 pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
-pub use meeting::{Brought, Meeting, Occasion};
 pub use point_to_point::{Endpoint, FlatTensor};
 pub use progress::write_last_phases;
+pub use rendezvous::{Contribution, Rendezvous, SyncPoint};
 pub use sums::{Part, Sums};
 pub use team::{Team, shard};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
@@ -48,12 +48,12 @@ pub enum ParallelError {
     #[error("another rank has failed")]
     Ended,
     /// Ranks are missing.
-    #[error("{} did not come to {occasion} within {} s", named(ranks), seconds(*limit))]
+    #[error("{} did not come to {point} within {} s", named(ranks), seconds(*limit))]
     Late {
         /// Which.
         ranks: Vec<usize>,
         /// Where the others wait.
-        occasion: Occasion,
+        point: SyncPoint,
         /// For how long they did.
         limit: Duration,
     },
@@ -63,11 +63,11 @@ pub enum ParallelError {
         /// A rank.
         rank: usize,
         /// Where it is.
-        here: Occasion,
+        here: SyncPoint,
         /// Another one.
         other: usize,
         /// Where that is.
-        there: Occasion,
+        there: SyncPoint,
     },
     /// A rank's values are not those of the same parameters: a fault of the loop.
     #[error("rank {rank} brought other buckets to {at}")]
@@ -75,7 +75,7 @@ pub enum ParallelError {
         /// The rank.
         rank: usize,
         /// Where.
-        at: Occasion,
+        at: SyncPoint,
     },
     /// Ranks have learned different things: a fault of a device or of the loop.
     #[error("the weights of {} are not those of rank 0 (their digests differ after the last step)", named(ranks))]
@@ -143,15 +143,15 @@ pub trait Reducer: Send {
     /// The words of all ranks, in their order, in the host's memory.
     ///
     /// # Errors
-    /// As [`Meeting::meet`] has it.
-    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
+    /// See [`Rendezvous::exchange`].
+    fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
 
     /// Waits for all.
     ///
     /// # Errors
-    /// As [`Meeting::meet`] has it.
-    fn barrier(&self, at: Occasion) -> Result<(), ParallelError> {
-        self.all_agree(at, Vec::new()).map(drop)
+    /// See [`Rendezvous::exchange`].
+    fn barrier(&self, at: SyncPoint) -> Result<(), ParallelError> {
+        self.all_gather(at, Vec::new()).map(drop)
     }
 
     /// The sums over all ranks, value by value, in an order that is the same in every run; every rank gets the same bits. A mean is made of it by shares: each rank
@@ -159,7 +159,7 @@ pub trait Reducer: Send {
     ///
     /// # Errors
     /// If another rank ended or the values are not alike. What fails on a device is told by the device.
-    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+    fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 
     /// [`Self::all_reduce`] of tensors in buckets, each times a share. Marks say behind what the tensors of each bucket are whole, if that is known: a bucket may be summed from
     /// there on.
@@ -168,7 +168,7 @@ pub trait Reducer: Send {
     /// As [`Self::all_reduce`] has it.
     fn sum(
         &self,
-        at: Occasion,
+        at: SyncPoint,
         buckets: &[Bucket],
         (tensors, _): (Vec<Tensor<1>>, Marks),
         share: f64,
@@ -198,13 +198,13 @@ pub trait Reducer: Send {
     ///
     /// # Errors
     /// As [`Self::all_reduce`] has it.
-    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+    fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 }
 
 /// The sums of tensors in buckets, each times a share, when all of them are whole.
 pub(crate) fn summed(
     reducer: &(impl Reducer + ?Sized),
-    at: Occasion,
+    at: SyncPoint,
     buckets: &[Bucket],
     tensors: Vec<Tensor<1>>,
     share: f64,
@@ -218,11 +218,16 @@ pub(crate) fn summed(
 }
 
 /// The words of all ranks.
-fn met(meeting: &Meeting, rank: usize, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
-    let met = meeting.meet(rank, at, Brought::Words(words))?;
-    let of = |(rank, brought): (usize, &Brought)| match brought {
-        Brought::Words(words) => Ok(words.clone()),
-        Brought::Buckets(_) => Err(ParallelError::Unlike { rank, at }),
+fn all_gather_words(
+    rendezvous: &Rendezvous,
+    rank: usize,
+    at: SyncPoint,
+    words: Vec<u64>,
+) -> Result<Vec<Vec<u64>>, ParallelError> {
+    let gathered = rendezvous.exchange(rank, at, Contribution::Words(words))?;
+    let of = |(rank, contribution): (usize, &Contribution)| match contribution {
+        Contribution::Words(words) => Ok(words.clone()),
+        Contribution::Buckets(_) => Err(ParallelError::Unlike { rank, at }),
     };
-    met.iter().enumerate().map(of).collect()
+    gathered.iter().enumerate().map(of).collect()
 }

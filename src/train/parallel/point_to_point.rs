@@ -3,7 +3,7 @@
 //! Sending does not block. Receiving ends in an error after a timeout, which names the rank at the end of the chain of waits.
 //! Between GPUs the receiver copies, so that no device waits for a rank that has not come so far. The sender keeps the tensors until then ([`Endpoint::release`]).
 
-use super::{Limits, Link, Occasion, ParallelError};
+use super::{Limits, Link, ParallelError, SyncPoint};
 #[cfg(feature = "cuda")]
 use crate::device::Place;
 #[cfg(feature = "cuda")]
@@ -28,7 +28,7 @@ pub struct FlatTensor {
 
 /// A message, as it is in the host's memory.
 struct Message {
-    occasion: Occasion,
+    point: SyncPoint,
     shapes: Vec<Vec<usize>>,
     payload: Payload,
 }
@@ -81,7 +81,7 @@ impl Channels {
         Ok(())
     }
 
-    fn receive(&self, from: usize, to: usize, occasion: Occasion) -> Result<Message, ParallelError> {
+    fn receive(&self, from: usize, to: usize, point: SyncPoint) -> Result<Message, ParallelError> {
         let (mut state, start) = (self.lock(), Instant::now());
         loop {
             if state.ended {
@@ -91,19 +91,19 @@ impl Channels {
                 state.set_waiting_for(to, None);
                 // The sender may wait until it is received.
                 self.changed.notify_all();
-                let there = message.occasion;
-                if !there.is(occasion) {
-                    return Err(ParallelError::Elsewhere { rank: to, here: occasion, other: from, there });
+                let there = message.point;
+                if !there.same_as(point) {
+                    return Err(ParallelError::Elsewhere { rank: to, here: point, other: from, there });
                 }
                 return Ok(message);
             }
             state.set_waiting_for(to, Some(from));
-            state = self.wait(state, start, from, occasion)?;
+            state = self.wait(state, start, from, point)?;
         }
     }
 
     /// Waits until at most so many messages from one rank to another are pending.
-    fn wait_pending(&self, from: usize, to: usize, most: usize, occasion: Occasion) -> Result<(), ParallelError> {
+    fn wait_pending(&self, from: usize, to: usize, most: usize, point: SyncPoint) -> Result<(), ParallelError> {
         let (mut state, start) = (self.lock(), Instant::now());
         loop {
             if state.ended {
@@ -115,22 +115,22 @@ impl Channels {
                 return Ok(());
             }
             state.set_waiting_for(from, Some(to));
-            state = self.wait(state, start, to, occasion)?;
+            state = self.wait(state, start, to, point)?;
         }
     }
 
-    /// Waits for a change, as long as the occasion allows.
+    /// Waits for a change, at most for the point's timeout.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
         start: Instant,
         other: usize,
-        occasion: Occasion,
+        point: SyncPoint,
     ) -> Result<MutexGuard<'a, State>, ParallelError> {
-        match occasion.limit.map(|limit| (limit, limit.saturating_sub(start.elapsed()))) {
+        match point.limit.map(|limit| (limit, limit.saturating_sub(start.elapsed()))) {
             None => Ok(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)),
             Some((limit, left)) if left.is_zero() => {
-                Err(ParallelError::Late { ranks: vec![state.end_of_wait_chain(other)], occasion, limit })
+                Err(ParallelError::Late { ranks: vec![state.end_of_wait_chain(other)], point, limit })
             }
             Some((_, left)) => Ok(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0),
         }
@@ -197,7 +197,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::receive`] has it.
-    pub fn wait_pending(&self, to: usize, most: usize, at: Occasion) -> Result<(), ParallelError> {
+    pub fn wait_pending(&self, to: usize, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
         self.channels.wait_pending(self.rank, to, most, at)
     }
 
@@ -205,12 +205,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the run has ended, or the tensors are not where they should be.
-    pub fn send(&self, to: usize, at: Occasion, tensors: Vec<FlatTensor>) -> Result<(), ParallelError> {
+    pub fn send(&self, to: usize, at: SyncPoint, tensors: Vec<FlatTensor>) -> Result<(), ParallelError> {
         let (values, shapes): (Vec<Tensor<1>>, Vec<Vec<usize>>) =
             tensors.into_iter().map(|tensor| (tensor.values, tensor.shape)).unzip();
         match &self.link {
             Link::Host => {
-                self.channels.send(self.rank, to, Message { occasion: at, shapes, payload: Payload::Values(values) })
+                self.channels.send(self.rank, to, Message { point: at, shapes, payload: Payload::Values(values) })
             }
             #[cfg(feature = "cuda")]
             Link::Cards(_) => {
@@ -222,7 +222,7 @@ impl Endpoint {
                 self.channels.send(
                     self.rank,
                     to,
-                    Message { occasion: at, shapes, payload: Payload::Offered(offer, formats) },
+                    Message { point: at, shapes, payload: Payload::Offered(offer, formats) },
                 )
             }
         }
@@ -231,8 +231,8 @@ impl Endpoint {
     /// Releases sent tensors, all but those of the last so many messages, after their copies are done. To be called before the host waits for a later step of the others.
     ///
     /// # Errors
-    /// If a rank does not take it within the occasion's limit, or has ended.
-    pub fn release(&self, most: usize, at: Occasion) -> Result<(), ParallelError> {
+    /// If a rank does not take it within the point's timeout, or has ended.
+    pub fn release(&self, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
         #[cfg(feature = "cuda")]
         while self.unreleased().len() > most {
             let Some((to, given)) = self.unreleased().pop_front() else { break };
@@ -241,7 +241,7 @@ impl Endpoint {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let ranks = vec![self.channels.end_of_wait_chain(to)];
-                    return Err(ParallelError::Late { ranks, occasion: at, limit });
+                    return Err(ParallelError::Late { ranks, point: at, limit });
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     // It may have failed because this one's card did.
@@ -262,8 +262,8 @@ impl Endpoint {
     /// Receives the next message of a rank. On a GPU the copy may still be queued when this returns; later work on the device waits for it.
     ///
     /// # Errors
-    /// If the other rank does not send within the occasion's limit, sends for another occasion, or has ended.
-    pub fn receive(&self, from: usize, at: Occasion) -> Result<Vec<FlatTensor>, ParallelError> {
+    /// If the other rank does not send within the point's timeout, sends for another point, or has ended.
+    pub fn receive(&self, from: usize, at: SyncPoint) -> Result<Vec<FlatTensor>, ParallelError> {
         let Message { shapes, payload, .. } = self.channels.receive(from, self.rank, at)?;
         let values = match payload {
             Payload::Values(values) => values,
@@ -283,8 +283,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn at(what: &'static str, index: u64, limit_ms: u64) -> Occasion {
-        Occasion { what, index, limit: Some(Duration::from_millis(limit_ms)) }
+    fn at(what: &'static str, index: u64, limit_ms: u64) -> SyncPoint {
+        SyncPoint { what, index, limit: Some(Duration::from_millis(limit_ms)) }
     }
 
     fn ends(ranks: usize) -> (Vec<Endpoint>, Arc<Channels>) {

@@ -2,7 +2,7 @@
 //! for it.
 
 use super::bucket::{self, Bucket, MOST, buckets};
-use super::meeting::Occasion;
+use super::rendezvous::SyncPoint;
 use super::timeouts::{LIMITS, Limits, Pace, Timeouts};
 use super::{ParallelError, Reducer, Sums};
 use crate::early::{Groups, Marks};
@@ -110,29 +110,29 @@ impl Team {
         self.timeouts.limit(pace, steps)
     }
 
-    fn occasion(&self, what: &'static str, index: u64, pace: Pace) -> Occasion {
-        Occasion { what, index, limit: self.limit(pace, 1) }
+    fn point(&self, what: &'static str, index: u64, pace: Pace) -> SyncPoint {
+        SyncPoint { what, index, limit: self.limit(pace, 1) }
     }
 
     /// Waits for the others.
     pub fn wait(&self, what: &'static str, index: u64, pace: Pace) -> Result<(), ParallelError> {
         match &self.reducer {
             None => Ok(()),
-            Some(reducer) => reducer.barrier(self.occasion(what, index, pace)),
+            Some(reducer) => reducer.barrier(self.point(what, index, pace)),
         }
     }
 
     /// Whether all say yes.
     pub fn all(&self, what: &'static str, index: u64, pace: Pace, yes: bool) -> Result<bool, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(yes) };
-        let said = reducer.all_agree(self.occasion(what, index, pace), vec![u64::from(yes)])?;
+        let said = reducer.all_gather(self.point(what, index, pace), vec![u64::from(yes)])?;
         Ok(said.iter().all(|words| words == &[1]))
     }
 
     /// The sum of a number over all ranks.
     pub fn total(&self, what: &'static str, index: u64, pace: Pace, mine: f64) -> Result<f64, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(mine) };
-        let said = reducer.all_agree(self.occasion(what, index, pace), vec![mine.to_bits()])?;
+        let said = reducer.all_gather(self.point(what, index, pace), vec![mine.to_bits()])?;
         Ok(said.iter().flatten().map(|bits| f64::from_bits(*bits)).sum())
     }
 
@@ -140,7 +140,7 @@ impl Team {
     pub fn led(&self, what: &'static str, index: u64, pace: Pace, mine: Vec<f64>) -> Result<Vec<f64>, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(mine) };
         let words = if self.leads() { mine.iter().map(|number| number.to_bits()).collect() } else { Vec::new() };
-        let said = reducer.all_agree(self.occasion(what, index, pace), words)?;
+        let said = reducer.all_gather(self.point(what, index, pace), words)?;
         Ok(said.first().into_iter().flatten().map(|bits| f64::from_bits(*bits)).collect())
     }
 
@@ -148,7 +148,7 @@ impl Team {
     pub fn start(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(values) };
         let gathered = bucket::gather(&self.buckets, values, 1.0);
-        let sent = reducer.broadcast(self.occasion("start", 1, Pace::First), gathered)?;
+        let sent = reducer.broadcast(self.point("start", 1, Pace::First), gathered)?;
         Ok(bucket::scatter(&self.buckets, sent))
     }
 
@@ -166,7 +166,7 @@ impl Team {
         let Some(reducer) = &self.reducer else { return Ok(Some(1.0)) };
         let mine = mean_of.map_or(0, crate::number::wide);
         let what = if self.pipelined { "together" } else { "all_reduce" };
-        let said = reducer.all_agree(self.occasion(what, step, pace), vec![mine, u64::from(stop)])?;
+        let said = reducer.all_gather(self.point(what, step, pace), vec![mine, u64::from(stop)])?;
         if said.first().is_some_and(|words| words.last() == Some(&1)) {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ impl Team {
         share: f64,
     ) -> Result<Sums, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(Sums::of(gradients)) };
-        reducer.sum(self.occasion("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
+        reducer.sum(self.point("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 
     /// Has the device begin with all that was asked of it, where others may wait for it.
@@ -206,7 +206,7 @@ impl Team {
         let mine: Vec<f64> = shares.collect();
         let Some(reducer) = &self.reducer else { return Ok(mine) };
         let words = mine.iter().map(|loss| loss.to_bits()).collect();
-        let said = reducer.all_agree(self.occasion("losses", step, pace), words)?;
+        let said = reducer.all_gather(self.point("losses", step, pace), words)?;
         let of =
             |place: usize| said.iter().filter_map(|words| words.get(place)).map(|bits| f64::from_bits(*bits)).sum();
         Ok((0..mine.len()).map(of).collect())
@@ -221,7 +221,7 @@ impl Team {
         let words =
             digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         let said =
-            reducer.all_agree(self.occasion(what, 1, Pace::Within(self.timeouts.limits().last)), words.collect())?;
+            reducer.all_gather(self.point(what, 1, Pace::Within(self.timeouts.limits().last)), words.collect())?;
         let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != said.first()).then_some(rank);
         let ranks: Vec<usize> = said.iter().enumerate().filter_map(other).collect();
         if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }
@@ -247,7 +247,7 @@ pub fn shard<T>(batch: &[T], rank: usize, ranks: usize) -> &[T] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Meeting;
+    use super::super::Rendezvous;
     use super::super::host::HostReducer;
     use super::*;
 
@@ -276,13 +276,13 @@ mod tests {
 
     /// What each rank of so many gets.
     fn teams<T: Send>(count: usize, work: impl Fn(&Team) -> T + Sync) -> Vec<T> {
-        let meeting = Arc::new(Meeting::of(count));
+        let rendezvous = Arc::new(Rendezvous::of(count));
         std::thread::scope(|scope| {
             let start = |rank| {
-                let (meeting, work) = (Arc::clone(&meeting), &work);
+                let (rendezvous, work) = (Arc::clone(&rendezvous), &work);
                 let limits =
                     Limits { step: Duration::from_secs(20), first: Duration::from_secs(20), last: Duration::ZERO };
-                scope.spawn(move || work(&Team::new(rank, Box::new(HostReducer::new(rank, meeting)), limits, &[])))
+                scope.spawn(move || work(&Team::new(rank, Box::new(HostReducer::new(rank, rendezvous)), limits, &[])))
             };
             let threads: Vec<_> = (0..count).map(start).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::early::{Groups, Marks};
-use crate::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
+use crate::parallel::{Reducer, Rendezvous, SyncPoint, buckets, numbers, summed};
 use crate::parameters::ParamSpec;
 use crate::task::Loaded;
 use std::sync::Arc;
@@ -46,12 +46,12 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
     let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let lengths = [1_usize, 63, 65_537, 32 << 20];
     let reduced = |link: Link, device: fn(usize) -> Device| -> Vec<Vec<Vec<f32>>> {
-        let meeting = Arc::new(Meeting::of(2));
+        let rendezvous = Arc::new(Rendezvous::of(2));
         std::thread::scope(|scope| {
             let start = |rank: usize| {
-                let reducer = link.reducer(rank, Arc::clone(&meeting));
+                let reducer = link.reducer(rank, Arc::clone(&rendezvous));
                 scope.spawn(move || {
-                    let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+                    let at = SyncPoint { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
                     let values = |len: usize| {
                         (0_u32..).take(len).map(|n| single(f64::from(n) * 0.37 + real_len(rank))).collect::<Vec<f32>>()
                     };
@@ -86,10 +86,10 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
             let mut cell = on_cards(&shared(&tiny_cell(model), 2), 2);
             cell.config.insert("training.precision".to_owned(), precision.into());
             let spec = Spec::read(&cell).expect(model);
-            let meeting = Arc::new(Meeting::of(2));
+            let rendezvous = Arc::new(Rendezvous::of(2));
             let (early, all) = std::thread::scope(|scope| {
                 let start = |rank: usize| {
-                    let (reducer, spec) = (link.reducer(rank, Arc::clone(&meeting)), &spec);
+                    let (reducer, spec) = (link.reducer(rank, Arc::clone(&rendezvous)), &spec);
                     scope.spawn(move || sums(&*reducer, spec, rank))
                 };
                 let threads: Vec<_> = (0..2).map(start).collect();
@@ -114,7 +114,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     let (sink, indices) = (Notebook::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
     let mut marked = 0;
     for number in 1..=12 {
-        let at = Occasion { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
+        let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
         let mut gradients = |groups: Option<&Groups>| {
             // The card is far behind, so that what does not wait for it comes too early.
@@ -158,7 +158,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
 fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
     let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
-    let (link, meeting) = (Link::Cards(connected.clone()), Arc::new(Meeting::of(2)));
+    let (link, rendezvous) = (Link::Cards(connected.clone()), Arc::new(Rendezvous::of(2)));
     let together = std::sync::Barrier::new(2);
     let work = |rank: usize| {
         let device = Device::cuda(rank);
@@ -179,9 +179,9 @@ fn buckets_are_summed_fast_on_gpu() {
             };
             let by_nccl =
                 timed(&|bucket| connected[rank].all_reduce(vec![bucket]).expect("on a card").pop().expect("one"));
-            let reducer = link.reducer(rank, Arc::clone(&meeting));
+            let reducer = link.reducer(rank, Arc::clone(&rendezvous));
             let buckets = buckets(&[values], values);
-            let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+            let at = SyncPoint { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
             let gradient = Tensor::<1>::zeros([values], &device);
             let by_loop = timed(&|last| {
                 // Gathered from elsewhere each time, as in a step.

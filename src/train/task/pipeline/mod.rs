@@ -28,7 +28,7 @@ use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::units::Activation;
 use crate::models::{Input, Model};
-use crate::parallel::{Endpoint, FlatTensor, Occasion, ParallelError};
+use crate::parallel::{Endpoint, FlatTensor, ParallelError, SyncPoint};
 use crate::parameters::{self, ParamSpec};
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
@@ -231,7 +231,7 @@ impl PipelineStage {
     fn received(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<FlatTensor>, TrainError> {
         let Some(endpoint) = &self.endpoint else { panic!("one stage waits for no other") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
+        let at = SyncPoint { what: phase, index: step.number, limit: inner.wait_limit };
         if inner.waits {
             // What this stage computes is not waiting.
             inner.place.sync()?;
@@ -254,7 +254,7 @@ impl PipelineStage {
     ) -> Result<(), TrainError> {
         let Some(endpoint) = &self.endpoint else { panic!("one stage has no other to send to") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.wait_limit };
+        let at = SyncPoint { what: phase, index: step.number, limit: inner.wait_limit };
         Ok(endpoint.send(to, at, tensors)?)
     }
 
@@ -266,7 +266,7 @@ impl PipelineStage {
         more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> Result<Option<T>, TrainError> {
         self.exchanges += 1;
-        let at = Occasion { what: "answers", index: self.exchanges, limit };
+        let at = SyncPoint { what: "answers", index: self.exchanges, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
         let activation = match (input, &self.endpoint) {
             (Some(input), _) => Activation::Input(input),
@@ -290,7 +290,7 @@ impl PipelineStage {
     /// What the last stage found, on the first one; none on the others.
     fn led(&self, found: Option<Tensor<1>>, limit: Option<Duration>) -> Result<Option<Tensor<1>>, TrainError> {
         let Some(endpoint) = &self.endpoint else { return Ok(found) };
-        let at = Occasion { what: "answered", index: self.exchanges, limit };
+        let at = SyncPoint { what: "answered", index: self.exchanges, limit };
         match found {
             Some(values) => {
                 let shape = values.dims().to_vec();
@@ -380,7 +380,7 @@ impl Task for PipelineStage {
             }
             self.tie(step, &mut gradients)?;
             if let Some(endpoint) = &self.endpoint {
-                endpoint.release(0, Occasion { what: "backward", index: step.number, limit: inner.wait_limit })?;
+                endpoint.release(0, SyncPoint { what: "backward", index: step.number, limit: inner.wait_limit })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
             Ok(Gradients {
@@ -454,7 +454,7 @@ impl Task for PipelineStage {
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
         let Some(endpoint) = &self.endpoint else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
         let limit = Some(endpoint.limits.step.saturating_add(endpoint.limits.last));
-        let at = Occasion { what: "weights", index: 1, limit };
+        let at = SyncPoint { what: "weights", index: 1, limit };
         let place = &self.network.place;
         if !self.first() {
             let device = place.device();
