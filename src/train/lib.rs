@@ -217,7 +217,7 @@ pub fn run(
     }
     smoke::smoke(&place, sink)?;
     let task = task::Loaded::load(&spec)?.task(&spec, &place, 0);
-    let train = || fit::fit(parallel::Team::alone(), &spec, task, &place, sink, stop, tuned);
+    let train = || fit::fit(parallel::ProcessGroup::single(), &spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();
     }

@@ -2,7 +2,7 @@
 
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
-use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, Team, together};
+use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, ProcessGroup, together};
 use super::parameters::ParamSpec;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
@@ -95,42 +95,42 @@ impl Run {
         if self.spec.micro_batches.is_some() {
             return self.staged(member);
         }
-        let all = member.team(self.limits, &[]);
+        let all = member.group(self.limits, &[]);
         member.sink.doing("warm_up", 1, self.warming(&all));
-        let place = if all.leads() {
+        let place = if all.is_leader() {
             let place = self.led(member)?;
             // From here on others may be what it waits for.
             member.sink.doing("warm_up", 1, None);
-            all.wait("warm_up", 1, Pace::Steady)?;
+            all.barrier("warm_up", 1, Pace::Steady)?;
             place
         } else {
-            all.wait("warm_up", 1, Pace::Alone)?;
+            all.barrier("warm_up", 1, Pace::Alone)?;
             let place = self.open(member.rank, &member.sink)?;
             smoke::smoke(&place, &self.quiet(member))?;
             place
         };
         let task = self.loaded.task(&self.spec, &place, member.rank);
         let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
-        let team = member.team(self.limits, &lengths);
-        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+        let group = member.group(self.limits, &lengths);
+        fit(group, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
     }
 
     /// What a rank does that has a stage of the model. The first one measures what each unit of the model costs, which also compiles and tunes what they need.
     fn staged(&self, member: &Member) -> Result<Finish, TrainError> {
-        let team = member.stage(self.limits);
-        member.sink.doing("warm_up", 1, self.warming(&team));
-        let (place, costs) = if team.leads() {
+        let group = member.stage(self.limits);
+        member.sink.doing("warm_up", 1, self.warming(&group));
+        let (place, costs) = if group.is_leader() {
             let place = self.opened(member)?;
             if matches!(place, Place::Device(_)) {
                 let message = "measuring what each part of the model costs, on one GPU for all".to_owned();
                 member.sink.emit(EventKind::Status { message });
             }
-            let beat = || member.sink.doing("warm_up", 1, self.warming(&team));
+            let beat = || member.sink.doing("warm_up", 1, self.warming(&group));
             let costs = self.loaded.costs(&self.spec, &place, &beat)?;
             member.sink.doing("warm_up", 1, None);
-            (place, team.led("warm_up", 1, Pace::Steady, costs)?)
+            (place, group.broadcast_numbers("warm_up", 1, Pace::Steady, costs)?)
         } else {
-            let costs = team.led("warm_up", 1, Pace::Alone, Vec::new())?;
+            let costs = group.broadcast_numbers("warm_up", 1, Pace::Alone, Vec::new())?;
             let place = self.open(member.rank, &member.sink)?;
             smoke::smoke(&place, &self.quiet(member))?;
             (place, costs)
@@ -139,12 +139,12 @@ impl Run {
         let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (member.rank, endpoint)) else {
             return Err(ParallelError::Stages { units: costs.len(), stages: self.spec.ranks }.into());
         };
-        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+        fit(group, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
     }
 
     /// How long a rank may take until it is next heard of while it warms up: the first one compiles, and the others wait for it.
-    fn warming(&self, team: &Team) -> Option<Duration> {
-        Some(self.limits.first).filter(|_| team.leads())
+    fn warming(&self, group: &ProcessGroup) -> Option<Duration> {
+        Some(self.limits.first).filter(|_| group.is_leader())
     }
 
     fn quiet<'a>(&self, member: &'a Member) -> Quiet<'a> {

@@ -2,7 +2,7 @@
 
 use super::device::Place;
 use super::fit::fit;
-use super::parallel::Team;
+use super::parallel::ProcessGroup;
 use super::spec::Spec;
 use super::task::open;
 use super::{Finish, Sink, TrainError, run};
@@ -172,7 +172,7 @@ pub fn tell_on(place: &Place, cell: &Cell) -> Result<Told, TrainError> {
     let notebook = Notebook::default();
     let spec = Spec::read(cell)?;
     let task = open(&spec, place)?;
-    let finish = fit(Team::alone(), &spec, task, place, &notebook, &AtomicBool::new(false), true)?;
+    let finish = fit(ProcessGroup::single(), &spec, task, place, &notebook, &AtomicBool::new(false), true)?;
     Ok(sorted(finish, &notebook))
 }
 

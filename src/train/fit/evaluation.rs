@@ -16,17 +16,17 @@ impl Trainee<'_> {
         if self.task.is_full_batch() {
             return Ok(());
         }
-        if self.team.leads() || self.team.pipelined() {
+        if self.group.is_leader() || self.group.pipelined() {
             self.evaluated(epoch)?;
         }
         self.sink.doing("eval", epoch, None);
         // Who comes last waits for nobody long.
-        let pace = if self.team.leads() { Pace::Steady } else { Pace::Alone };
-        Ok(self.team.wait("eval", epoch, pace)?)
+        let pace = if self.group.is_leader() { Pace::Steady } else { Pace::Alone };
+        Ok(self.group.barrier("eval", epoch, pace)?)
     }
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
-        self.heartbeat.begin("eval", epoch, self.team.timeouts());
+        self.heartbeat.begin("eval", epoch, self.group.timeouts());
         self.emit_phase("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters, &mut self.heartbeat)?;
         self.heartbeat.answered();
@@ -48,7 +48,7 @@ impl Trainee<'_> {
 
     /// A phase that the first rank tells for all. Heartbeats say who does it.
     fn emit_phase(&self, name: &'static str, index: u64, edge: PhaseEdge) {
-        if self.team.leads() {
+        if self.group.is_leader() {
             self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
         }
     }
@@ -71,7 +71,7 @@ impl Trainee<'_> {
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
     fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
-        self.heartbeat.begin("inference", 1, self.team.timeouts());
+        self.heartbeat.begin("inference", 1, self.group.timeouts());
         self.heartbeat.beat(rows);
         self.task.prepare_inference(0, rows)?;
         self.task.infer(&self.parameters, &self.heartbeat)?;
@@ -79,9 +79,9 @@ impl Trainee<'_> {
         for done in 0.. {
             let all_ns = self.sink.now_ns().saturating_sub(start_ns);
             let mine = [f64::from(u8::from(enough(done, answered_ns, all_ns)))];
-            let first = if self.team.pipelined() {
+            let first = if self.group.pipelined() {
                 let limit = self.heartbeat.wait_limit().unwrap_or_default();
-                let said = self.team.led("inference", done + 1, Pace::Within(limit), mine.to_vec())?;
+                let said = self.group.broadcast_numbers("inference", done + 1, Pace::Within(limit), mine.to_vec())?;
                 self.heartbeat.answered();
                 said
             } else {
@@ -94,7 +94,7 @@ impl Trainee<'_> {
             self.task.prepare_inference(done, rows)?;
             let asked_ns = self.sink.now_ns();
             self.emit_phase("inference", done + 1, PhaseEdge::Start);
-            self.heartbeat.begin("inference", done + 1, self.team.timeouts());
+            self.heartbeat.begin("inference", done + 1, self.group.timeouts());
             self.heartbeat.beat(rows);
             self.task.infer(&self.parameters, &self.heartbeat)?;
             self.emit_phase("inference", done + 1, PhaseEdge::Stop);
@@ -122,16 +122,16 @@ impl Trainee<'_> {
             self.metric(name, value, "");
         }
         // Twice as long as ranks wait for each other: those that wait name the one that does not come.
-        let last = self.team.timeouts().limits().last;
+        let last = self.group.timeouts().limits().last;
         self.summing(2, Pace::Within(last.saturating_mul(2)));
         let Some((param_specs, values)) = self.task.whole_model(values)? else { return Ok(()) };
         let weights = weights_digest(&param_specs, &values);
-        self.team.alike("weights", weights)?;
-        if self.team.shards() > 1 {
-            let name = format!("shard.{}", self.team.rank());
+        self.group.check_equal("weights", weights)?;
+        if self.group.shards() > 1 {
+            let name = format!("shard.{}", self.group.rank());
             self.sink.emit(EventKind::Digest { name, digest: self.seen });
         }
-        if self.team.leads() {
+        if self.group.is_leader() {
             self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
             self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
         }
@@ -140,7 +140,7 @@ impl Trainee<'_> {
 
     /// Says that it still goes on, and how long it may be until that is said again: 1 while it reads its weights, 2 when it may wait for those of others.
     fn summing(&self, index: u64, pace: Pace) {
-        self.sink.doing("summary", index, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+        self.sink.doing("summary", index, self.group.limit(pace, 1).filter(|_| self.group.ranks() > 1));
     }
 
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
@@ -148,7 +148,7 @@ impl Trainee<'_> {
         self.emit_phase("peak", 1, PhaseEdge::Start);
         let found = caught(|| {
             let pace = if self.drained { Pace::Steady } else { Pace::First };
-            self.sink.doing("peak", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+            self.sink.doing("peak", 1, self.group.limit(pace, 1).filter(|_| self.group.ranks() > 1));
             matmul_tflops(self.place, self.spec.precision, self.sink)
         });
         self.emit_phase("peak", 1, PhaseEdge::Stop);

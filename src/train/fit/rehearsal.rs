@@ -2,7 +2,7 @@
 
 use super::{ALONE, Trainee, WARM_UP};
 use crate::device::Place;
-use crate::parallel::Team;
+use crate::parallel::ProcessGroup;
 use crate::spec::{Length, Spec};
 use crate::task::Task;
 use crate::{Finish, Sink, TrainError};
@@ -22,7 +22,7 @@ pub fn rehearse(
 ) -> Result<Finish, TrainError> {
     let steps = if tuned { ALONE } else { WARM_UP };
     let spec = Spec { length: Length::Steps(steps), ranks: 1, ..spec.clone() };
-    let mut trainee = Trainee::new(Team::alone(), &spec, task, place, sink)?;
+    let mut trainee = Trainee::new(ProcessGroup::single(), &spec, task, place, sink)?;
     let finish = (1..=trainee.plan.epochs).try_fold(Finish::Done, |before, epoch| match before {
         Finish::Stopped => Ok(Finish::Stopped),
         Finish::Done => trainee.epoch(epoch, stop),

@@ -105,7 +105,7 @@ fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
     let spec = Spec::read(cell).expect("valid");
     let place = Place::Device(Device::flex());
     let task = open(&spec, &place).expect("generated");
-    fit(Team::alone(), &spec, task, &place, &notebook, stop, false).expect("trains");
+    fit(ProcessGroup::single(), &spec, task, &place, &notebook, stop, false).expect("trains");
     notebook.0.into_inner().expect("no panic")
 }
 

@@ -5,10 +5,10 @@
 
 use super::link::Link;
 use super::point_to_point::{Channels, Endpoint};
+use super::process_group::ProcessGroup;
 use super::progress::RankProgress;
 use super::rendezvous::Rendezvous;
 use super::stall::{self, StallDetector};
-use super::team::Team;
 use super::timeouts::Limits;
 use super::{Fault, ParallelError};
 use crate::device::{DeviceError, caught};
@@ -50,14 +50,14 @@ impl Member {
     }
 
     /// What it does together with the others, with tensors of these lengths.
-    pub fn team(&self, limits: Limits, lengths: &[usize]) -> Team {
+    pub fn group(&self, limits: Limits, lengths: &[usize]) -> ProcessGroup {
         let reducer = self.link.reducer(self.rank, Arc::clone(&self.rendezvous));
-        Team::new(self.rank, reducer, limits, lengths)
+        ProcessGroup::new(self.rank, reducer, limits, lengths)
     }
 
     /// The same where each rank has a stage of the model.
-    pub fn stage(&self, limits: Limits) -> Team {
-        Team::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.rendezvous)), limits)
+    pub fn stage(&self, limits: Limits) -> ProcessGroup {
+        ProcessGroup::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.rendezvous)), limits)
     }
 }
 

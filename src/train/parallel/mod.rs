@@ -15,11 +15,11 @@ mod fault;
 mod host;
 mod link;
 mod point_to_point;
+mod process_group;
 mod progress;
 mod rendezvous;
 mod stall;
 mod sums;
-mod team;
 mod timeouts;
 
 #[cfg(all(test, feature = "cuda"))]
@@ -28,10 +28,10 @@ pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
 pub use point_to_point::{Endpoint, FlatTensor};
+pub use process_group::{ProcessGroup, shard};
 pub use progress::write_last_phases;
 pub use rendezvous::{Contribution, Rendezvous, SyncPoint};
 pub use sums::{Part, Sums};
-pub use team::{Team, shard};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
 use super::early::Marks;

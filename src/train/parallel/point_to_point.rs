@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_at_different_occasions_are_a_fault() {
+    fn ranks_at_different_points_are_a_fault() {
         let (ends, _) = ends(2);
         ends[0].send(1, at("forward", 3, 0), vec![]).expect("running");
         let found = ends[1].receive(0, at("backward", 3, 5000)).expect_err("another pass").to_string();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_at_different_occasions_are_a_fault_and_no_deadlock() {
+    fn ranks_at_different_points_are_a_fault_and_no_deadlock() {
         let rendezvous = Arc::new(Rendezvous::of(2));
         let other = Arc::clone(&rendezvous);
         let first = thread::spawn(move || other.exchange(1, at(3, None), words(1, 3)));

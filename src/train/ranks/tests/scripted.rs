@@ -112,9 +112,9 @@ fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ende
     let how = together(spec.ranks, &Link::Host, &notebook, stop, None, move |member: Member| {
         let param_spec = |name: &str, len| ParamSpec::new(name, &[len], Init::Constant(1.0));
         let param_specs = vec![param_spec("a", 3), param_spec("b", 70)];
-        let team = member.team(LIMITS, &[3, 70]);
+        let group = member.group(LIMITS, &[3, 70]);
         let task = Box::new(Scripted { param_specs, script, seen: Arc::clone(&noted) });
-        fit(team, &own, task, &place, &member.sink, &member.stop, true)
+        fit(group, &own, task, &place, &member.sink, &member.stop, true)
     });
     let mut seen = seen.lock().expect("no panic").clone();
     seen.sort();
@@ -233,7 +233,7 @@ fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
     assert!(error.ends_with("rank 1 did not come to `all_reduce` 11 within 2 s"), "{error}");
 }
 
-/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: nobody is at a meeting.
+/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: no rank is at a rendezvous.
 #[test]
 fn ranks_that_hang_within_a_step_of_a_device_are_found() {
     let place = Place::Device(Device::flex());
