@@ -10,7 +10,6 @@
 //! 4. every rank does the optimiser's step with the same gradients: with those of the first buckets, while the others are summed.
 
 mod bucket;
-mod crew;
 mod fault;
 mod host;
 mod link;
@@ -20,11 +19,11 @@ mod progress;
 mod rendezvous;
 mod stall;
 mod sums;
+mod supervisor;
 mod timeouts;
 
 #[cfg(all(test, feature = "cuda"))]
 pub use bucket::{buckets, numbers};
-pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
 pub use point_to_point::{Endpoint, FlatTensor};
@@ -32,6 +31,7 @@ pub use process_group::{ProcessGroup, shard};
 pub use progress::write_last_phases;
 pub use rendezvous::{Contribution, Rendezvous, SyncPoint};
 pub use sums::{Part, Sums};
+pub use supervisor::{RankContext, run_ranks};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
 use super::early::Marks;

@@ -159,7 +159,7 @@ fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
     let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let (link, rendezvous) = (Link::Cards(connected.clone()), Arc::new(Rendezvous::of(2)));
-    let together = std::sync::Barrier::new(2);
+    let run_ranks = std::sync::Barrier::new(2);
     let work = |rank: usize| {
         let device = Device::cuda(rank);
         for values in [1_usize << 20, 8 << 20, 32 << 20, 110 << 20] {
@@ -167,7 +167,7 @@ fn buckets_are_summed_fast_on_gpu() {
                 let mut bucket = Some(Tensor::<1>::zeros([values], &device));
                 let mut run = |times: u32| {
                     device.sync().expect("the card works");
-                    together.wait();
+                    run_ranks.wait();
                     let start = Instant::now();
                     // Nobody else has it: it is summed in its place.
                     (0..times).for_each(|_| bucket = bucket.take().map(sum));

@@ -4,7 +4,7 @@ use crate::device::{DeviceError, Place};
 use crate::fit::fit;
 use crate::heartbeat::Heartbeat;
 use crate::number::{real_len, single};
-use crate::parallel::{Limits, Link, Member, together};
+use crate::parallel::{Limits, Link, RankContext, run_ranks};
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::Precision;
 use crate::sample::{Notebook, cell};
@@ -109,12 +109,12 @@ fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ende
     let (notebook, seen, own) = (Notebook::default(), Seen::default(), spec.clone());
     let start = Instant::now();
     let noted = Arc::clone(&seen);
-    let how = together(spec.ranks, &Link::Host, &notebook, stop, None, move |member: Member| {
+    let how = run_ranks(spec.ranks, &Link::Host, &notebook, stop, None, move |context: RankContext| {
         let param_spec = |name: &str, len| ParamSpec::new(name, &[len], Init::Constant(1.0));
         let param_specs = vec![param_spec("a", 3), param_spec("b", 70)];
-        let group = member.group(LIMITS, &[3, 70]);
+        let group = context.process_group(LIMITS, &[3, 70]);
         let task = Box::new(Scripted { param_specs, script, seen: Arc::clone(&noted) });
-        fit(group, &own, task, &place, &member.sink, &member.stop, true)
+        fit(group, &own, task, &place, &context.sink, &context.stop, true)
     });
     let mut seen = seen.lock().expect("no panic").clone();
     seen.sort();
@@ -257,9 +257,9 @@ fn a_rank_that_is_late_but_comes_is_waited_for() {
 #[test]
 fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
     let (notebook, start) = (Notebook::default(), Instant::now());
-    let stuck = together(2, &Link::Host, &notebook, &AtomicBool::new(false), None, |member: Member| {
-        if member.rank == 1 {
-            member.sink.doing("losses", 7, Some(Duration::from_millis(50)));
+    let stuck = run_ranks(2, &Link::Host, &notebook, &AtomicBool::new(false), None, |context: RankContext| {
+        if context.rank == 1 {
+            context.sink.doing("losses", 7, Some(Duration::from_millis(50)));
             std::thread::sleep(HANGS);
         }
         Ok(Finish::Done)
@@ -273,10 +273,10 @@ fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
 fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
     let notebook = Notebook::default();
     let begun = Arc::new(Barrier::new(4));
-    let failed = together(4, &Link::Host, &notebook, &AtomicBool::new(false), None, move |member: Member| {
-        member.sink.doing("losses", 7, None);
+    let failed = run_ranks(4, &Link::Host, &notebook, &AtomicBool::new(false), None, move |context: RankContext| {
+        context.sink.doing("losses", 7, None);
         begun.wait();
-        if member.rank != 1 {
+        if context.rank != 1 {
             std::thread::sleep(HANGS);
         }
         Err(DeviceError::Card { card: 2, problem: "cuMemcpyAsync failed (700)".to_owned() }.into())
