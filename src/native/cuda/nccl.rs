@@ -275,11 +275,11 @@ impl Communicator {
     }
 }
 
-mod aside;
 mod copies;
+mod overlap;
 
-pub use aside::{Piece, exposed_s, waits_s};
 use copies::End;
+pub use overlap::{BucketPlan, exposed_s, waits_s};
 
 #[cfg(test)]
 mod tests;
