@@ -4,8 +4,8 @@ use super::super::operation::{Cube, Promise, register};
 use super::super::plan::Role;
 use super::super::product::{matmul, matmul_bias, matmul_sums, shaped};
 use super::super::{Options, available, format};
-use super::beside::{PARTS, lay, row_sums};
 use super::compile::Program;
+use super::packing::{PARTS, pack, row_sums};
 use super::{primitive, ready, same_device, tensor};
 use burn::backend::Shape;
 use burn::tensor::{DType, FloatDType, Tensor};
@@ -227,7 +227,7 @@ impl Sizes {
 }
 
 fn laid(sources: &[Cube], source: [usize; 2], shape: [usize; 2], dtype: DType) -> Cube {
-    match lay(sources, source, shape, dtype) {
+    match pack(sources, source, shape, dtype) {
         Some(laid) => laid,
         None => unreachable!("sizes were looked at before"),
     }
