@@ -4,7 +4,7 @@ use super::dropout::dropped_on_tape;
 use super::norm::layer_norm;
 use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
-use crate::native::kernels::join;
+use crate::native::kernels::residual_norm;
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -73,14 +73,16 @@ impl Residual<'_> {
         let [given, more] = [x, added].map(|matrix| ctx.off_tape(matrix.clone()));
         let precision = ctx.precision;
         let share = if key.is_some() { self.dropout } else { 0.0 };
-        let how = join::Join { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
+        let how = residual_norm::ResidualNorm { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
         let format = added.dtype();
         let more = ctx.round(more);
-        let join::Joined { normed, stream, kept } = join::join(given, more, &scale, &shift, how).ok()?;
+        let residual_norm::ResidualNormOutput { normed, stream, kept } =
+            residual_norm::residual_norm(given, more, &scale, &shift, how).ok()?;
         let on_tape = || [x.clone().into(), added.clone().into(), gain.into(), bias.into()];
         let backward = move |(of_normed, of_stream): (Tensor<2>, Option<Tensor<2>>), _: [bool; 4]| {
-            let slopes = computed(join::join_back(precision.round(of_normed), of_stream.map(exact), kept));
-            let join::Slopes { x, added, gain, bias } = slopes;
+            let slopes =
+                computed(residual_norm::residual_norm_back(precision.round(of_normed), of_stream.map(exact), kept));
+            let residual_norm::ResidualNormGradients { x, added, gain, bias } = slopes;
             let added = if added.dtype() == format { added } else { exact(added) };
             [Some(x.into()), Some(added.into()), Some(gain.into()), Some(bias.into())]
         };

@@ -140,7 +140,7 @@ impl Program {
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),
-            Self::Norm => concat!(include_str!("norm.cu"), include_str!("join.cu")),
+            Self::Norm => concat!(include_str!("norm.cu"), include_str!("residual_norm.cu")),
             Self::Attention => include_str!("attention.cu"),
             Self::Recurrent => include_str!("recurrent.cu"),
             Self::BatchNorm(_) => {
