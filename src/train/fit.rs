@@ -13,8 +13,8 @@
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
 use super::device::Place;
-use super::early::{self, Mark, Marks, Passes};
 use super::gradient::{clipped, finite, scaled, shortening, squares};
+use super::gradient_readiness::{self, Mark, ReadyMarks, StagePasses};
 use super::heartbeat::{Heartbeat, Watch};
 use super::images::order;
 use super::number::{real, real_len, wide};
@@ -58,7 +58,7 @@ struct Unread {
     /// How long the step might take.
     pace: Pace,
     /// When this stage worked.
-    passes: Option<Passes>,
+    passes: Option<StagePasses>,
 }
 
 /// A model in training.
@@ -331,7 +331,7 @@ impl<'a> Trainee<'a> {
             Sums::of(gradients)
         } else {
             if self.group.shards() > 1 && !waits && number > WARM_UP {
-                marks.end = Some(early::end(&self.place.device()));
+                marks.end = Some(gradient_readiness::timed_mark(&self.place.device()));
             }
             // Work that a device refused leaves the others waiting for it: better told before they do.
             self.place.check()?;
@@ -351,7 +351,7 @@ impl<'a> Trainee<'a> {
         let rate = rate * warming(number, self.spec.warmup);
         let timed = !passes.is_empty();
         let update = inner.phase("optimizer", || self.update((number, pace, timed), sums, rate, scale))?;
-        let passes = update.map(|update| Passes { borders: passes, update });
+        let passes = update.map(|update| StagePasses { borders: passes, update });
         self.group.begin();
         Ok(Some(Unread { step: number, loss, share, pace, passes }))
     }
@@ -369,7 +369,7 @@ impl<'a> Trainee<'a> {
         let device = self.place.device();
         let zeros = |param_spec: &ParamSpec| Tensor::zeros([param_spec.len()], &device);
         let gradients = self.task.param_specs().iter().map(zeros).collect();
-        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: Marks::default() }
+        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: ReadyMarks::default() }
     }
 
     /// Between which marks the parameters were updated, if that is timed and they were.
@@ -403,11 +403,11 @@ impl<'a> Trainee<'a> {
             });
         }
         // Behind what stages wait for each other.
-        let before = timed.then(|| early::end(&self.place.device()));
+        let before = timed.then(|| gradient_readiness::timed_mark(&self.place.device()));
         self.optimizer
             .step(&mut self.parameters, sums.parts(), rate)
             .map_err(|source| TrainError::read("the parameters", source))?;
-        Ok(before.map(|before| [before, early::end(&self.place.device())]))
+        Ok(before.map(|before| [before, gradient_readiness::timed_mark(&self.place.device())]))
     }
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the
@@ -437,7 +437,7 @@ impl<'a> Trainee<'a> {
         }
         let mut t_ns = self.since_ns;
         let durations = self.step_timer.durations_ns().filter(|durations| durations.len() == many && many > 1);
-        let told = |(passes, duration_ns): (&Option<Passes>, &u64)| {
+        let told = |(passes, duration_ns): (&Option<StagePasses>, &u64)| {
             passes.as_ref()?.idle(Duration::from_nanos(*duration_ns).as_secs_f64())
         };
         self.idle.extend(passes.iter().zip(durations.iter().flatten()).filter_map(told));

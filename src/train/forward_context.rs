@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
-use super::early::{self, Groups, Marks};
+use super::gradient_readiness::{self, ParameterGroups, ReadyMarks};
 use super::number::wide;
 use super::parameters::Index;
 use super::precision::Precision;
@@ -200,14 +200,18 @@ impl<'a> ForwardContext<'a> {
     }
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it. With the marks of groups that are to be watched.
-    pub fn backward_by(self, loss: &Tensor<1>, groups: Option<&Groups>) -> (Vec<Option<Tensor<1>>>, Marks) {
+    pub fn backward_by(
+        self,
+        loss: &Tensor<1>,
+        groups: Option<&ParameterGroups>,
+    ) -> (Vec<Option<Tensor<1>>>, ReadyMarks) {
         let number = |(place, parameter): (usize, &Tensor<1>)| {
             tape::numbered(parameter).filter(|_| !self.reshaped.borrow().contains(&place))
         };
         let numbers = || self.parameters.iter().enumerate().map(number).collect();
         let (mut tape, marks) = match groups {
-            Some(groups) => early::watched(groups, numbers(), &self.device, || loss.backward()),
-            None => (loss.backward(), Marks::default()),
+            Some(groups) => gradient_readiness::watch_backward(groups, numbers(), &self.device, || loss.backward()),
+            None => (loss.backward(), ReadyMarks::default()),
         };
         let gradient = |parameter: &Tensor<1>| parameter.grad_remove(&mut tape).map(tape::clean);
         (self.parameters.iter().map(gradient).collect(), marks)

@@ -58,7 +58,7 @@ pub use watch::{Logged, WatchError, watch_device_log};
 use detection::mean_average_precision::EvaluationError;
 #[cfg(feature = "cuda")]
 use ledger_native::cuda as native;
-use ledger_native::{early, number, tape};
+use ledger_native::{gradient_readiness, number, tape};
 use ledger_record::{Cell, Digest, EventKind};
 use models::detector::ReadError;
 use parallel::ParallelError;

@@ -6,7 +6,7 @@ use super::{HostReducer, Reducer, Rendezvous};
 #[cfg(feature = "cuda")]
 use super::{ParallelError, Part, Sums, SyncPoint};
 #[cfg(feature = "cuda")]
-use crate::early::Marks;
+use crate::gradient_readiness::ReadyMarks;
 #[cfg(feature = "cuda")]
 use crate::native::nccl::{BucketPlan, Communicator, exposed_s, waits_s};
 #[cfg(feature = "cuda")]
@@ -118,7 +118,7 @@ impl Reducer for NcclReducer {
         &self,
         at: SyncPoint,
         buckets: &[Bucket],
-        (tensors, marks): (Vec<Tensor<1>>, Marks),
+        (tensors, marks): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
         let plan = |(bucket, mark): (&Bucket, Option<Mark>)| BucketPlan {
@@ -128,7 +128,7 @@ impl Reducer for NcclReducer {
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let Marks { groups, end, .. } = marks;
+        let ReadyMarks { groups, end, .. } = marks;
         let plans = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);
@@ -142,7 +142,7 @@ impl Reducer for NcclReducer {
         }
     }
 
-    fn early(&self) -> Option<usize> {
+    fn overlap_min_values(&self) -> Option<usize> {
         Some(if self.communicator.copies() { 0 } else { OVERLAP_MIN_VALUES })
     }
 

@@ -34,7 +34,7 @@ pub use sums::{Part, Sums};
 pub use supervisor::{RankContext, run_ranks};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
-use super::early::Marks;
+use super::gradient_readiness::ReadyMarks;
 use bucket::Bucket;
 use host::HostReducer;
 
@@ -170,7 +170,7 @@ pub trait Reducer: Send {
         &self,
         at: SyncPoint,
         buckets: &[Bucket],
-        (tensors, _): (Vec<Tensor<1>>, Marks),
+        (tensors, _): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
         summed(self, at, buckets, tensors, share)
@@ -180,7 +180,7 @@ pub trait Reducer: Send {
     fn begin(&self) {}
 
     /// From how many values in all on it helps to know behind what tensors are whole, so that sums begin before all of them are.
-    fn early(&self) -> Option<usize> {
+    fn overlap_min_values(&self) -> Option<usize> {
         None
     }
 

@@ -5,7 +5,7 @@ use super::bucket::{self, Bucket, MOST, buckets};
 use super::rendezvous::SyncPoint;
 use super::timeouts::{LIMITS, Limits, Pace, Timeouts};
 use super::{ParallelError, Reducer, Sums};
-use crate::early::{Groups, Marks};
+use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
 use burn::tensor::Tensor;
 use ledger_record::Digest;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct ProcessGroup {
     timeouts: Timeouts,
     buckets: Vec<Bucket>,
     /// The parameters of each bucket, where sums begin before the backward pass is over.
-    groups: Option<Arc<Groups>>,
+    groups: Option<Arc<ParameterGroups>>,
     /// Each rank has a stage of the model, and all work on the same batch.
     pipelined: bool,
 }
@@ -40,8 +40,8 @@ impl ProcessGroup {
     /// A data-parallel group whose gradients have these lengths.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
         let buckets = buckets(lengths, MOST);
-        let worth = reducer.early().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
-        let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
+        let worth = reducer.overlap_min_values().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
+        let groups = worth.then(|| Arc::new(ParameterGroups::new(bucket::numbers(&buckets))));
         Self { rank, reducer: Some(reducer), timeouts: Timeouts::new(limits), buckets, groups, pipelined: false }
     }
 
@@ -61,7 +61,7 @@ impl ProcessGroup {
     }
 
     /// The parameters of each bucket, if sums overlap with the backward pass.
-    pub fn groups(&self) -> Option<Arc<Groups>> {
+    pub fn groups(&self) -> Option<Arc<ParameterGroups>> {
         self.groups.clone()
     }
 
@@ -192,7 +192,7 @@ impl ProcessGroup {
         &self,
         step: u64,
         pace: Pace,
-        (gradients, marks): (Vec<Tensor<1>>, Marks),
+        (gradients, marks): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(Sums::of(gradients)) };

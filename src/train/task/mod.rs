@@ -17,7 +17,7 @@ pub use open::open;
 pub use open::{Loaded, param_specs};
 
 use super::device::Place;
-use super::early::{Groups, Marks};
+use super::gradient_readiness::{ParameterGroups, ReadyMarks};
 use super::heartbeat::Heartbeat;
 use super::parameters::{self, ParamSpec};
 use super::{Sink, TrainError};
@@ -111,7 +111,7 @@ pub struct Gradients {
     /// How many samples or tokens the loss is the mean of, by which ranks weigh theirs; none where it is a sum.
     pub mean_of: Option<usize>,
     /// Where the gradients of each group that the step asks for are whole; nothing where that is not known.
-    pub marks: Marks,
+    pub marks: ReadyMarks,
 }
 
 /// The samples of a step.
@@ -129,7 +129,7 @@ pub struct Step<'a> {
     /// Those of the step after it, if it is of the same epoch and has any.
     pub next: Option<&'a [usize]>,
     /// Parameters whose gradients are wanted as soon as they are there, in groups.
-    pub groups: Option<&'a Groups>,
+    pub groups: Option<&'a ParameterGroups>,
     /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
     pub scale: f64,
     /// How its parts are told.

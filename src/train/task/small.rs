@@ -4,8 +4,8 @@ use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::data::{Batch, Data, image_batch};
 use crate::device::Place;
-use crate::early::Marks;
 use crate::evaluate::{BATCH, answer, evaluate, turn};
+use crate::gradient_readiness::ReadyMarks;
 use crate::heartbeat::Heartbeat;
 use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
@@ -56,7 +56,7 @@ impl Task for SmallTask {
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
         let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
         let mean_of = (!self.is_full_batch()).then_some(step.indices.len());
-        Ok(Gradients { loss, gradients, mean_of, marks: Marks::default() })
+        Ok(Gradients { loss, gradients, mean_of, marks: ReadyMarks::default() })
     }
 
     fn evaluate(

@@ -1,7 +1,7 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::early::{Groups, Marks};
+use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
 use crate::parallel::{Reducer, Rendezvous, SyncPoint, buckets, numbers, summed};
 use crate::parameters::ParamSpec;
 use crate::task::Loaded;
@@ -108,7 +108,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     let mut task = Loaded::load(spec).expect("generated").task(spec, &place, rank);
     let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
     let buckets = buckets(&lengths, 4096);
-    let groups = Groups::new(numbers(&buckets));
+    let groups = ParameterGroups::new(numbers(&buckets));
     let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
     let parameters: Vec<Tensor<1>> = task.initial(1).into_iter().map(upload).collect();
     let (sink, indices) = (Notebook::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
@@ -116,7 +116,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     for number in 1..=12 {
         let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
-        let mut gradients = |groups: Option<&Groups>| {
+        let mut gradients = |groups: Option<&ParameterGroups>| {
             // The card is far behind, so that what does not wait for it comes too early.
             let mut busy = Tensor::<2>::ones([4096, 4096], &place.device());
             for _ in 0..20 {
@@ -186,7 +186,7 @@ fn buckets_are_summed_fast_on_gpu() {
             let by_loop = timed(&|last| {
                 // Gathered from elsewhere each time, as in a step.
                 let gradients = vec![gradient.clone()];
-                let sums = reducer.sum(at, &buckets, (gradients, Marks::default()), 1.0).expect("all come");
+                let sums = reducer.sum(at, &buckets, (gradients, ReadyMarks::default()), 1.0).expect("all come");
                 drop(last);
                 sums.all().pop().expect("one")
             });

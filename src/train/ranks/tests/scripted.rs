@@ -53,7 +53,7 @@ impl Task for Scripted {
             loss: tensor(1, mean),
             gradients,
             mean_of: Some(step.indices.len()),
-            marks: crate::early::Marks::default(),
+            marks: crate::gradient_readiness::ReadyMarks::default(),
         })
     }
 

@@ -20,10 +20,10 @@ use super::{Gradients, Score, Step, Task, Whole};
 use crate::TrainError;
 use crate::dataset::{Dataset, Samples};
 use crate::device::Place;
-use crate::early::{Mark, Marks, begin, end};
 use crate::evaluate::turn;
 use crate::fit::{WARM_UP, joined};
 use crate::forward_context::ForwardContext;
+use crate::gradient_readiness::{Mark, ReadyMarks, begin, timed_mark};
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, judge};
 use crate::models::units::Activation;
@@ -190,7 +190,7 @@ impl PipelineStage {
     /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
     fn border(&self, step: &Step<'_>) {
         if self.endpoint.is_some() && !step.inner.waits && step.number > WARM_UP {
-            self.borders.borrow_mut().push(end(&self.network.place.device()));
+            self.borders.borrow_mut().push(timed_mark(&self.network.place.device()));
         }
     }
 
@@ -387,7 +387,7 @@ impl Task for PipelineStage {
                 loss,
                 gradients,
                 mean_of: Some(counted),
-                marks: Marks { passes: self.borders.take(), ..Marks::default() },
+                marks: ReadyMarks { passes: self.borders.take(), ..ReadyMarks::default() },
             })
         })
     }
