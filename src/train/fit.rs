@@ -62,7 +62,7 @@ struct Unread {
 }
 
 /// A model in training.
-struct Trainee<'a> {
+struct Trainer<'a> {
     group: ProcessGroup,
     spec: &'a Spec,
     task: Box<dyn Task>,
@@ -92,7 +92,7 @@ struct Trainee<'a> {
     seen: Digest,
 }
 
-/// Trains to the end or to a stop, as one of a team of ranks. `tuned` says whether the device's kernels have been tuned before.
+/// Trains to the end or to a stop, as one rank of a process group. `tuned` says whether the device's kernels have been tuned before.
 pub fn fit(
     group: ProcessGroup,
     spec: &Spec,
@@ -102,10 +102,10 @@ pub fn fit(
     stop: &AtomicBool,
     tuned: bool,
 ) -> Result<Finish, TrainError> {
-    Trainee::new(group, spec, task, place, sink)?.run(stop, tuned)
+    Trainer::new(group, spec, task, place, sink)?.run(stop, tuned)
 }
 
-impl<'a> Trainee<'a> {
+impl<'a> Trainer<'a> {
     /// One that has learned nothing: every rank begins with the first one's values.
     fn new(
         group: ProcessGroup,

@@ -1,6 +1,6 @@
 //! What the parameters are worth: evaluations after epochs, answers that are timed, and the summary at the end. The first rank does all of it but the last digest.
 
-use super::Trainee;
+use super::Trainer;
 use crate::TrainError;
 use crate::device::caught;
 use crate::evaluate::enough;
@@ -10,7 +10,7 @@ use crate::parameters::ParamSpec;
 use crate::peak::matmul_tflops;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
-impl Trainee<'_> {
+impl Trainer<'_> {
     /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
         if self.task.is_full_batch() {

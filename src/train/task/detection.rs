@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn the_share_leaves_the_first_steps_and_evaluations_out() {
         use crate::device::Place;
-        use crate::sample::Notebook;
-        let (place, sink) = (Place::Host, Notebook::default());
+        use crate::sample::EventLog;
+        let (place, sink) = (Place::Host, EventLog::default());
         let inner = crate::task::Inner {
             place: &place,
             sink: &sink,

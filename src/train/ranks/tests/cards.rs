@@ -27,14 +27,14 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
         ("gpt2", with_sgd(tiny_cell("gpt2"), 0.1)),
     ];
     for (model, cell) in cells {
-        let threads = tell(&shared(&cell, 2)).expect(model);
-        let cards = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
-        let card = tell(&on_cards(&cell, 1)).expect(model);
+        let threads = run_recorded(&shared(&cell, 2)).expect(model);
+        let cards = run_recorded(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        let card = run_recorded(&on_cards(&cell, 1)).expect(model);
         let (from_threads, from_one) = (apart(&threads, &cards, "loss"), apart(&card, &cards, "loss"));
         println!("{model}: two cards are off two threads by {from_threads:.1e}, and off one card by {from_one:.1e}");
         assert!(from_threads < 1e-2 && from_one < 1e-2, "{model}");
         assert_eq!(cards.facts["ranks"].as_int(), Some(2));
-        let again = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        let again = run_recorded(&on_cards(&shared(&cell, 2), 2)).expect(model);
         assert_eq!(again.digests["weights"], cards.digests["weights"], "{model}: the same bits every time");
     }
 }
@@ -111,7 +111,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     let groups = ParameterGroups::new(numbers(&buckets));
     let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
     let parameters: Vec<Tensor<1>> = task.initial(1).into_iter().map(upload).collect();
-    let (sink, indices) = (Notebook::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
+    let (sink, indices) = (EventLog::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
     let mut marked = 0;
     for number in 1..=12 {
         let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
@@ -192,10 +192,10 @@ fn buckets_are_summed_fast_on_gpu() {
             });
             if rank == 0 {
                 let bytes = real_len(values) * 4.0;
-                let told =
+                let recorded =
                     |seconds: f64| format!("{:.3} ms, bus bandwidth {:.0} GB/s", seconds * 1e3, bytes / seconds / 1e9);
                 let mebibytes = bytes / 1_048_576.0;
-                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", told(by_nccl), told(by_loop));
+                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", recorded(by_nccl), recorded(by_loop));
             }
         }
         assert_eq!(crate::native::fault_on(rank), None);
@@ -219,14 +219,14 @@ fn stages_on_cards_learn_what_one_card_learns_on_gpu() {
         one.config.insert("training.micro_batches".to_owned(), 4_i64.into());
         let mut several = one.clone();
         several.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
-        let alone = tell(&on_cards(&one, 1)).expect(model);
+        let alone = run_recorded(&on_cards(&one, 1)).expect(model);
         for gpus in [2, 4].into_iter().filter(|gpus| *gpus <= there.max(2)) {
             let cell = on_cards(&several, gpus);
-            let cards = tell(&cell).expect(model);
+            let cards = run_recorded(&cell).expect(model);
             let far = apart(&alone, &cards, "loss");
             println!("{model}: {} are off one card by {far:.1e}", cards.facts["stages"]);
             assert!(far < 1e-2, "{model} on {gpus}");
-            let again = tell(&cell).expect(model);
+            let again = run_recorded(&cell).expect(model);
             assert_eq!(
                 again.digests["weights"], cards.digests["weights"],
                 "{model} on {gpus}: the same bits every time"

@@ -7,7 +7,7 @@ use crate::number::{real_len, single};
 use crate::parallel::{Limits, Link, RankContext, run_ranks};
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::Precision;
-use crate::sample::{Notebook, cell};
+use crate::sample::{EventLog, cell};
 use crate::spec::{Length, Spec};
 use crate::task::{Gradients, Score, Step, Task};
 use crate::{Finish, Sink, TrainError};
@@ -96,7 +96,7 @@ fn spec(ranks: usize, precision: Precision) -> Spec {
 struct Ended {
     how: Result<Finish, TrainError>,
     took: Duration,
-    notebook: Notebook,
+    log: EventLog,
     seen: Vec<(u64, usize, Vec<usize>)>,
 }
 
@@ -106,10 +106,10 @@ fn ran(spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
 
 fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
     let place = place.clone();
-    let (notebook, seen, own) = (Notebook::default(), Seen::default(), spec.clone());
+    let (log, seen, own) = (EventLog::default(), Seen::default(), spec.clone());
     let start = Instant::now();
     let noted = Arc::clone(&seen);
-    let how = run_ranks(spec.ranks, &Link::Host, &notebook, stop, None, move |context: RankContext| {
+    let how = run_ranks(spec.ranks, &Link::Host, &log, stop, None, move |context: RankContext| {
         let param_spec = |name: &str, len| ParamSpec::new(name, &[len], Init::Constant(1.0));
         let param_specs = vec![param_spec("a", 3), param_spec("b", 70)];
         let group = context.process_group(LIMITS, &[3, 70]);
@@ -118,23 +118,23 @@ fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ende
     });
     let mut seen = seen.lock().expect("no panic").clone();
     seen.sort();
-    Ended { how, took: start.elapsed(), notebook, seen }
+    Ended { how, took: start.elapsed(), log, seen }
 }
 
 fn on(ranks: usize, script: Script) -> Ended {
     ran(&spec(ranks, Precision::Fp32), &AtomicBool::new(false), script)
 }
 
-fn losses(notebook: &Notebook) -> Vec<f64> {
+fn losses(log: &EventLog) -> Vec<f64> {
     let loss = |event: EventKind| match event {
         EventKind::Step { values, duration_ns: Some(_), .. } => values.first().map(|value| value.1),
         _ => None,
     };
-    notebook.events().into_iter().filter_map(loss).collect()
+    log.events().into_iter().filter_map(loss).collect()
 }
 
-fn metric(notebook: &Notebook, wanted: &str) -> Option<f64> {
-    notebook.events().into_iter().find_map(|event| match event {
+fn metric(log: &EventLog, wanted: &str) -> Option<f64> {
+    log.events().into_iter().find_map(|event| match event {
         EventKind::Metric { name, value, .. } if name == wanted => Some(value),
         _ => None,
     })
@@ -156,7 +156,7 @@ fn every_sample_of_an_epoch_is_seen_once_by_one_rank() {
         // What is left of 11 goes to the first ranks; the others take part in the step without a sample.
         let left = ended.seen.iter().filter(|seen| seen.0 == steps_per_epoch).count();
         assert_eq!(left, [(1, 1), (2, 1), (4, 3)].into_iter().find(|(of, _)| *of == ranks).expect("known").1);
-        for (number, loss) in (1..).zip(losses(&ended.notebook)) {
+        for (number, loss) in (1..).zip(losses(&ended.log)) {
             let samples: Vec<usize> =
                 ended.seen.iter().filter(|seen| seen.0 == number).flat_map(|seen| seen.2.clone()).collect();
             let mean = real_len(samples.iter().sum()) / real_len(samples.len());
@@ -256,8 +256,8 @@ fn a_rank_that_is_late_but_comes_is_waited_for() {
 
 #[test]
 fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
-    let (notebook, start) = (Notebook::default(), Instant::now());
-    let stuck = run_ranks(2, &Link::Host, &notebook, &AtomicBool::new(false), None, |context: RankContext| {
+    let (log, start) = (EventLog::default(), Instant::now());
+    let stuck = run_ranks(2, &Link::Host, &log, &AtomicBool::new(false), None, |context: RankContext| {
         if context.rank == 1 {
             context.sink.doing("losses", 7, Some(Duration::from_millis(50)));
             std::thread::sleep(HANGS);
@@ -271,9 +271,9 @@ fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
 
 #[test]
 fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
-    let notebook = Notebook::default();
+    let log = EventLog::default();
     let begun = Arc::new(Barrier::new(4));
-    let failed = run_ranks(4, &Link::Host, &notebook, &AtomicBool::new(false), None, move |context: RankContext| {
+    let failed = run_ranks(4, &Link::Host, &log, &AtomicBool::new(false), None, move |context: RankContext| {
         context.sink.doing("losses", 7, None);
         begun.wait();
         if context.rank != 1 {
@@ -292,9 +292,9 @@ fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
     let script: Script = |step, rank| Ok(if (step, rank) == (2, 1) { f32::INFINITY } else { 0.001 });
     let ended = ran(&spec(2, Precision::Fp16), &AtomicBool::new(false), script);
     assert_eq!(ended.how.expect("all come"), Finish::Done);
-    assert_eq!(metric(&ended.notebook, "skipped_steps"), Some(1.0));
-    let digest = |notebook: &Notebook| {
-        notebook.events().into_iter().find_map(|event| match event {
+    assert_eq!(metric(&ended.log, "skipped_steps"), Some(1.0));
+    let digest = |log: &EventLog| {
+        log.events().into_iter().find_map(|event| match event {
             EventKind::Digest { name, digest } if name == "weights" => Some(digest),
             _ => None,
         })
@@ -302,8 +302,8 @@ fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
     // Powers of two change no digit: a step that does nothing is a step that was left out.
     let still: Script = |step, _| Ok(if step == 2 { 0.0 } else { 0.001 });
     let expected = ran(&spec(2, Precision::Fp32), &AtomicBool::new(false), still);
-    assert_eq!(digest(&ended.notebook), digest(&expected.notebook));
-    assert!(digest(&expected.notebook).is_some());
+    assert_eq!(digest(&ended.log), digest(&expected.log));
+    assert!(digest(&expected.log).is_some());
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_stop_ends_all_ranks_at_the_same_step() {
         last[*rank] = *step;
     }
     assert!(last.iter().max() <= last.iter().min().map(|least| least + 1).as_ref(), "{last:?}");
-    assert!(!ended.notebook.events().iter().any(|event| matches!(event, EventKind::Digest { .. })));
+    assert!(!ended.log.events().iter().any(|event| matches!(event, EventKind::Digest { .. })));
 }
 
 #[test]
@@ -342,8 +342,8 @@ fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
         };
         events.into_iter().filter_map(started).collect()
     };
-    let of_first = phases(ended.notebook.events());
-    let others = ended.notebook.2.lock().expect("no panic").clone();
+    let of_first = phases(ended.log.events());
+    let others = ended.log.2.lock().expect("no panic").clone();
     assert!(others.iter().all(|(rank, _)| *rank == 1));
     let others: Vec<EventKind> = others.into_iter().map(|(_, event)| event).collect();
     // Epochs of 6 steps; the tenth step is measured from inside.
@@ -374,7 +374,7 @@ fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
     };
     assert!(others.iter().all(other), "{others:?}");
     let fact = |wanted: &str| {
-        ended.notebook.events().into_iter().find_map(|event| match event {
+        ended.log.events().into_iter().find_map(|event| match event {
             EventKind::Fact { name, value } if name == wanted => {
                 value.as_float().or(value.as_int().and_then(|n| i32::try_from(n).ok()).map(f64::from))
             }
