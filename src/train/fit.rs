@@ -25,7 +25,7 @@ use super::precision::Scaler;
 use super::spec::Spec;
 use super::step_timer::StepTimer;
 use super::task::{Gradients, Inner, Step, Task};
-use super::{Finish, Sink, TrainError, idle, room};
+use super::{Finish, Sink, TrainError, gpu_memory, idle};
 use burn::tensor::{Tensor, TensorData};
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use plan::{Plan, warming};
@@ -172,7 +172,7 @@ impl<'a> Trainer<'a> {
                 return Ok(Finish::Stopped);
             }
             if self.group.ranks() == 1 {
-                room::begin(self.place, self.spec.batch);
+                gpu_memory::begin(self.place, self.spec.batch);
             }
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
             self.status(if tuned { "loading kernels" } else { cold }.to_owned());

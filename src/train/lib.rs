@@ -10,12 +10,14 @@ mod data;
 mod dataset;
 mod detection;
 mod device;
+mod device_log;
 mod digits;
 mod dqn;
 mod environment;
 mod evaluate;
 mod fit;
 mod forward_context;
+mod gpu_memory;
 mod gradient;
 mod heartbeat;
 mod idle;
@@ -32,13 +34,11 @@ mod precision;
 mod ranks;
 mod replay;
 mod rng;
-mod room;
 mod schedule;
 mod smoke;
 mod spec;
 mod step_timer;
 mod task;
-mod watch;
 
 #[cfg(test)]
 #[cfg(feature = "cuda")]
@@ -48,12 +48,12 @@ mod sample;
 
 pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
+pub use device_log::{Logged, WatchError, watch_device_log};
+pub use gpu_memory::{memory, memory_before_steps};
 pub use idx::IdxError;
 pub use load::{Kernel, has_load, load};
 pub use parallel::{Fault, FaultError, write_last_phases};
-pub use room::{memory, memory_before_steps};
 pub use spec::SpecError;
-pub use watch::{Logged, WatchError, watch_device_log};
 
 use detection::mean_average_precision::EvaluationError;
 #[cfg(feature = "cuda")]
