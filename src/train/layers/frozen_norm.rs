@@ -46,7 +46,7 @@ pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: Af
     let Some(given) = given else { unreachable!("what is normalised is there") };
     let y = answer(&channels, given, After { residual: beside, residual_last, activation });
     let [gain, _, _, variance] = channels;
-    let kept = Kept { activation: activation.leak().map(|leak| (y.clone(), leak)), gain, variance };
+    let kept = SavedTensors { activation: activation.leak().map(|leak| (y.clone(), leak)), gain, variance };
     match residual {
         None => ctx.recorded(
             || [x.into()],
@@ -94,13 +94,13 @@ fn per_channel(values: Tensor<1>) -> Tensor<4> {
 }
 
 /// What the backward needs: the answer and what values below zero were multiplied by, where there was an activation.
-struct Kept {
+struct SavedTensors {
     activation: Option<(Tensor<4>, f64)>,
     gain: Tensor<1>,
     variance: Tensor<1>,
 }
 
-impl Kept {
+impl SavedTensors {
     /// The gradients of what was normalised and of the residual, where there was one.
     fn backward(self, gradient: Tensor<4>, residual: bool) -> (Tensor<4>, Option<Tensor<4>>) {
         let Self { activation, gain, variance } = self;

@@ -79,7 +79,7 @@ impl Maps {
             let of_x =
                 wanted[0].then_some(if format == DType::F32 { FloatDType::F32 } else { kept.precision.format() });
             let parameters = wanted[1..].contains(&true);
-            let Slopes { x, weights, biases } = kept.backward(gradient, of_x, parameters);
+            let LinearGradients { x, weights, biases } = kept.backward(gradient, of_x, parameters);
             let parameters = weights.into_iter().chain(biases).map(Plain::from);
             // What is not wanted is nowhere to be found.
             let all = [x.map(Plain::from)].into_iter().chain(parameters.map(Some)).chain((0..N).map(|_| None));
@@ -88,13 +88,15 @@ impl Maps {
     }
 
     /// The answer to x in the number format of the products.
-    fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, Kept) {
+    fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, SavedTensors) {
         let Self { shape, weights, biases, table, columns } = self;
         #[cfg(feature = "cuda")]
         let x = {
             let how = affine::Affine { shape, table, columns, tf32: precision == Precision::Fp32 };
             match affine::affine(x, &weights, &biases, how) {
-                Ok(affine::Mapped { y, kept }) => return (y, Kept { precision, by: By::Kernels(Box::new(kept)) }),
+                Ok(affine::Mapped { y, kept }) => {
+                    return (y, SavedTensors { precision, by: By::Kernels(Box::new(kept)) });
+                }
                 Err(x) => x,
             }
         };
@@ -110,12 +112,12 @@ impl Maps {
             answer = answer + filled(biases, 1, columns);
         }
         let by = By::Operations(Box::new(Operations { x, weight, maps, outputs: shape[axis], biased, table }));
-        (answer, Kept { precision, by })
+        (answer, SavedTensors { precision, by })
     }
 }
 
-/// What the backward pass needs.
-struct Kept {
+/// Saved tensors for the backward pass.
+struct SavedTensors {
     precision: Precision,
     by: By,
 }
@@ -124,7 +126,7 @@ struct Kept {
 enum By {
     Operations(Box<Operations>),
     #[cfg(feature = "cuda")]
-    Kernels(Box<affine::Kept>),
+    Kernels(Box<affine::SavedTensors>),
 }
 
 struct Operations {
@@ -139,30 +141,36 @@ struct Operations {
 }
 
 /// The gradients of x, of the weights and of the biases, where they are wanted; those of parameters are flat.
-struct Slopes {
+struct LinearGradients {
     x: Option<Tensor<2>>,
     weights: Vec<Tensor<1>>,
     biases: Vec<Tensor<1>>,
 }
 
-impl Kept {
+impl SavedTensors {
     /// The gradient of x is in this format.
-    fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> Slopes {
+    fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> LinearGradients {
         let gradient = self.precision.round(gradient);
         match self.by {
             By::Operations(kept) => kept.backward(self.precision, gradient, x, parameters),
             #[cfg(feature = "cuda")]
             By::Kernels(kept) => {
-                let affine::Slopes { x, weights, biases } =
+                let affine::AffineGradients { x, weights, biases } =
                     computed(affine::affine_back(gradient, *kept, x, parameters));
-                Slopes { x, weights, biases }
+                LinearGradients { x, weights, biases }
             }
         }
     }
 }
 
 impl Operations {
-    fn backward(self, precision: Precision, gradient: Tensor<2>, of_x: Option<FloatDType>, parameters: bool) -> Slopes {
+    fn backward(
+        self,
+        precision: Precision,
+        gradient: Tensor<2>,
+        of_x: Option<FloatDType>,
+        parameters: bool,
+    ) -> LinearGradients {
         let Self { x, weight, maps, outputs, biased, table } = self;
         let how = Product::of(precision);
         let of_x = of_x.map(|format| {
@@ -170,7 +178,7 @@ impl Operations {
             product(gradient.clone(), weight, if format == FloatDType::F32 { how.exact() } else { how })
         });
         if !parameters {
-            return Slopes { x: of_x, weights: Vec::new(), biases: Vec::new() };
+            return LinearGradients { x: of_x, weights: Vec::new(), biases: Vec::new() };
         }
         let (lhs, rhs) = if table { (gradient.clone(), x) } else { (x, gradient.clone()) };
         let all = product(lhs, rhs, how.first_transposed().exact());
@@ -179,7 +187,7 @@ impl Operations {
             (0..maps).map(part).collect::<Vec<Tensor<1>>>()
         };
         let biases = if biased { parts(&exact(gradient).sum_dim(0), 1) } else { Vec::new() };
-        Slopes { x: of_x, weights: parts(&all, usize::from(!table)), biases }
+        LinearGradients { x: of_x, weights: parts(&all, usize::from(!table)), biases }
     }
 }
 

@@ -35,7 +35,7 @@ mod timing;
 use timing::{fault_free, timed};
 
 pub use activation::{Curve, curve, curve_back};
-pub use attention::{Look, attention_softmax, attention_softmax_back};
+pub use attention::{AttentionConfig, attention_softmax, attention_softmax_back};
 pub use batch_norm::{BatchGradients, BatchNorm, BatchNormed, batch_norm, batch_norm_answer, batch_norm_back};
 pub use bias::{add_bias, add_bias_back};
 pub use bucket::{gathered, scattered};
@@ -46,7 +46,7 @@ pub use gradients::{Factor, multiplied, square_sum};
 pub use loss::{cross_entropy, cross_entropy_back};
 pub use nhwc::{add_bias_back_nhwc, pool_max_nhwc, pool_max_nhwc_back};
 pub use norm::{Normed, layer_norm, layer_norm_back};
-pub use recurrent::{Course, Recurrence, Unit, recurrent, recurrent_back};
+pub use recurrent::{Recurrence, SavedStates, Unit, recurrent, recurrent_back};
 pub use roi_align::{roi_align, roi_align_back};
 pub use transpose::{Transposition, transpose, transposes};
 pub use update::{Decay, State, Step, Updated, update};

@@ -48,8 +48,8 @@ pub struct Recurrence {
     pub taped: bool,
 }
 
-/// What the forward keeps.
-pub struct Course {
+/// Saved tensors of the forward pass.
+pub struct SavedStates {
     /// The states before each time, [width·rows, hidden] in the number format of the products.
     pub before: Tensor<2>,
     /// The gates after their functions, like the inputs.
@@ -71,7 +71,7 @@ pub fn recurrent(
     inputs: Tensor<2>,
     weight: &Tensor<2>,
     biases: &[Tensor<2>; 2],
-) -> Result<(Tensor<2>, Option<Course>), Tensor<2>> {
+) -> Result<(Tensor<2>, Option<SavedStates>), Tensor<2>> {
     let Some(layer) = Layer::of(how, &inputs, weight, biases) else { return Err(inputs) };
     let [of_inputs, of_states] = biases;
     let given = [primitive(&inputs), primitive(weight), primitive(of_inputs), primitive(of_states)];
@@ -90,7 +90,7 @@ pub fn recurrent(
     let course = match (made.next(), made.next(), made.next()) {
         (Some(before), Some(gates), Some(beside)) => {
             let states = (how.unit == Unit::Gru).then(|| states.clone());
-            Some(Course { before, gates, beside, states, layer })
+            Some(SavedStates { before, gates, beside, states, layer })
         }
         _ => None,
     };
@@ -99,8 +99,8 @@ pub fn recurrent(
 
 /// The gradients of what the gates get from the inputs and from the states before, [width·rows, gates·hidden] in the number format of the products, from that of the
 /// states after each time.
-pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: Course) -> [Tensor<2>; 2] {
-    let Course { gates, beside, states, layer, .. } = course;
+pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedStates) -> [Tensor<2>; 2] {
+    let SavedStates { gates, beside, states, layer, .. } = course;
     let shape = gates.shape();
     let given = [Some(gradient), Some(weight), Some(&gates), Some(&beside), states.as_ref()];
     let given: Option<Vec<_>> = given.into_iter().flatten().map(primitive).collect();

@@ -74,25 +74,25 @@ enum Step {
 }
 
 /// What the backward pass needs of all times.
-enum Course {
+enum SavedStates {
     /// The states before each, and the rest; nothing where there is no backward.
     Steps(Vec<Tensor<2>>, Vec<Step>),
     /// Of a loop that ran as a whole.
     #[cfg(feature = "cuda")]
-    Whole(Box<native::Course>),
+    Whole(Box<native::SavedStates>),
 }
 
 impl Weights {
     /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
-    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, Course) {
+    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, SavedStates) {
         let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
         #[cfg(feature = "cuda")]
         let inputs = {
             let how = native::Recurrence { unit: cell.unit(), width, tf32: self.precision == Precision::Fp32, taped };
             match native::recurrent(how, inputs, &self.hidden, &self.biases) {
                 Ok((states, course)) => {
-                    let none = Course::Steps(Vec::new(), Vec::new());
-                    return (states, course.map_or(none, |course| Course::Whole(Box::new(course))));
+                    let none = SavedStates::Steps(Vec::new(), Vec::new());
+                    return (states, course.map_or(none, |course| SavedStates::Whole(Box::new(course))));
                 }
                 Err(inputs) => inputs,
             }
@@ -100,17 +100,17 @@ impl Weights {
         let (mut states, steps) = self.forward_each(cell, inputs, width, taped);
         let answer = Tensor::cat(states[1..].to_vec(), 0);
         states.pop();
-        (answer, Course::Steps(states, steps))
+        (answer, SavedStates::Steps(states, steps))
     }
 
     /// The gradients of the gates at all times, [width·rows, gates·hidden], and the states before, [width·rows, hidden], both in the number format of the products.
-    fn backward(&self, gradient: Tensor<2>, course: Course) -> (Gates, Tensor<2>) {
+    fn backward(&self, gradient: Tensor<2>, course: SavedStates) -> (Gates, Tensor<2>) {
         match course {
-            Course::Steps(before, steps) => {
+            SavedStates::Steps(before, steps) => {
                 (self.backward_each(gradient, steps), self.precision.round(Tensor::cat(before, 0)))
             }
             #[cfg(feature = "cuda")]
-            Course::Whole(course) => {
+            SavedStates::Whole(course) => {
                 let before = course.before.clone();
                 let [input, hidden] = native::recurrent_back(&exact(gradient), &self.hidden, *course);
                 (Gates { input, hidden }, before)

@@ -135,7 +135,7 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
             let x = precision.round(moved(&values(10, [5 * 4, INPUTS], 1.0, FloatDType::F32), &device));
             let (answer, course) = weights.forward(cell, x.clone(), 5, true);
             // An odd width in half precision is not for every version of the library.
-            assert!(hidden % 8 != 0 || matches!(course, Course::Whole(_)), "{cell:?} {precision:?}");
+            assert!(hidden % 8 != 0 || matches!(course, SavedStates::Whole(_)), "{cell:?} {precision:?}");
             let (gates, before) = weights.backward(answer.clone(), course);
             let (again, course) = weights.forward(cell, x, 5, true);
             assert_eq!(read(answer), read(again.clone()), "{cell:?} {precision:?}");
@@ -191,7 +191,7 @@ fn the_host_goes_through_time_step_by_step() {
     let weights = weights(Cell::Gru, 6, Precision::Fp32, &Device::flex());
     let x = values(10, [3 * 2, INPUTS], 1.0, FloatDType::F32);
     let (answer, course) = weights.forward(Cell::Gru, x, 3, true);
-    assert!(matches!(&course, Course::Steps(before, steps) if before.len() == 3 && steps.len() == 3));
+    assert!(matches!(&course, SavedStates::Steps(before, steps) if before.len() == 3 && steps.len() == 3));
     let (gates, before) = weights.backward(answer.clone(), course);
     assert_eq!((gates.input.dims(), gates.hidden.dims(), before.dims()), ([6, 18], [6, 18], [6, 6]));
     assert_eq!(read(before)[12..], read(answer)[..24]);
