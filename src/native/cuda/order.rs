@@ -5,7 +5,7 @@
 //! the card idle for a moment each time.
 
 use super::library::{Driver, Opaque, driver};
-use super::{Fault, told};
+use super::{Fault, check};
 use burn::tensor::StreamId;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::ComputeServer;
@@ -71,9 +71,9 @@ impl Card {
         // SAFETY: all can be written to, and the card's context is current.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuStreamCreate", (driver.stream)(&raw mut aside.stream, 1))?;
-            told("cuEventCreate", (driver.event)(&raw mut aside.before, 2))?;
-            told("cuEventCreate", (driver.event)(&raw mut aside.after, 2))?;
+            check("cuStreamCreate", (driver.stream)(&raw mut aside.stream, 1))?;
+            check("cuEventCreate", (driver.event)(&raw mut aside.before, 2))?;
+            check("cuEventCreate", (driver.event)(&raw mut aside.after, 2))?;
         }
         self.aside = Some(aside);
         Ok(aside)
@@ -86,16 +86,16 @@ impl Aside {
         // SAFETY: the stream and the events were made by the driver and are never given back; an event may be recorded again as soon as the wait for it is queued.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
-            told("cuCtxRecordEvent", (driver.record_all)(context, self.before))?;
-            told("cuStreamWaitEvent", (driver.wait)(self.stream, self.before, 0))?;
+            check("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
+            check("cuCtxRecordEvent", (driver.record_all)(context, self.before))?;
+            check("cuStreamWaitEvent", (driver.wait)(self.stream, self.before, 0))?;
         }
         launch(self.stream)?;
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuEventRecord", (driver.record)(self.after, self.stream))?;
-            told("cuCtxWaitEvent", (driver.wait_all)(context, self.after))
+            check("cuEventRecord", (driver.record)(self.after, self.stream))?;
+            check("cuCtxWaitEvent", (driver.wait_all)(context, self.after))
         }
     }
 }

@@ -5,7 +5,7 @@ use super::library::{Opaque, lt};
 use super::operation::Cube;
 use super::plan::{Kind, Plan, Role, Vector, plan, plan_with};
 use super::submit::{bound, pointer, report, submit};
-use super::{Fault, Options, format, told};
+use super::{Fault, Options, check, format};
 use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul as by_burn};
 use burn_cubecl::kernel::{cast, into_contiguous};
@@ -179,5 +179,5 @@ fn multiply_with(plan: &Plan, places: [u64; 4], vector: Option<u64>, stream: Opa
             stream,
         )
     };
-    plan.described(lt, vector, |operation| told("cublasLtMatmul", call(operation)))
+    plan.described(lt, vector, |operation| check("cublasLtMatmul", call(operation)))
 }

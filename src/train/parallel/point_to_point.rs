@@ -7,7 +7,7 @@ use super::{Limits, Link, ParallelError, SyncPoint};
 #[cfg(feature = "cuda")]
 use crate::device::Place;
 #[cfg(feature = "cuda")]
-use crate::native::peer::{self, Given, Offer};
+use crate::native::peer::{self, HeldTensors, Offer};
 #[cfg(feature = "cuda")]
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
@@ -174,7 +174,7 @@ pub struct Endpoint {
     device: Device,
     /// Sent tensors that other GPUs may not have copied yet.
     #[cfg(feature = "cuda")]
-    given: Mutex<VecDeque<(usize, Given)>>,
+    held: Mutex<VecDeque<(usize, HeldTensors)>>,
     /// How long others may take where nobody knows it from the steps before.
     pub limits: Limits,
 }
@@ -188,7 +188,7 @@ impl Endpoint {
             link,
             device,
             #[cfg(feature = "cuda")]
-            given: Mutex::default(),
+            held: Mutex::default(),
             limits,
         }
     }
@@ -216,9 +216,9 @@ impl Endpoint {
             Link::Cards(_) => {
                 let formats = values.iter().map(Tensor::dtype).collect();
                 let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
-                let (offer, given) =
+                let (offer, held) =
                     if values.is_empty() { return Ok(()) } else { peer::offer(values, to).map_err(unlike)? };
-                self.unreleased().push_back((to, given));
+                self.unreleased().push_back((to, held));
                 self.channels.send(
                     self.rank,
                     to,
@@ -235,9 +235,9 @@ impl Endpoint {
     pub fn release(&self, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
         #[cfg(feature = "cuda")]
         while self.unreleased().len() > most {
-            let Some((to, given)) = self.unreleased().pop_front() else { break };
+            let Some((to, held)) = self.unreleased().pop_front() else { break };
             let limit = at.limit.unwrap_or(self.limits.first);
-            match given.release(limit) {
+            match held.release(limit) {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let ranks = vec![self.channels.end_of_wait_chain(to)];
@@ -255,8 +255,8 @@ impl Endpoint {
     }
 
     #[cfg(feature = "cuda")]
-    fn unreleased(&self) -> MutexGuard<'_, VecDeque<(usize, Given)>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unreleased(&self) -> MutexGuard<'_, VecDeque<(usize, HeldTensors)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Receives the next message of a rank. On a GPU the copy may still be queued when this returns; later work on the device waits for it.

@@ -4,7 +4,7 @@ use super::super::layout::alignment;
 use super::super::library::{Opaque, driver};
 use super::super::operation::{Cube, Promise};
 use super::super::submit::{bound, pointer, submit};
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use super::descriptors::handle;
 use super::library::{Dnn, dnn};
 use burn_cubecl::kernel::into_contiguous;
@@ -107,7 +107,7 @@ pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     // SAFETY: the buffer has room for so many bytes and is kept until this is queued.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     let status = unsafe { (driver.fill)(place, 0, bytes, stream) };
-    told("cuMemsetD8Async", status)
+    check("cuMemsetD8Async", status)
 }
 
 /// The tensor as cuDNN is told that it lies.
@@ -129,6 +129,6 @@ fn ready(dnn: &Dnn, card: usize, stream: Opaque) -> Result<Opaque, Fault> {
     // SAFETY: the handle is of this thread, and the stream of its card.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_stream)(handle, stream) };
-    told("cudnnSetStream", status)?;
+    check("cudnnSetStream", status)?;
     Ok(handle)
 }

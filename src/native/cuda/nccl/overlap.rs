@@ -9,7 +9,7 @@ use super::super::kernels::{Launcher, Program};
 use super::super::library::{Driver, Opaque, driver};
 use super::super::operation::{Cube, Primitive};
 use super::super::submit::{bound, flush, submit};
-use super::super::{Fault, card_of, told};
+use super::super::{Fault, card_of, check};
 use super::{Communicator, End, nccl};
 use crate::number::{real_len, wide};
 use burn::backend::Cuda;
@@ -80,7 +80,7 @@ fn side_stream() -> Result<Opaque, Fault> {
     // SAFETY: the stream can be written to, and the card's context is current.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     let status = unsafe { (driver.urgent)(&raw mut stream, NON_BLOCKING, HIGHEST_PRIORITY) };
-    told("cuStreamCreateWithPriority", status)?;
+    check("cuStreamCreateWithPriority", status)?;
     SIDE_STREAM.set(Some(stream.expose_provenance()));
     Ok(stream)
 }

@@ -4,7 +4,7 @@ use super::super::super::kernels::{Transposition, Unit, transpose};
 use super::super::super::library::Opaque;
 use super::super::super::plan::Format;
 use super::super::super::submit::pointer;
-use super::super::super::{Fault, told};
+use super::super::super::{Fault, check};
 use super::super::descriptors::{self, Plans, ask};
 use super::super::job::{Addresses, clear};
 use super::super::library::Dnn;
@@ -182,7 +182,7 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNForward", status)
+        check("cudnnRNNForward", status)
     }
 
     /// From x, the answer, its gradient, the weights and what else was kept to the gradients of x and of the parameters.
@@ -221,7 +221,7 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNBackwardData_v8", status)?;
+        check("cudnnRNNBackwardData_v8", status)?;
         // cuDNN adds to what is there.
         clear(of_weights, self.weights, at.stream)?;
         // SAFETY: as above; it comes behind the gradient of the input, which it needs.
@@ -246,7 +246,7 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNBackwardWeights_v8", status)?;
+        check("cudnnRNNBackwardWeights_v8", status)?;
         let parameters = at.outputs.get(1..).unwrap_or_default();
         let unpacked: Option<Vec<_>> =
             self.places.iter().zip(parameters).map(|(place, to)| self.unpacked(*place, of_weights, *to)).collect();
