@@ -1,32 +1,32 @@
-//! The signs of life of a rank that answers one batch after the other: who looks after the ranks learns before each batch how long it may take.
+//! Heartbeats of a rank during evaluation and inference: the supervisor learns before each batch how long it may take.
 //!
-//! A batch of a size that was answered before takes about as long as a step; one of a new size may compile and tune, for which nobody knows a time that is short.
+//! A batch of a known size takes about as long as a step; one of a new size may compile and tune kernels, which needs a long limit.
 
 use super::Sink;
 use super::parallel::{LIMITS, Pace, Timeouts};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Tells of batches.
+/// Reports batches to the supervisor.
 pub struct Heartbeat<'a> {
     sink: &'a dyn Sink,
-    /// How its batches are looked after.
+    /// How its batches are supervised.
     watch: Watch,
     timeouts: Timeouts,
     what: &'static str,
     index: u64,
-    /// Sizes that were answered before, by what they were answered for.
+    /// Known batch sizes, by phase.
     known: BTreeSet<(&'static str, usize)>,
     /// Sizes that were begun since then.
     begun: BTreeSet<usize>,
-    /// How long another rank waits for the batch that is answered now.
+    /// The timeout of other ranks that wait for the current batch.
     limit: Option<Duration>,
 }
 
-/// How batches are looked after.
+/// How batches are supervised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// Somebody looks after them at all.
+    /// They have a time limit at all.
     pub watched: bool,
     /// Kernels are compiled and tuned for each size.
     pub compiles: bool,
@@ -37,18 +37,18 @@ pub struct Watch {
 }
 
 impl<'a> Heartbeat<'a> {
-    /// One that has not beaten.
+    /// A heartbeat before its first batch.
     pub fn new(sink: &'a dyn Sink, watch: Watch) -> Self {
         let (timeouts, known, begun) = (Timeouts::new(LIMITS), BTreeSet::new(), BTreeSet::new());
         Self { sink, watch, timeouts, what: "eval", index: 1, known, begun, limit: None }
     }
 
-    /// Batches are answered for this from now on, by a rank with these timeouts.
+    /// Begins a phase, with a rank's timeouts.
     pub fn begin(&mut self, what: &'static str, index: u64, timeouts: Timeouts) {
         (self.what, self.index, self.timeouts) = (what, index, timeouts);
     }
 
-    /// A batch of so many rows is about to be answered.
+    /// Reports that a batch of so many rows begins.
     pub fn beat(&mut self, rows: usize) {
         if !self.watch.shared {
             // Nobody else is still at the one before.
@@ -64,17 +64,17 @@ impl<'a> Heartbeat<'a> {
         self.sink.doing(self.what, self.index, limit);
     }
 
-    /// All that was begun has been answered, by all ranks.
+    /// All batches so far are done on all ranks.
     pub fn answered(&mut self) {
         self.known.extend(std::mem::take(&mut self.begun).into_iter().map(|rows| (self.what, rows)));
     }
 
-    /// The host alone is at work, for as long as it takes.
+    /// Reports work on the host alone, without a limit.
     pub fn host(&self) {
         self.sink.doing(self.what, self.index, None);
     }
 
-    /// How long to wait for another rank.
+    /// The timeout of waits for another rank.
     pub fn wait_limit(&self) -> Option<Duration> {
         self.limit
     }

@@ -1,4 +1,4 @@
-//! What the parameters are worth: evaluations after epochs, answers that are timed, and the summary at the end. The first rank does all of it but the last digest.
+//! Evaluation after epochs, timed inference, and the summary at the end. The first rank does all of it but the last digest.
 
 use super::Trainer;
 use crate::TrainError;

@@ -1,4 +1,4 @@
-//! The models: their parameters, and their answers to a batch.
+//! The models: their parameters, and their forward pass over a batch.
 //!
 //! A model knows layers and nothing of data files, optimisers, losses or events. Its parameters have the names of the reference implementation.
 
@@ -34,7 +34,7 @@ use super::parameters::ParamSpec;
 use burn::tensor::{Int, Tensor};
 use units::Units;
 
-/// What a model answers to.
+/// The input of a model.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// [rows, features], float32.
@@ -82,8 +82,8 @@ pub trait Model: Send + Sync {
     /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.
     fn forward_flops(&self, width: usize) -> u64;
 
-    /// [`forward_flops`](Self::forward_flops) of a forward pass that answers at `asked` of the row's positions.
-    fn flops_at_positions(&self, width: usize, _asked: usize) -> u64 {
+    /// [`forward_flops`](Self::forward_flops) of a forward pass that answers at `positions` of the row's positions.
+    fn flops_at_positions(&self, width: usize, _positions: usize) -> u64 {
         self.forward_flops(width)
     }
 }

@@ -1,6 +1,6 @@
-//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and share their gradients.
+//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and sum their gradients.
 //!
-//! Knows threads, flat tensors and how ranks tell each other things; nothing of models, data or optimisers. A rank that fails or does not come back ends the run for all.
+//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that fails or hangs ends the run for all.
 //!
 //! What a step does with several ranks, each with its shard of the global batch:
 //! 1. every rank computes the gradients of its shard;
@@ -135,7 +135,7 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
-/// What ranks do together. All of them call the same functions in the same order.
+/// Collective operations. All ranks call the same functions in the same order.
 pub trait Reducer: Send {
     /// How many ranks there are.
     fn ranks(&self) -> usize;
@@ -176,15 +176,15 @@ pub trait Reducer: Send {
         summed(self, at, buckets, tensors, share)
     }
 
-    /// Has the device begin with all that was asked of it.
+    /// Submits the queued work to the device.
     fn begin(&self) {}
 
-    /// From how many values in all on it helps to know behind what tensors are whole, so that sums begin before all of them are.
+    /// The number of values from which on sums overlap with the backward pass; `None` for never.
     fn overlap_min_values(&self) -> Option<usize> {
         None
     }
 
-    /// The mean time in seconds that a device had nothing to do in a step but to wait for such sums, where it knows that.
+    /// The mean time in seconds that a device waits for such sums in a step (exposed communication), if measured.
     fn exposed_s(&self) -> Option<f64> {
         None
     }

@@ -1,11 +1,11 @@
-//! What is learned where objects are found in pictures: the model and its data.
+//! The specification of object detection: the model and its data.
 
 use super::task::Size;
 use super::{Fields, SpecError};
 use crate::data::scenes::{self, class};
 use std::path::PathBuf;
 
-/// A model that finds objects, and what it learns.
+/// A detector and its data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectionSpec {
     /// The model.
@@ -18,7 +18,7 @@ pub struct DetectionSpec {
     pub data: DetectionData,
 }
 
-/// A model that finds objects.
+/// The detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetectionModel {
     /// YOLOv3.
@@ -38,7 +38,7 @@ impl DetectionModel {
     }
 }
 
-/// Pictures with objects in them.
+/// The data of object detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectionData {
     /// Generated scenes.

@@ -50,7 +50,7 @@ pub struct RlSpec {
     pub reward_scale: f64,
 }
 
-/// An environment.
+/// An environment of reinforcement learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvironmentSpec {
     /// CartPole-v1, with a network of three layers.
@@ -62,7 +62,7 @@ pub enum EnvironmentSpec {
     },
 }
 
-/// A published model and what it learns.
+/// A published model for classification, and its data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassificationSpec {
     /// The model.
@@ -152,7 +152,7 @@ pub enum Size {
     Tiny,
 }
 
-/// What a published model learns.
+/// The data of classification.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassificationData {
     /// Generated images of shapes.

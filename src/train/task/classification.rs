@@ -1,4 +1,4 @@
-//! A model that learns the right class of every position: of an image, or of each token of a text.
+//! Classification of positions: of images, or of the tokens of a text.
 
 use super::ahead::Ahead;
 use super::network::{Network, answer_taped, backward, leaves};
@@ -27,7 +27,7 @@ pub struct ClassificationTask {
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<Samples>,
-    /// What is answered next.
+    /// The next inference batch.
     inference_batch: Option<EvalBatch>,
 }
 

@@ -1,4 +1,4 @@
-//! A model that finds objects in pictures.
+//! Object detection: a detector and its data.
 
 use super::ahead::Ahead;
 use super::network::{Network, backward, leaves};
@@ -30,7 +30,7 @@ pub struct DetectionTask {
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<ObjectBatch>,
-    /// What is answered next.
+    /// The next inference batch.
     inference_batch: Option<Tensor<4>>,
     share: Share,
 }

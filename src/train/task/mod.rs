@@ -1,4 +1,4 @@
-//! What is learned, as the loop sees it: parameters, gradients of a step, evaluations, answers.
+//! Tasks as the loop sees them: parameters, gradients of a step, evaluation, inference.
 //!
 //! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
 
@@ -35,12 +35,12 @@ pub trait Task {
         parameters::initial(self.param_specs(), seed)
     }
 
-    /// How many values the model learns.
+    /// The number of trainable values.
     fn parameter_count(&self) -> u64 {
         parameters::count(self.param_specs())
     }
 
-    /// Of each parameter whether it is to be counted here: where several stages have it, the first of them does.
+    /// For each parameter, whether this stage counts it: the first of the stages that have it.
     fn owned(&self) -> Vec<bool> {
         vec![true; self.param_specs().len()]
     }
@@ -53,7 +53,7 @@ pub trait Task {
     /// Number of training samples of an epoch.
     fn samples(&self) -> usize;
 
-    /// Whether each step is a pass over all of the data: then the whole run is one epoch.
+    /// Whether each step is a full batch over all data: then the whole run is one epoch.
     fn is_full_batch(&self) -> bool {
         false
     }
@@ -61,31 +61,31 @@ pub trait Task {
     /// One step. It tells the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
-    /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with. It beats before each batch.
+    /// Evaluates the parameters: names and values of metrics, `eval_loss` first. `None` without evaluation data. It beats before each batch.
     fn evaluate(
         &mut self,
         parameters: &[Tensor<1>],
         heartbeat: &mut Heartbeat<'_>,
     ) -> Result<Option<Score>, TrainError>;
 
-    /// Rows of a batch of evaluation, where answers are timed and no other size is asked for; none where nothing is there to evaluate with.
+    /// The default batch size of timed inference; `None` without evaluation data.
     fn inference_rows(&self) -> Option<usize>;
 
-    /// Makes the n-th batch of so many rows of evaluation data ready. Each follows the others; after the last sample comes the first.
+    /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the first.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
-    /// Answers the batch that was made ready last, and waits for the answers.
+    /// Runs inference on the batch that was prepared last, and waits for its end.
     fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;
 
-    /// What is worth recording of the data.
+    /// Facts about the data.
     fn facts(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
 
-    /// What is known of the work before it begins: names, values and units.
+    /// Metrics that are known before the run: names, values and units.
     fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         Vec::new()
     }
@@ -130,7 +130,7 @@ pub struct Step<'a> {
     pub next: Option<&'a [usize]>,
     /// Parameters whose gradients are wanted as soon as they are there, in groups.
     pub groups: Option<&'a ParameterGroups>,
-    /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
+    /// The loss scale: the loss is multiplied by it before the backward pass, and so are the gradients.
     pub scale: f64,
     /// How its parts are told.
     pub inner: Inner<'a>,
@@ -145,13 +145,13 @@ pub struct Inner<'a> {
     pub sink: &'a dyn Sink,
     /// Its number.
     pub step: u64,
-    /// The device is waited for after each phase.
+    /// Synchronise with the device after each phase.
     pub waits: bool,
-    /// The phases are told.
+    /// Emit the phases.
     pub tells: bool,
-    /// How long each of them may take, where somebody looks after that.
+    /// The time limit of each phase, if supervised.
     pub limit: Option<Duration>,
-    /// How long to wait for another rank.
+    /// The timeout of waits for another rank.
     pub wait_limit: Option<Duration>,
 }
 

@@ -26,7 +26,7 @@ pub struct RlTask<E: Environment> {
     seed: u64,
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
-    /// Rows that are answered next.
+    /// Rows of the next inference batch.
     inference_rows: usize,
 }
 

@@ -1,11 +1,11 @@
-//! Positions of a batch whose answers count, for models that can leave out the others: the masked tokens of BERT.
+//! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
 
 use crate::dataset::Dataset;
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::Model;
 use burn::tensor::{Device, Int, Tensor};
 
-/// What a training step asks for, on a device.
+/// The positions of a training step that have targets, on a device.
 pub struct TargetPositions {
     /// The positions, where they are not all.
     positions: Option<Tensor<1, Int>>,

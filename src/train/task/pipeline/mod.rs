@@ -40,7 +40,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Batches that a stage may answer before the next one has taken what came of them.
+/// Inference batches that may be pending between two stages.
 const AHEAD: usize = 2;
 
 /// A stage of a model in training.
@@ -48,7 +48,7 @@ pub struct PipelineStage {
     network: Network,
     stages: Arc<Stages>,
     number: usize,
-    /// Where the other stages are; none where there is one.
+    /// The endpoint for messages to the other stages; `None` for a single stage.
     endpoint: Option<Endpoint>,
     data: Arc<dyn Dataset>,
     seed: u64,
@@ -56,9 +56,9 @@ pub struct PipelineStage {
     batch: usize,
     micro_batches: usize,
     ahead: Ahead<Samples>,
-    /// What is answered next: the input on the first stage, and nothing on the others.
+    /// The next inference batch: the input on the first stage, and nothing on the others.
     inference_batch: Option<Option<Input>>,
-    /// How often anything was asked: it numbers what travels for answers.
+    /// The number of inference exchanges between stages, which numbers their messages.
     exchanges: u64,
     /// Before and behind each pass of this step.
     borders: RefCell<Vec<Mark>>,
