@@ -58,7 +58,12 @@ fn by_kernel(
 
 /// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. A row that has no cross-entropy is
 /// never right. Otherwise as [`cross_entropy`].
-pub fn judge(ctx: &ForwardContext<'_>, answers: Tensor<2>, targets: Tensor<1, Int>, classes: usize) -> Tensor<1> {
+pub fn loss_and_correct(
+    ctx: &ForwardContext<'_>,
+    answers: Tensor<2>,
+    targets: Tensor<1, Int>,
+    classes: usize,
+) -> Tensor<1> {
     let answers = possible(ctx, answers, classes);
     let rows = answers.dims()[0];
     let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone()).float();
@@ -120,7 +125,8 @@ mod tests {
         let rows = [answers.len()];
         let answers =
             Tensor::<2>::from_data(TensorData::new(answers.as_flattened().to_vec(), [rows[0], COLUMNS]), device);
-        let found = judge(&ForwardContext::inference(state), answers, int_tensor(targets, rows, device), classes);
+        let found =
+            loss_and_correct(&ForwardContext::inference(state), answers, int_tensor(targets, rows, device), classes);
         let found: Vec<f32> = found.try_into_vec_as().expect("readable");
         found.try_into().expect("a loss and a count")
     }

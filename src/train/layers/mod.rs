@@ -26,7 +26,7 @@ pub use dropout::dropout;
 pub use embedding::{add_positions, embed, selected_rows, unembed};
 pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};
 pub use linear::{Maps, linear};
-pub use loss::{cross_entropy, judge};
+pub use loss::{cross_entropy, loss_and_correct};
 pub use norm::{After, batch_norm, layer_norm, norm_specs, norm_statistics};
 pub use pool::{max_pool, mean_pixel, mean_to};
 pub use product::{Product, product};

@@ -48,7 +48,7 @@ pub trait Detector: Send + Sync {
         ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Found>>, ReadError>;
+    ) -> Result<Vec<Vec<Prediction>>, ReadError>;
 
     /// Floating-point operations of the forward pass of a training step over one picture of this side, or less where that depends on what is in it.
     fn learning_flops(&self, side: usize) -> u64 {
@@ -59,9 +59,9 @@ pub trait Detector: Send + Sync {
     fn forward_flops(&self, side: usize) -> u64;
 }
 
-/// Something that was found.
+/// A predicted object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Prediction {
     /// From 0, without a background.
     pub class: usize,
     /// From 0 to 1.

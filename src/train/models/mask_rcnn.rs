@@ -17,7 +17,7 @@ mod proposals;
 mod pyramid;
 mod regions;
 
-use super::detector::{Detector, Found, HostTime, ReadError};
+use super::detector::{Detector, HostTime, Prediction, ReadError};
 use super::resnet::{Body, Norm};
 use crate::data::objects::Object;
 use crate::detection::Detection;
@@ -32,7 +32,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use mask_head::{MAP, MaskHead};
 use matching::{Share, learnable};
-use proposals::{ANSWER, Lesson, Numbers};
+use proposals::{ANSWER, Lesson, ProposalCounts};
 use pyramid::{LEVELS, Pyramid, STAGES};
 use rayon::prelude::*;
 use regions::{Slot, roi};
@@ -58,15 +58,15 @@ pub struct MaskRcnn {
     /// Side of the square anchor of each level, in pixels.
     pub sizes: [f32; LEVELS],
     /// Proposals of a training step.
-    pub learned: Numbers,
-    /// Proposals of an answer.
-    pub asked: Numbers,
+    pub training_proposals: ProposalCounts,
+    /// Proposals in inference.
+    pub inference_proposals: ProposalCounts,
     /// Anchors of a picture that a step learns from.
     pub anchors: usize,
     /// Regions of a picture that a step learns from; a quarter of them at most are objects'.
     pub regions: usize,
-    /// What is found in a picture, at most.
-    pub found: usize,
+    /// The maximum number of detections of a picture.
+    pub max_detections: usize,
 }
 
 impl MaskRcnn {
@@ -79,11 +79,11 @@ impl MaskRcnn {
             hidden: 1024,
             classes,
             sizes: [32.0, 64.0, 128.0, 256.0, 512.0],
-            learned: Numbers { before: 2000, after: 2000 },
-            asked: Numbers { before: 1000, after: 1000 },
+            training_proposals: ProposalCounts { before: 2000, after: 2000 },
+            inference_proposals: ProposalCounts { before: 1000, after: 1000 },
             anchors: 256,
             regions: 512,
-            found: 100,
+            max_detections: 100,
         }
     }
 
@@ -96,11 +96,11 @@ impl MaskRcnn {
             hidden: 32,
             classes,
             sizes: [8.0, 16.0, 32.0, 64.0, 128.0],
-            learned: Numbers { before: 100, after: 50 },
-            asked: Numbers { before: 50, after: 20 },
+            training_proposals: ProposalCounts { before: 100, after: 50 },
+            inference_proposals: ProposalCounts { before: 50, after: 20 },
             anchors: 64,
             regions: 16,
-            found: 8,
+            max_detections: 8,
         }
     }
 
@@ -162,7 +162,7 @@ impl MaskRcnn {
         let Some((anchors, lesson)) = taught else { unreachable!("the scope waits for it") };
         let told = read("proposals", ctx.off_tape(answers.clone()))?;
         let slots = host.during(|| {
-            let found = proposed(&told, &anchors, side, self.learned);
+            let found = proposed(&told, &anchors, side, self.training_proposals);
             regions::slots(found, objects, self.sampled_regions(), keys[1])
         });
         let [objectness, proposals] = lesson.losses(ctx, answers);
@@ -226,14 +226,17 @@ impl MaskRcnn {
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Detection<Xyxy>>>, ReadError> {
         let told = read("proposals", ctx.off_tape(proposals::answers(ctx, levels)))?;
-        let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.asked));
+        let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.inference_proposals));
         let head = self.box_head();
-        let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.asked.after)));
+        let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.inference_proposals.after)));
         let judged = head.judged(head.answers(ctx, &levels[..STAGES], &rois));
         let judged = read("classes and boxes", ctx.off_tape(judged))?;
         Ok(host.during(|| {
             let of_pictures = judged.par_chunks(judged.len() / proposals.len().max(1));
-            of_pictures.zip(&proposals).map(|(judged, boxes)| head.found(judged, boxes, side, self.found)).collect()
+            of_pictures
+                .zip(&proposals)
+                .map(|(judged, boxes)| head.found(judged, boxes, side, self.max_detections))
+                .collect()
         }))
     }
 }
@@ -291,27 +294,27 @@ impl Detector for MaskRcnn {
         ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Found>>, ReadError> {
+    ) -> Result<Vec<Vec<Prediction>>, ReadError> {
         let side = images.dims()[3];
         let levels = self.levels(ctx, images);
         let found = self.boxes(ctx, &levels, side, host)?;
-        let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.found)));
+        let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.max_detections)));
         let classes = found.iter().flat_map(|found| {
             let classes = found.iter().map(|one| i32::try_from(one.class).unwrap_or(0));
-            classes.chain(std::iter::repeat(-1)).take(self.found)
+            classes.chain(std::iter::repeat(-1)).take(self.max_detections)
         });
         let maps = self.mask_head().maps(ctx, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
         let maps = read("masks", ctx.off_tape(sigmoid(maps)))?;
         let extent = u16::try_from(side).unwrap_or(u16::MAX);
         let picture = Size { width: extent, height: extent };
-        let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Found {
+        let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Prediction {
             class: one.class - 1,
             score: one.score,
             bounds: one.region,
             mask: Some(Mask::pasted(picture, one.region, MAP, map)),
         };
         Ok(host.during(|| {
-            let of_pictures = found.into_par_iter().zip(maps.par_chunks(self.found * MAP * MAP));
+            let of_pictures = found.into_par_iter().zip(maps.par_chunks(self.max_detections * MAP * MAP));
             of_pictures
                 .map(|(found, maps)| found.into_iter().zip(maps.chunks_exact(MAP * MAP)).map(with_mask).collect())
                 .collect()
@@ -325,7 +328,7 @@ impl Detector for MaskRcnn {
 
     /// With as many regions as there may be; of a region's masks that of its class.
     fn forward_flops(&self, side: usize) -> u64 {
-        self.flops(side, [self.asked.after, self.found])
+        self.flops(side, [self.inference_proposals.after, self.max_detections])
     }
 }
 
@@ -336,7 +339,7 @@ fn normalised(ctx: &ForwardContext<'_>, images: Tensor<4>) -> Tensor<4> {
 }
 
 /// The proposals of each picture, of all answers [rows, anchors, 5].
-fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Vec<Xyxy>> {
+fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Vec<Xyxy>> {
     let rows = answers.par_chunks(anchors.boxes.len() * ANSWER);
     rows.map(|answers| proposals::propose(answers, anchors, side, numbers)).collect()
 }

@@ -10,7 +10,7 @@ mod network;
 mod places;
 mod targets;
 
-use super::detector::{Detector, Found, HostTime, ReadError};
+use super::detector::{Detector, HostTime, Prediction, ReadError};
 use crate::data::objects::Object;
 use crate::forward_context::ForwardContext;
 use crate::parameters::ParamSpec;
@@ -109,7 +109,7 @@ impl Detector for YoloV3 {
         ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Found>>, ReadError> {
+    ) -> Result<Vec<Vec<Prediction>>, ReadError> {
         let (answers, places) = self.answers(ctx, images);
         detections::detect(ctx, &answers, &places, self.classes, host)
     }

@@ -9,7 +9,7 @@ use crate::dataset::{Dataset, Inputs, Samples};
 use crate::evaluate::turn;
 use crate::forward_context::int_tensor;
 use crate::heartbeat::Heartbeat;
-use crate::layers::{cross_entropy, judge};
+use crate::layers::{cross_entropy, loss_and_correct};
 use crate::models::{Input, Model};
 use crate::number::{real, real_len};
 use crate::parameters::ParamSpec;
@@ -62,7 +62,8 @@ impl ClassificationTask {
     fn judged(&mut self, parameters: &[Tensor<1>], eval_batch: EvalBatch) -> Result<Vec<f32>, TrainError> {
         let EvalBatch { input, targets, .. } = eval_batch;
         let classes = self.network.model.classes();
-        let found = self.network.answer(parameters, input, |ctx, answers| judge(ctx, answers, targets, classes));
+        let found =
+            self.network.answer(parameters, input, |ctx, answers| loss_and_correct(ctx, answers, targets, classes));
         found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))
     }
 }

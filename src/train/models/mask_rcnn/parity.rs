@@ -77,15 +77,15 @@ fn forward(model: &MaskRcnn, side: u16) -> Numbers {
         numbers(&mut found, "proposals", proposals::answers(&ctx, &levels).inner());
         model.detect(&mut ctx, images, &mut HostTime::default()).expect("readable")
     });
-    let detected: Vec<Found> = detected.into_iter().flatten().collect();
+    let detected: Vec<Prediction> = detected.into_iter().flatten().collect();
     let scaled = |boxes: &mut dyn Iterator<Item = Xyxy>| -> Vec<f32> {
         boxes.flat_map(|bounds| bounds.array().map(|edge| edge / f32::from(side))).collect()
     };
     let anchors = scaled(&mut model.anchors_of(extent).boxes.into_iter());
     let boxes = scaled(&mut detected.iter().map(|one| one.bounds));
-    let of = |number: &dyn Fn(&Found) -> f32| detected.iter().map(number).collect::<Vec<f32>>();
+    let of = |number: &dyn Fn(&Prediction) -> f32| detected.iter().map(number).collect::<Vec<f32>>();
     let pixels = f64::from(side) * f64::from(side);
-    let area = |one: &Found| single(f64::from(one.mask.as_ref().expect("told").area()) / pixels);
+    let area = |one: &Prediction| single(f64::from(one.mask.as_ref().expect("told").area()) / pixels);
     for (name, values) in [
         ("anchors", anchors),
         ("found.boxes", boxes),

@@ -29,7 +29,7 @@ const NAMES: [&str; 3] = ["rpn.head.conv.0.0", "rpn.head.cls_logits", "rpn.head.
 
 /// How many proposals there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
+pub struct ProposalCounts {
     /// Of each level, at most, before those are dropped that are almost the same.
     pub before: usize,
     /// Of a picture, at most.
@@ -75,7 +75,7 @@ pub fn answers(ctx: &ForwardContext<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor
 }
 
 /// The proposals of a picture, best first, of its answers.
-pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Xyxy> {
+pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Xyxy> {
     let of = |level: usize| {
         let found = best_of_level(answers, anchors, level, side, numbers.before);
         let limits = Suppression { score: -1.0, iou: SAME, max: numbers.after };

@@ -131,7 +131,7 @@ impl Learner {
         loss
     }
 
-    fn detect(&mut self) -> Vec<Vec<Found>> {
+    fn detect(&mut self) -> Vec<Vec<Prediction>> {
         let images = self.images.clone();
         self.answer(|model, ctx| model.detect(ctx, images, &mut HostTime::default()).expect("readable"))
     }
@@ -164,13 +164,13 @@ fn rectangles() -> (Tensor<4>, Vec<Vec<Object>>) {
 }
 
 /// What is there and was found: as many as there are objects, and box and mask overlap by more than a half with one of the class.
-fn right(found: &[Vec<Found>], objects: &[Vec<Object>]) -> bool {
+fn right(found: &[Vec<Prediction>], objects: &[Vec<Object>]) -> bool {
     objects.iter().zip(found).all(|(objects, found)| {
-        let is = |object: &Object, found: &Found| {
+        let is = |object: &Object, found: &Prediction| {
             let (there, mask) = (object.mask.as_ref().expect("there"), found.mask.as_ref().expect("told"));
             object.class == found.class && object.bounds.iou(found.bounds) > 0.5 && there.iou(mask, false) > 0.5
         };
-        let sure: Vec<&Found> = found.iter().filter(|found| found.score > 0.5).collect();
+        let sure: Vec<&Prediction> = found.iter().filter(|found| found.score > 0.5).collect();
         sure.len() == objects.len() && objects.iter().all(|object| sure.iter().any(|found| is(object, found)))
     })
 }

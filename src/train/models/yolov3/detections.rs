@@ -6,7 +6,7 @@ use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::nms::{Suppression, nms};
 use crate::forward_context::{ForwardContext, int_tensor};
-use crate::models::detector::{Found, HostTime, ReadError};
+use crate::models::detector::{HostTime, Prediction, ReadError};
 use crate::number::{real_len, single};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
@@ -28,7 +28,7 @@ pub fn detect(
     places: &Places,
     classes: usize,
     host: &mut HostTime,
-) -> Result<Vec<Vec<Found>>, ReadError> {
+) -> Result<Vec<Vec<Prediction>>, ReadError> {
     let answers = off_tape(ctx, answers);
     let [rows, _, count] = answers.dims();
     let corners = Tensor::cat(decoded(ctx, &answers, places).to_vec(), 1);
@@ -74,7 +74,7 @@ fn numbers(chosen: &[Vec<usize>], count: usize, looked_at: usize) -> Vec<i32> {
 }
 
 /// What is found in a row with these boxes and scores, of which the first `count` lines count.
-fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Found> {
+fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Prediction> {
     let mut candidates = Vec::new();
     for line in lines.chunks_exact(entries).take(count) {
         let (corners, scores) = line.split_at(4);
@@ -85,7 +85,7 @@ fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Found>
     let side = single(real_len(side));
     let told = |place: usize| {
         let Detection { class, score, region } = candidates[place];
-        Found { class, score, bounds: region.clipped(side, side), mask: None }
+        Prediction { class, score, bounds: region.clipped(side, side), mask: None }
     };
     nms(&candidates, LIMITS).into_iter().map(told).collect()
 }

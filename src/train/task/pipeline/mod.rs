@@ -25,7 +25,7 @@ use crate::fit::{WARM_UP, joined};
 use crate::forward_context::ForwardContext;
 use crate::gradient_readiness::{Mark, ReadyMarks, begin, timed_mark};
 use crate::heartbeat::Heartbeat;
-use crate::layers::{cross_entropy, judge};
+use crate::layers::{cross_entropy, loss_and_correct};
 use crate::models::units::Activation;
 use crate::models::{Input, Model};
 use crate::parallel::{Endpoint, FlatTensor, ParallelError, SyncPoint};
@@ -409,7 +409,7 @@ impl Task for PipelineStage {
                 None => (None, None, 0),
             };
             let judged = self.answered((parameters, heartbeat.wait_limit()), input, |ctx, answers| {
-                targets.map(|targets| judge(ctx, answers, targets, classes))
+                targets.map(|targets| loss_and_correct(ctx, answers, targets, classes))
             })?;
             found.extend(judged.flatten());
             all += counted;

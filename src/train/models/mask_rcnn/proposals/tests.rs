@@ -16,7 +16,7 @@ fn plain(logits: &[f32]) -> Vec<f32> {
 
 #[test]
 fn the_best_of_each_level_are_clipped_and_told_apart() {
-    let numbers = Numbers { before: 4, after: 10 };
+    let numbers = ProposalCounts { before: 4, after: 10 };
     // The first level has 12 anchors, of which 4, 3, 8 and 0 are the best; the second has 3, which are all taken.
     let mut logits = [-9.0; 15];
     logits[4] = 3.0;
@@ -29,7 +29,7 @@ fn the_best_of_each_level_are_clipped_and_told_apart() {
     // None of those that are left overlap by 0.7: the four of the first level and the three of the second.
     assert_eq!(found[..4], [4, 13, 3, 8].map(clipped));
     assert_eq!(found.len(), 7, "{found:?}");
-    assert_eq!(propose(&plain(&logits), &anchors(), 32, Numbers { before: 4, after: 2 }), [4, 13].map(clipped));
+    assert_eq!(propose(&plain(&logits), &anchors(), 32, ProposalCounts { before: 4, after: 2 }), [4, 13].map(clipped));
     // The same place once more with a smaller logit: its anchor becomes the box of the other.
     let mut answers = plain(&logits);
     let deltas = PROPOSAL.encode(anchors().boxes[3], anchors().boxes[4]);
@@ -45,9 +45,9 @@ fn what_is_outside_or_no_number_is_no_proposal() {
     answers[1] = -10.0;
     answers[ANSWER + 1] = f32::NAN;
     (2..12).for_each(|place| answers[place * ANSWER + 3] = -20.0);
-    let found = propose(&answers, &anchors(), 32, Numbers { before: 100, after: 100 });
+    let found = propose(&answers, &anchors(), 32, ProposalCounts { before: 100, after: 100 });
     assert!(found.iter().all(|bounds| bounds.width() > 10.0) && !found.is_empty(), "{found:?}");
-    assert!(propose(&[f32::NAN; 75], &anchors(), 32, Numbers { before: 100, after: 100 }).is_empty());
+    assert!(propose(&[f32::NAN; 75], &anchors(), 32, ProposalCounts { before: 100, after: 100 }).is_empty());
 }
 
 #[test]

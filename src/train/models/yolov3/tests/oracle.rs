@@ -5,7 +5,7 @@ use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
-use crate::models::detector::{Found, HostTime};
+use crate::models::detector::{HostTime, Prediction};
 use crate::models::parity::value;
 use crate::number::{real_len, single};
 use crate::parameters::Index;
@@ -224,7 +224,7 @@ fn large_answers_give_finite_losses() {
 }
 
 /// What is found for levels of answers in pictures of this side.
-fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Found>> {
+fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Prediction>> {
     let none = Index::default();
     let answers = joined(levels);
     let device = answers.device();
@@ -266,7 +266,7 @@ fn of_very_many_candidates_the_best_hundred_are_told() {
     let best = (1.0_f32 / (1.0 + (-0.5_f32).exp())).powi(2);
     assert!((found[0][0].score - best).abs() < 1e-6);
     assert!(found[0].windows(2).all(|pair| pair[0].score >= pair[1].score));
-    let overlap = |a: &Found, b: &Found| a.class == b.class && a.bounds.iou(b.bounds) > 0.7;
+    let overlap = |a: &Prediction, b: &Prediction| a.class == b.class && a.bounds.iou(b.bounds) > 0.7;
     let pairs = (0..100).flat_map(|a| (0..a).map(move |b| (a, b)));
     assert_eq!(pairs.filter(|(a, b)| overlap(&found[0][*a], &found[0][*b])).count(), 0);
 }
