@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_a_gradient_is_off_the_tape() {
+    fn gradients_of_a_backward_rule_are_off_the_tape() {
         let device = Device::flex();
         let w = Tensor::<1>::from_inner(Tensor::from_data([3.0, 1.0], &device)).require_grad();
         let mut tape = (w.clone() * w.clone()).backward();

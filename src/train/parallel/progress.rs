@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_longer_than_it_may_is_found() {
+    fn ranks_over_their_limit_are_found() {
         let progress = RankProgress::of(3);
         assert_eq!(progress.get(1).expect("there").to_string(), "`start` 1");
         progress.set(0, "forward", 7, None);

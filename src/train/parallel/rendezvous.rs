@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn all_leave_with_what_all_brought_in_the_order_of_ranks_however_often() {
+    fn all_ranks_get_all_contributions_in_the_order_of_ranks() {
         for ranks in [1, 2, 4] {
             let rendezvous = Arc::new(Rendezvous::of(ranks));
             let threads: Vec<_> = (0..ranks)
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_is_named_and_nobody_waits_any_longer() {
+    fn a_missing_rank_is_named_and_ends_all_waits() {
         let rendezvous = Arc::new(Rendezvous::of(4));
         let start = Instant::now();
         let other = Arc::clone(&rendezvous);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_wakes_who_waits() {
+    fn an_end_wakes_waiting_ranks() {
         let rendezvous = Arc::new(Rendezvous::of(2));
         let other = Arc::clone(&rendezvous);
         let waiting = thread::spawn(move || other.exchange(1, at(1, None), words(1, 1)));

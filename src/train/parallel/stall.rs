@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_for_longer_than_it_may_stands_still() {
+    fn no_processor_time_for_the_limit_is_a_stall() {
         let start = Instant::now();
         let mut detector = StallDetector::new(seconds(6), start, activity(3000, false));
         assert!(!detector.is_due(start + seconds(1) / 2) && detector.is_due(start + seconds(1)));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_or_is_held_up_or_was_stopped_begins_anew() {
+    fn work_blocking_and_pauses_reset_the_detector() {
         let start = Instant::now();
         let mut detector = StallDetector::new(seconds(6), start, activity(0, false));
         let mut over =

@@ -29,7 +29,7 @@ pub struct Addresses {
     /// What is written.
     pub outputs: Vec<u64>,
     /// What is used in between; zero where no bytes were asked for.
-    pub beside: Vec<u64>,
+    pub scratch: Vec<u64>,
     /// The ordinal of the card.
     pub card: usize,
     /// `cudaStream_t`.
@@ -49,8 +49,8 @@ pub struct Places<const N: usize, const M: usize> {
 
 impl<const N: usize, const M: usize> Places<N, M> {
     fn of(addresses: &Addresses) -> Result<Self, Fault> {
-        let Addresses { inputs, outputs, beside, .. } = addresses;
-        let workspace = pointer(beside.first())?;
+        let Addresses { inputs, outputs, scratch, .. } = addresses;
+        let workspace = pointer(scratch.first())?;
         let mut all = Self { inputs: [null_mut(); N], outputs: [null_mut(); M], workspace };
         for (place, address) in all.inputs.iter_mut().chain(&mut all.outputs).zip(inputs.iter().chain(outputs)) {
             *place = pointer(Some(address))?;
@@ -79,7 +79,7 @@ pub fn queue<const N: usize, const M: usize>(
 pub fn queue_all<const B: usize>(
     inputs: Vec<Cube>,
     outputs: Vec<Promise>,
-    beside: [usize; B],
+    scratch: [usize; B],
     work: impl FnOnce(&Dnn, Opaque, Addresses) -> Result<(), Fault> + Send + 'static,
 ) -> Vec<Cube> {
     let inputs: Vec<Cube> = inputs.into_iter().map(packed).collect();
@@ -89,14 +89,14 @@ pub fn queue_all<const B: usize>(
     let outputs: Vec<Cube> = outputs.into_iter().map(new).collect();
     let (card, read, written) = (device.index, inputs.len(), outputs.len());
     let mut buffers: Vec<_> = inputs.iter().chain(&outputs).map(|tensor| bound(&tensor.handle)).collect();
-    buffers.extend(beside.into_iter().filter(|bytes| *bytes > 0).map(|bytes| client.empty(bytes).binding()));
+    buffers.extend(scratch.into_iter().filter(|bytes| *bytes > 0).map(|bytes| client.empty(bytes).binding()));
     submit(&device, buffers, move |places, stream| {
         let dnn = dnn().ok_or(Fault::Absent)?;
         let mut places = places.iter().copied();
         let inputs = places.by_ref().take(read).collect();
         let outputs = places.by_ref().take(written).collect();
-        let beside = beside.map(|bytes| if bytes > 0 { places.next().unwrap_or(0) } else { 0 }).into();
-        work(dnn, ready(dnn, card, stream)?, Addresses { inputs, outputs, beside, card, stream })
+        let scratch = scratch.map(|bytes| if bytes > 0 { places.next().unwrap_or(0) } else { 0 }).into();
+        work(dnn, ready(dnn, card, stream)?, Addresses { inputs, outputs, scratch, card, stream })
     });
     outputs
 }

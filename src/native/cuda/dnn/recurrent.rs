@@ -129,8 +129,8 @@ impl SavedTensors {
             std::iter::once((shape.into(), plan.dtype())).chain(parameters).collect()
         };
         let made = register("recurrent_back_dnn", given, promised(), move |inputs| {
-            let beside = [plan.training.workspace, plan.weights];
-            queue_all(inputs, promised(), beside, |dnn, handle, at| plan.back(dnn, handle, &at))
+            let scratch = [plan.training.workspace, plan.weights];
+            queue_all(inputs, promised(), scratch, |dnn, handle, at| plan.back(dnn, handle, &at))
         });
         let mut made = made.into_iter();
         let Some(dx) = made.next() else { unreachable!("a gradient was promised") };

@@ -45,7 +45,7 @@ fn tensors_elsewhere_come_back() {
 }
 
 #[test]
-fn what_is_missing_and_what_fails_says_what_to_do() {
+fn errors_name_the_remedy() {
     assert!(NcclError::Absent.to_string().starts_with("NCCL is missing: neither libnccl.so.2 nor libnccl.so"));
     let failed = NcclError::Failed { ranks: 4, reason: meaning(1) };
     assert_eq!(

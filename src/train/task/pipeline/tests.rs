@@ -76,7 +76,7 @@ fn norms_are_clipped_and_scales_fall_on_all_stages_alike() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused() {
+fn models_that_cannot_be_cut_are_refused() {
     let refused = |cell: &Cell| run_recorded(cell).expect_err("refused").to_string();
     let found = refused(&pipeline(&tiny_cell("lstm"), 2, 4));
     assert_eq!(

@@ -129,13 +129,13 @@ impl Plan {
     /// From x and the parameters to the answer, and the weights and what else is kept.
     pub fn train(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [y, weights, reserve] = all(&at.outputs);
-        let [workspace] = all(&at.beside);
+        let [workspace] = all(&at.scratch);
         self.forward(dnn, handle, at, (TRAINING, self.training), [y, weights, workspace, reserve])
     }
 
     /// From x and the parameters to the answer.
     pub fn answer(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
-        let [workspace, weights] = all(&at.beside);
+        let [workspace, weights] = all(&at.scratch);
         let room = Room { workspace: self.answering, reserve: 0 };
         self.forward(dnn, handle, at, (ANSWERING, room), [all::<1>(&at.outputs)[0], weights, workspace, 0])
     }
@@ -188,7 +188,7 @@ impl Plan {
     /// From x, the answer, its gradient, the weights and what else was kept to the gradients of x and of the parameters.
     pub fn back(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [dx] = all(&at.outputs);
-        let [workspace, of_weights] = all(&at.beside);
+        let [workspace, of_weights] = all(&at.scratch);
         let [x, y, dy, weights, reserve] = pointers(all(&at.inputs))?;
         let [dx, workspace, gradient] = pointers([dx, workspace, of_weights])?;
         let Room { workspace: working, reserve: kept } = self.training;

@@ -66,7 +66,7 @@ fn each_end_has_a_way_to_each_other_one_from_the_next_rank_on() {
 }
 
 #[test]
-fn who_waits_for_a_card_that_failed_is_told() {
+fn a_failed_card_ends_the_waits_of_others() {
     let ends = of(2);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ends[0].together(|links, over| links.receive(over)));
